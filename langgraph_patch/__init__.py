@@ -1,0 +1,26 @@
+"""A LangGraph thread never dies of a broken tool-call history."""
+
+from langgraph_patch.changes import Change, Defect, Evidence, Finding, Patch
+from langgraph_patch.messages import patch_messages, validate_messages
+from langgraph_patch.placeholders import (
+    PLACEHOLDER_KEY,
+    DanglingCall,
+    cancelled_text,
+    is_placeholder,
+    set_language,
+)
+
+__all__ = [
+    "PLACEHOLDER_KEY",
+    "Change",
+    "DanglingCall",
+    "Defect",
+    "Evidence",
+    "Finding",
+    "Patch",
+    "cancelled_text",
+    "is_placeholder",
+    "patch_messages",
+    "set_language",
+    "validate_messages",
+]

@@ -1,0 +1,153 @@
+"""What was found and what was done, as values: frozen, printable, `to_dict()`-able.
+
+The same values are handed out by the pure functions, the nodes, the threads and the
+command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from langchain_core.messages import BaseMessage, ToolMessage
+
+from langgraph_patch.placeholders import Cause
+
+DefectKind = Literal[
+    "dangling",
+    "malformed",
+    "unlisted",
+    "misplaced",
+    "orphan",
+    "duplicate",
+    "bad_id",
+    "bad_name",
+    "wrong_role",
+    "superseded",
+]
+ChangeKind = Literal[
+    "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a checkpoint recorded of a call that left no result.
+
+    Attributes:
+        cause: Why there is no result.
+        error: The recorded error, for the cause `failed`.
+    """
+
+    cause: Cause
+    error: str | None = None
+
+
+Evidence: TypeAlias = Mapping[tuple[str | None, str], "ToolMessage | Finding"]
+"""(id of the `AIMessage`, id of the call as stored) -> its real result, or what is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One way in which a history is broken.
+
+    Attributes:
+        kind: `dangling` (no result), `malformed` (arguments are no complete JSON object),
+            `unlisted` (a call that does not stand in `tool_calls`), `misplaced`, `orphan`
+            (no call), `duplicate` (a second result), `bad_id` (none, too long, or used
+            before), `bad_name`, `wrong_role` (a result that is no `ToolMessage`), or
+            `superseded` (a placeholder for which there is something better).
+        index: Where the message in question stands in the history.
+        tool_call_id: The id of the call, as it is stored.
+        name: The name of the tool, or None where nobody says it.
+    """
+
+    kind: DefectKind
+    index: int
+    tool_call_id: str
+    name: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The defect as JSON values."""
+        return {
+            "kind": self.kind,
+            "index": self.index,
+            "tool_call_id": self.tool_call_id,
+            "name": self.name,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that a repair did.
+
+    Attributes:
+        kind: `inserted` (a placeholder), `recovered` (a real result from a checkpoint),
+            `moved`, `dropped`, `converted` (into a `ToolMessage`), `promoted` (into
+            `tool_calls`) or `renamed` (an id or a name).
+        index: Where the message in question stood in the history that was repaired; for an
+            inserted or recovered result, where the message of its call stood.
+        tool_call_id: The id of the call in the repaired history.
+        name: The name of the tool in the repaired history, or None.
+        cause: Why there is no result, where a placeholder stands.
+        before: The whole message as it was, or None.
+        after: The whole message as it is, or None.
+    """
+
+    kind: ChangeKind
+    index: int
+    tool_call_id: str
+    name: str | None
+    cause: Cause | None
+    before: BaseMessage | None
+    after: BaseMessage | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The change as JSON values, with whole messages."""
+        return {
+            "kind": self.kind,
+            "index": self.index,
+            "tool_call_id": self.tool_call_id,
+            "name": self.name,
+            "cause": self.cause,
+            "before": _dumped(self.before),
+            "after": _dumped(self.after),
+        }
+
+    def __str__(self) -> str:
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A repaired history, and what was done to it.
+
+    `bool(patch)` tells whether anything was done.
+
+    Attributes:
+        messages: The history. The same object as the input if nothing was done.
+        changes: What was done, in the order of the history.
+    """
+
+    messages: list[BaseMessage]
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.changes)) or "nothing to repair"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The patch as JSON values."""
+        return {
+            "messages": [_dumped(m) for m in self.messages],
+            "changes": [change.to_dict() for change in self.changes],
+        }
+
+
+def _dumped(message: Any) -> Any:
+    """A message as JSON values; what LangGraph accepts as a message, as it is."""
+    return message.model_dump(mode="json") if isinstance(message, BaseMessage) else message

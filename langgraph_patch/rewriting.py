@@ -1,0 +1,187 @@
+"""Writes a changed id or name back, everywhere it stands, and says what a sound one is.
+
+An id or a name stands in `tool_calls`, in content blocks, in the provider's raw form, in
+maps keyed by call id, and in results. It changes in all of them at once or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
+
+from langgraph_patch.calls import CALL_BLOCKS, Call, block_call_id, call_blocks, text_of
+
+MAX_ID = 40
+"""The longest call id that every wire carries (Chat Completions refuses longer ones)."""
+
+MAX_NAME = 64
+UNKNOWN_TOOL = "unknown_tool"
+VALID_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+
+
+def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> AIMessage:
+    """A copy of `message` in which every call is listed, under its new id and name.
+
+    The id changes everywhere at once: `tool_calls`, blocks, raw calls, and maps in
+    `additional_kwargs` that are keyed by call id (Gemini's thought signatures).
+
+    Args:
+        message: The message as it is stored; it is not changed.
+        calls: All its calls in the order of `read_calls`, each with its new id and name.
+    """
+    renamed = [(call, i, n) for call, i, n in calls if (call.id, call.name) != (i, n)]
+    update: dict[str, Any] = {
+        "tool_calls": [
+            call.entry
+            if call.listed and (call.entry.get("id"), call.entry.get("name")) == (call_id, name)
+            else {**call.entry, "id": call_id, "name": name, "type": "tool_call"}
+            for call, call_id, name in calls
+        ],
+        "invalid_tool_calls": [],
+    }
+    if renamed and isinstance(message.content, list):
+        update["content"] = _renamed_blocks(message, calls)
+    if (extra := _renamed_kwargs(message, calls)) != message.additional_kwargs:
+        update["additional_kwargs"] = extra
+    if isinstance(message, AIMessageChunk):
+        update["tool_call_chunks"] = []  # built again from tool_calls when it is loaded
+    return message.model_copy(update=update)
+
+
+def _renamer(calls: Sequence[tuple[Call, str, str]]) -> Callable[[str], tuple[str, str] | None]:
+    """A function from the k-th mention of an id to the new id and name of its k-th call."""
+    queues: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for call, call_id, name in calls:
+        queues[call.id].append((call_id, name))
+    return lambda stored: queues[stored].pop(0) if queues.get(stored) else None
+
+
+def _renamed_blocks(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> list[Any]:
+    content = list(message.content)
+    new_of = _renamer([c for c in calls if c[0].block_type is not None])
+    for place, block in call_blocks(message):
+        new = new_of(block_call_id(block))
+        if new is not None:
+            id_key = CALL_BLOCKS[block["type"]][0]
+            changed = {**block, id_key: new[0], "name": new[1]}
+            content[place] = block if changed == block else changed  # type: ignore[call-overload]
+    return content
+
+
+def _renamed_kwargs(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> dict[str, Any]:
+    extra = dict(message.additional_kwargs)
+    kept = {call_id for call, call_id, _ in calls if call.id == call_id}
+    for key, value in extra.items():
+        if isinstance(value, dict) and key != "function_call":
+            moved = _rekeyed(value, calls, kept)
+            extra[key] = value if moved == value else moved
+    if isinstance(raw := extra.get("tool_calls"), list):
+        extra["tool_calls"] = _renamed_raw(raw, calls)
+    if any(call.source == "additional_kwargs" for call, _, _ in calls):
+        extra.pop("function_call", None)  # it is listed now: said once, not twice
+    return extra
+
+
+def _rekeyed(
+    value: dict[Any, Any], calls: Sequence[tuple[Call, str, str]], kept: set[str]
+) -> dict[Any, Any]:
+    moved = dict(value)
+    for call, call_id, _ in calls:
+        if call.id and call.id != call_id and call.id in value:
+            moved[call_id] = value[call.id]
+            if call.id not in kept:
+                moved.pop(call.id, None)
+    return moved
+
+
+def _renamed_raw(raw: list[Any], calls: Sequence[tuple[Call, str, str]]) -> list[Any]:
+    new_of = _renamer(calls)
+    out = []
+    for entry in raw:
+        new = new_of(text_of(entry.get("id"))) if isinstance(entry, dict) else None
+        if new is None:
+            out.append(entry)
+            continue
+        function = entry.get("function")
+        function = {**function, "name": new[1]} if isinstance(function, dict) else function
+        out.append({**entry, "id": new[0], "function": function})
+    return raw if out == raw else out
+
+
+# --- results ---------------------------------------------------------------------------
+
+
+def point_result(message: ToolMessage, old: Call, call_id: str, name: str) -> ToolMessage:
+    """`message` as the result of the call that is now called `call_id` and `name`.
+
+    Returns:
+        The same object if nothing has to change, else a copy.
+    """
+    update: dict[str, Any] = {}
+    if message.tool_call_id != call_id:
+        update["tool_call_id"] = call_id
+        if (content := _repointed(message.content, message.tool_call_id, call_id)) is not None:
+            update["content"] = content
+    if (
+        message.name is not None
+        and message.name != name
+        and (message.name == old.name or not VALID_NAME.match(message.name))
+    ):
+        update["name"] = name
+    return message.model_copy(update=update) if update else message
+
+
+def _repointed(content: object, old_id: str, new_id: str) -> list[Any] | None:
+    """Blocks inside a result that name the call themselves, under its new id."""
+    if not isinstance(content, list):
+        return None
+    return [
+        {**block, **{key: new_id for key in ("tool_use_id", "call_id") if block.get(key) == old_id}}
+        if isinstance(block, dict)
+        else block
+        for block in content
+    ]
+
+
+# --- ids and names ---------------------------------------------------------------------
+
+
+def valid_name(name: str) -> str:
+    """`name` as every wire accepts it; the same string if it is fine already."""
+    if VALID_NAME.match(name):
+        return name
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name[:MAX_NAME]) or UNKNOWN_TOOL
+
+
+_DIGEST = 8
+
+
+def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0) -> str:
+    """A call id made of what is known: the same history gives the same id.
+
+    The start of the old id stays readable, so that `origin_of` can find its family.
+    """
+    digest = digest_of("call", call_id, message_id, ordinal, salt)[:_DIGEST]
+    return f"{call_id[: MAX_ID - _DIGEST - 1] or 'call'}_{digest}"
+
+
+def origin_of(call_id: str) -> str | None:
+    """The start of the id from which `call_id` may have been derived, or None."""
+    head, _, digest = call_id.rpartition("_")
+    return head if head and re.fullmatch(r"[0-9a-f]{8}", digest) else None
+
+
+def family_of(call_id: str) -> str:
+    """The start of an id that all ids derived from it share."""
+    return call_id[: MAX_ID - _DIGEST - 1] or "call"
+
+
+def digest_of(*parts: object) -> str:
+    """A digest of `parts` that no choice of separators inside them can confuse."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
