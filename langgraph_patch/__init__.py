@@ -1,7 +1,16 @@
 """A LangGraph thread never dies of a broken tool-call history."""
 
 from langgraph_patch.changes import Change, Defect, Evidence, Finding, Patch
+from langgraph_patch.errors import (
+    EvidenceError,
+    GraphError,
+    MessagesError,
+    OptionError,
+    PatchError,
+)
+from langgraph_patch.graph import with_patching
 from langgraph_patch.messages import patch_messages, validate_messages
+from langgraph_patch.node import PatchNode, patch_node
 from langgraph_patch.placeholders import (
     PLACEHOLDER_KEY,
     DanglingCall,
@@ -16,11 +25,19 @@ __all__ = [
     "DanglingCall",
     "Defect",
     "Evidence",
+    "EvidenceError",
     "Finding",
+    "GraphError",
+    "MessagesError",
+    "OptionError",
     "Patch",
+    "PatchError",
+    "PatchNode",
     "cancelled_text",
     "is_placeholder",
     "patch_messages",
+    "patch_node",
     "set_language",
     "validate_messages",
+    "with_patching",
 ]

@@ -24,13 +24,15 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+CUSTOM_CALL = "custom_tool_call"
+
 CALL_BLOCKS: Mapping[str, tuple[str, str]] = {
     "tool_use": ("id", "input"),
     "tool_call": ("id", "args"),
     "tool_call_chunk": ("id", "args"),
     "invalid_tool_call": ("id", "args"),
     "function_call": ("call_id", "arguments"),
-    "custom_tool_call": ("call_id", "input"),
+    CUSTOM_CALL: ("call_id", "input"),
 }
 """Content blocks that are client-side calls -> the keys of their id and arguments.
 
@@ -128,7 +130,7 @@ def _call(
 def _call_of_block(block: Mapping[str, Any]) -> Call:
     id_key, args_key = CALL_BLOCKS[block["type"]]
     args = block.get(args_key)
-    if block["type"] == "custom_tool_call":
+    if block["type"] == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
     return _new_call(
         text_of(block.get(id_key)), block.get("name"), args, "content", block_type=block["type"]
@@ -194,8 +196,18 @@ def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The content blocks of `message` that are client-side calls, with their places."""
     if isinstance(message.content, list):
         for place, block in enumerate(message.content):
-            if isinstance(block, dict) and block.get("type") in CALL_BLOCKS:
-                yield place, block
+            if isinstance(block, dict):
+                inner = unwrapped(block)
+                if inner.get("type") in CALL_BLOCKS:
+                    yield place, inner
+
+
+def unwrapped(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The block inside a `non_standard` block of LangChain's v1 content, else the block."""
+    if block.get("type") != "non_standard":
+        return block
+    value = block.get("value")
+    return value if isinstance(value, Mapping) else block
 
 
 def _blocks_by_id(message: AIMessage) -> dict[str, list[Mapping[str, Any]]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_patch.calls import Call, Result, read_calls, read_results, rest_of
-from langgraph_patch.rewriting import MAX_ID, derived_id, family_of, origin_of, valid_name
+from langgraph_patch.rewriting import VALID_ID, derived_id, family_of, origin_of, valid_name
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +236,7 @@ def _name_calls(turns: Iterable[Turn]) -> None:
     seen: set[str] = set()
     salts: Counter[Hashable] = Counter()
     for slot in slots:
-        if not 0 < len(slot.call.id) <= MAX_ID or slot.call.id in seen:
+        if not VALID_ID.match(slot.call.id) or slot.call.id in seen:
             slot.call_id = _free_id(slot, taken, salts)
             taken.add(slot.call_id)
         seen.add(slot.call_id)

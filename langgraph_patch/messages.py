@@ -39,7 +39,6 @@ from langgraph_patch.placeholders import (
     Placeholder,
     checked_language,
     checked_placeholder,
-    is_foreign_placeholder,
     make_placeholder,
     synthetic_test,
 )
@@ -107,10 +106,9 @@ def patch_messages(
     checked_placeholder(placeholder)
     if language is not None:
         checked_language(language)
-    history = as_messages(messages)
-    foreign = replace_foreign and any(is_foreign_placeholder(m) for m in history)
-    if not evidence and not foreign and is_sound(history, allow_pending=allow_pending):
+    if not evidence and not replace_foreign and _is_sound_list(messages, allow_pending):
         return Patch(cast("list[BaseMessage]", messages))
+    history = as_messages(messages)
     repair = Repair(
         history,
         make=partial(make_placeholder, placeholder=placeholder, language=language),
@@ -146,9 +144,9 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
         >>> validate_messages([AIMessage("", tool_calls=[call])], allow_pending=True)
         []
     """
-    history = as_messages(messages)
-    if is_sound(history, allow_pending=allow_pending):
+    if _is_sound_list(messages, allow_pending):
         return []
+    history = as_messages(messages)
     repair = Repair(
         history,
         make=partial(make_placeholder, placeholder=None, language=None),
@@ -160,13 +158,19 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
     return [defect for defect, _ in repair.done]
 
 
+def _is_sound_list(value: object, allow_pending: bool) -> bool:  # noqa: FBT001
+    return isinstance(value, list) and is_sound(value, allow_pending=allow_pending)
+
+
 def as_messages(value: object) -> list[BaseMessage]:
     """`value` as a list of messages: itself if it is one.
 
     Raises:
         MessagesError: If it is no list of messages.
     """
-    if isinstance(value, list) and all(isinstance(m, BaseMessage) for m in value):
+    if isinstance(value, list) and all(
+        issubclass(kind, BaseMessage) for kind in set(map(type, value))
+    ):
         return value
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise MessagesError(

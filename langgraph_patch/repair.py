@@ -7,7 +7,8 @@ ones. Everything else is copied as it is. What is done is noted beside the reaso
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -114,10 +115,12 @@ class Repair:
         held = {slot for slot in turn.slots if self._is_held(slot)}
         yield self._calls(turn, held)
         kept = {slot for slot in turn.slots if self._keeps_answer(slot)}
-        yield from map(self._answer, sorted(kept, key=_order_of_answer))
-        for slot in turn.slots:
-            if slot not in kept and slot not in held:
-                yield self._substitute(slot)
+        missing = [slot for slot in turn.slots if slot not in kept and slot not in held]
+        order = [*sorted(kept, key=_order_of_answer), *missing]
+        if missing and _has_namesakes(turn):
+            order.sort(key=lambda slot: slot.ordinal)
+        for slot in order:
+            yield self._answer(slot) if slot in kept else self._substitute(slot)
 
     def _is_held(self, slot: Slot) -> bool:
         """Whether a call at the tail is left to whoever runs next.
@@ -127,7 +130,7 @@ class Repair:
         at_tail = slot.turn.end == len(self._history)
         return self._allow_pending and at_tail and slot.answer is None and slot.call.raw is None
 
-    def _calls(self, turn: Turn, held: Set[Slot]) -> AIMessage:
+    def _calls(self, turn: Turn, held: AbstractSet[Slot]) -> AIMessage:
         if all(slot.call.listed or slot in held for slot in turn.slots) and not any(
             _is_renamed(slot) for slot in turn.slots
         ):
@@ -161,6 +164,8 @@ class Repair:
             self._note_answer("converted", "wrong_role", slot, entry, message)
         elif not slot.turn.in_place(entry):
             self._note_answer("moved", "misplaced", slot, entry, message)
+        elif message.content != stored.content and not _is_renamed(slot):
+            self._note_answer("converted", "wrong_role", slot, entry, message)
         elif message is not stored and not _is_renamed(slot):
             self._note_answer("renamed", "bad_name", slot, entry, message)
         return message
@@ -187,7 +192,8 @@ class Repair:
             slot.turn.message,
             slot.turn.index,
         )
-        message = self._make(call, slot.ordinal, human_follows=self._human_follows(slot.turn))
+        made = self._make(call, slot.ordinal, human_follows=self._human_follows(slot.turn))
+        message = point_result(made, slot.call, slot.call_id, slot.name)
         self._note_slot("inserted", why, slot, cause=cause, before=before, after=message)
         return message
 
@@ -270,6 +276,14 @@ def _order_of_answer(slot: Slot) -> tuple[bool, int, int]:
     entry = slot.answer
     assert entry is not None  # noqa: S101 - only slots with an answer are sorted
     return entry.index < slot.turn.index, entry.index, entry.part
+
+
+def _has_namesakes(turn: Turn) -> bool:
+    """Whether a turn calls one tool twice.
+
+    Gemini gets no ids, only names: there the order alone says which result is whose.
+    """
+    return len({slot.name for slot in turn.slots}) < len(turn.slots)
 
 
 def _is_renamed(slot: Slot) -> bool:

@@ -9,16 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 
-from langgraph_patch.calls import CALL_BLOCKS, Call, block_call_id, call_blocks, text_of
+from langgraph_patch.calls import (
+    CALL_BLOCKS,
+    CUSTOM_CALL,
+    Call,
+    block_call_id,
+    call_blocks,
+    text_of,
+)
 
 MAX_ID = 40
-"""The longest call id that every wire carries (Chat Completions refuses longer ones)."""
+VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
+"""The ids that every wire carries: Bedrock's characters, and Chat Completions' length."""
 
 MAX_NAME = 64
 UNKNOWN_TOOL = "unknown_tool"
@@ -35,7 +43,6 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> A
         message: The message as it is stored; it is not changed.
         calls: All its calls in the order of `read_calls`, each with its new id and name.
     """
-    renamed = [(call, i, n) for call, i, n in calls if (call.id, call.name) != (i, n)]
     update: dict[str, Any] = {
         "tool_calls": [
             call.entry
@@ -45,8 +52,8 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> A
         ],
         "invalid_tool_calls": [],
     }
-    if renamed and isinstance(message.content, list):
-        update["content"] = _renamed_blocks(message, calls)
+    if (content := _written_blocks(message, calls)) != message.content:
+        update["content"] = content
     if (extra := _renamed_kwargs(message, calls)) != message.additional_kwargs:
         update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
@@ -54,24 +61,37 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> A
     return message.model_copy(update=update)
 
 
-def _renamer(calls: Sequence[tuple[Call, str, str]]) -> Callable[[str], tuple[str, str] | None]:
-    """A function from the k-th mention of an id to the new id and name of its k-th call."""
-    queues: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for call, call_id, name in calls:
-        queues[call.id].append((call_id, name))
-    return lambda stored: queues[stored].pop(0) if queues.get(stored) else None
+def _finder(
+    calls: Sequence[tuple[Call, str, str]],
+) -> Callable[[str], tuple[Call, str, str] | None]:
+    """A function from the k-th mention of an id to its k-th call."""
+    queues: dict[str, deque[tuple[Call, str, str]]] = defaultdict(deque)
+    for found in calls:
+        queues[found[0].id].append(found)
+    return lambda stored: queues[stored].popleft() if queues.get(stored) else None
 
 
-def _renamed_blocks(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> list[Any]:
-    content = list(message.content)
-    new_of = _renamer([c for c in calls if c[0].block_type is not None])
+def _written_blocks(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> Any:
+    if not isinstance(message.content, list):
+        return message.content
+    content: list[Any] = list(message.content)
+    find = _finder([found for found in calls if found[0].block_type is not None])
     for place, block in call_blocks(message):
-        new = new_of(block_call_id(block))
-        if new is not None:
-            id_key = CALL_BLOCKS[block["type"]][0]
-            changed = {**block, id_key: new[0], "name": new[1]}
-            content[place] = block if changed == block else changed  # type: ignore[call-overload]
+        if (found := find(block_call_id(block))) is None:
+            continue
+        written = _written_block(block, *found)
+        outer = content[place]
+        content[place] = written if outer is block else {**outer, "value": written}
     return content
+
+
+def _written_block(
+    block: Mapping[str, Any], call: Call, call_id: str, name: str
+) -> Mapping[str, Any]:
+    written = {**block, CALL_BLOCKS[block["type"]][0]: call_id, "name": name}
+    if call.raw is not None and block["type"] == "tool_use":
+        written["input"] = {}  # a block with a `caller` is sent as it is, and a text is refused
+    return written
 
 
 def _renamed_kwargs(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> dict[str, Any]:
@@ -101,17 +121,18 @@ def _rekeyed(
 
 
 def _renamed_raw(raw: list[Any], calls: Sequence[tuple[Call, str, str]]) -> list[Any]:
-    new_of = _renamer(calls)
+    find = _finder(calls)
     out = []
     for entry in raw:
-        new = new_of(text_of(entry.get("id"))) if isinstance(entry, dict) else None
-        if new is None:
+        found = find(text_of(entry.get("id"))) if isinstance(entry, dict) else None
+        if found is None:
             out.append(entry)
             continue
+        _, call_id, name = found
         function = entry.get("function")
-        function = {**function, "name": new[1]} if isinstance(function, dict) else function
-        out.append({**entry, "id": new[0], "function": function})
-    return raw if out == raw else out
+        function = {**function, "name": name} if isinstance(function, dict) else function
+        out.append({**entry, "id": call_id, "function": function})
+    return out
 
 
 # --- results ---------------------------------------------------------------------------
@@ -120,10 +141,15 @@ def _renamed_raw(raw: list[Any], calls: Sequence[tuple[Call, str, str]]) -> list
 def point_result(message: ToolMessage, old: Call, call_id: str, name: str) -> ToolMessage:
     """`message` as the result of the call that is now called `call_id` and `name`.
 
+    The result of a custom tool call (OpenAI's Responses API: free text in, free text out)
+    stands in a block of its own; as plain text it would answer a function call.
+
     Returns:
         The same object if nothing has to change, else a copy.
     """
     update: dict[str, Any] = {}
+    if old.block_type == CUSTOM_CALL and isinstance(message.content, str):
+        update["content"] = [{"type": f"{CUSTOM_CALL}_output", "output": message.content}]
     if message.tool_call_id != call_id:
         update["tool_call_id"] = call_id
         if (content := _repointed(message.content, message.tool_call_id, call_id)) is not None:
@@ -168,7 +194,7 @@ def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0
     The start of the old id stays readable, so that `origin_of` can find its family.
     """
     digest = digest_of("call", call_id, message_id, ordinal, salt)[:_DIGEST]
-    return f"{call_id[: MAX_ID - _DIGEST - 1] or 'call'}_{digest}"
+    return f"{family_of(call_id)}_{digest}"
 
 
 def origin_of(call_id: str) -> str | None:
@@ -179,7 +205,7 @@ def origin_of(call_id: str) -> str | None:
 
 def family_of(call_id: str) -> str:
     """The start of an id that all ids derived from it share."""
-    return call_id[: MAX_ID - _DIGEST - 1] or "call"
+    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
 
 
 def digest_of(*parts: object) -> str:

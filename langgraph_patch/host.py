@@ -1,0 +1,61 @@
+"""The keys of a running LangGraph task that have no public name, in one place.
+
+LangGraph hands a node its checkpointer, its channels and its way to start a child task in
+`config["configurable"]`, under keys that start with `__pregel_`. Nothing public gives the
+same. Each reader here checks what it finds and answers None if it is not what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels.base import BaseChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+_CHECKPOINTER = "__pregel_checkpointer"
+"""The saver of the run: a server injects its own here, so the compiled graph cannot tell."""
+
+_READ = "__pregel_read"
+"""A partial that reads the state; its arguments hold the live channels, hence the reducers."""
+
+_CALL = "__pregel_call"
+"""Starts a `@task`; there only inside a graph, where a call to `task()` is allowed."""
+
+
+def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
+    """The checkpointer of the run that `config` belongs to, or None."""
+    saver = config.get("configurable", {}).get(_CHECKPOINTER)
+    return saver if isinstance(saver, BaseCheckpointSaver) else None
+
+
+def channels_of(config: RunnableConfig) -> Mapping[str, Any]:
+    """The live channels of the graph that runs, or nothing outside of one."""
+    read = config.get("configurable", {}).get(_READ)
+    for argument in getattr(read, "args", ()):
+        if isinstance(argument, Mapping) and argument and _are_channels(argument):
+            return argument
+    return {}
+
+
+def _are_channels(mapping: Mapping[Any, Any]) -> bool:
+    return isinstance(next(iter(mapping.values())), BaseChannel)
+
+
+def can_start_tasks(config: RunnableConfig) -> bool:
+    """Whether a `@task` may be called here."""
+    return config.get("configurable", {}).get(_CALL) is not None
+
+
+def thread_config(config: RunnableConfig) -> RunnableConfig | None:
+    """The thread and the namespace of the graph whose node runs with `config`, or None.
+
+    A node's own namespace is that of its graph and one more segment, `node:task_id`.
+    """
+    configurable = config.get("configurable", {})
+    thread_id = configurable.get("thread_id")
+    if thread_id is None:
+        return None
+    namespace = str(configurable.get("checkpoint_ns", "")).rpartition("|")[0]
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace}}

@@ -1,0 +1,127 @@
+"""The repair as a middleware of langchain's `create_agent` (extra: `[langchain]`).
+
+The class has the name of deepagents' own, so that a change of the import is the migration
+for an agent that lists it. Put it last: the first middleware of the list is the outermost,
+and this one has to see what all the others made of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import AgentState
+from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+
+from langgraph_patch.changes import Patch
+from langgraph_patch.node import OnPatch, PatchNode
+from langgraph_patch.placeholders import Language, Placeholder
+
+
+class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Repairs the tool-call history of a `create_agent` agent.
+
+    Before the agent runs, what is broken is mended in the state. Around each model call,
+    what the model is about to see is mended too, after every middleware that stands before
+    this one in the list; that repair is not written.
+
+    In `create_deep_agent(middleware=[...])` it comes after deepagents' own middleware of the
+    same name in the main agent. To cover the subagents as well, list it in the `middleware`
+    of each; to see damage before deepagents' own repair does, use `with_patching` on the
+    compiled agent instead.
+
+    Args:
+        placeholder: As for `PatchNode`.
+        language: As for `PatchNode`.
+        messages_key: As for `PatchNode`.
+        recover: As for `PatchNode`.
+        replace_foreign: As for `PatchNode`.
+        checkpointer: As for `PatchNode`.
+        on_patch: As for `PatchNode`.
+        persist: Whether the state is mended before the agent runs. Default: True.
+
+    Raises:
+        OptionError: If an option is none of the values that it may have.
+
+    Example:
+        >>> from langchain.agents import create_agent
+        >>> from langchain_core.language_models import GenericFakeChatModel
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch.middleware import PatchToolCallsMiddleware
+        >>> model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
+        >>> agent = create_agent(model, middleware=[PatchToolCallsMiddleware()])
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
+        >>> [m.type for m in agent.invoke({"messages": history})["messages"]]
+        ['ai', 'tool', 'human', 'ai']
+    """
+
+    def __init__(
+        self,
+        *,
+        placeholder: Placeholder | None = None,
+        language: Language | None = None,
+        messages_key: str = "messages",
+        recover: bool = True,
+        replace_foreign: bool = False,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        on_patch: OnPatch | None = None,
+        persist: bool = True,
+    ) -> None:
+        super().__init__()
+        self._persist = persist
+        self._node = PatchNode(
+            placeholder=placeholder,
+            language=language,
+            messages_key=messages_key,
+            recover=recover,
+            replace_foreign=replace_foreign,
+            checkpointer=checkpointer,
+            on_patch=on_patch,
+        )
+
+    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:  # noqa: ARG002
+        """Mend the state."""
+        return self._node.invoke(state, get_config()) if self._persist else None
+
+    async def abefore_agent(
+        self,
+        state: AgentState[Any],
+        runtime: Runtime[Any],  # noqa: ARG002
+    ) -> dict[str, Any] | None:
+        """As `before_agent`."""
+        return await self._node.ainvoke(state, get_config()) if self._persist else None
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any] | AIMessage:
+        """Call the model with a sound history."""
+        config = get_config()
+        patch = self._node.repair(request.messages, config, allow_pending=False)
+        return handler(self._mended(request, patch, config))
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any] | AIMessage:
+        """As `wrap_model_call`."""
+        config = get_config()
+        patch = await self._node.arepair(request.messages, config, allow_pending=False)
+        return await handler(self._mended(request, patch, config))
+
+    def _mended(
+        self, request: ModelRequest[Any], patch: Patch, config: RunnableConfig
+    ) -> ModelRequest[Any]:
+        if not patch:
+            return request
+        self._node.announce(patch, config)
+        messages: list[AnyMessage] = patch.messages  # type: ignore[assignment]  # no chunk class
+        return request.override(messages=messages)

@@ -1,0 +1,77 @@
+"""Prints what each wire says of each defect, before the repair and after it, as Markdown."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from damaged import DAMAGED, carried_by
+from wires import WIRES, refusals
+
+from langgraph_patch.messages import patch_messages
+
+# A row, and what the names of its histories begin with.
+ROWS = {
+    "call without a result": ("F1-", "F2-", "F8-", "F26-", "F29-human-talks", "F10-block-and"),
+    "result after a user message, or before its call": ("F6-steering", "F6-result-before"),
+    "result after another AI message": ("F6-streamed-text",),
+    "result after a system message": ("F6-reminder",),
+    "result without a call": ("F7-",),
+    "arguments cut off": ("F9-cut-arguments", "F9-nothing-known", "F9-text-in"),
+    "stored chunk, cut in its arguments": ("F25-stored-chunk", "F25-left-over-chunk"),
+    "call only in a `tool_use` block": ("F10-tool-use",),
+    "call only in a `function_call` item": ("F10-function-call",),
+    "call only in a standard block": ("F10-standard-block", "F10-invalid-block"),
+    'call only in `additional_kwargs["tool_calls"]`': ("F10-raw",),
+    "custom tool call (OpenAI)": ("F10-custom",),
+    "id used again in a later turn": ("F11-",),
+    "id twice in one message": ("F12-id-twice", "F12-result-under"),
+    "id None or empty": ("F12-id-none", "F12-id-empty"),
+    "id too long": ("F12-id-too-long", "F12-id-of"),
+    "name empty or odd": ("F12-name",),
+    "two results for one call": ("F13-",),
+    "result in a wrong role": ("F29-f", "F29-tool-role", "F29-result", "F29-human-with", "F29-leg"),
+    "call beside a server-side tool (Anthropic)": ("F27-server-tool-beside",),
+}
+
+NOTES = """\
+"400": in at least one shape of the message, the provider refuses the request or the integration
+cannot build it. "-": the wire cannot carry such content, whatever is done to the calls.
+
+- "ok" before the repair can be silence: Gemini drops calls and results that it cannot pair, and
+  sends the first result of an id used again for the later call too.
+- Mistral: older servers (reports up to 2026-06) refuse a user message right after a tool message,
+  as it stands after many a repair. It is left alone: newer servers take it.
+- Left alone as well, since no other wire can carry it: blocks of a server-side tool (Gemini and
+  Responses drop them), a custom tool call outside of Responses, a left-over `input_json_delta`
+  block (Anthropic, Chat Completions), text behind a `tool_use` block (Anthropic), a call right
+  after another message of the model (Gemini)."""
+
+
+def _verdict(wire: str, histories: list[list]) -> str:
+    """What a wire says of the worst of these histories."""
+    return "400" if any(refusals(wire, history) for history in histories) else "ok"
+
+
+def cell(wire: str, names: list[str]) -> str:
+    """What a wire says of these histories before and after."""
+    broken = [DAMAGED[name] for name in names if wire in carried_by(name)]
+    if not broken:
+        return "-"
+    before = _verdict(wire, broken)
+    after = _verdict(wire, [patch_messages(history).messages for history in broken])
+    return "ok" if before == after == "ok" else f"{before} → {after}"
+
+
+def table() -> str:
+    """The table and its notes."""
+    lines = [f"| damage | {' | '.join(WIRES)} |", f"|---|{len(WIRES) * '---|'}"]
+    for title, prefixes in ROWS.items():
+        names = [name for name in DAMAGED if name.startswith(prefixes)]
+        lines.append(f"| {title} | {' | '.join(cell(wire, names) for wire in WIRES)} |")
+    return "\n".join([*lines, "", NOTES])
+
+
+if __name__ == "__main__":
+    logging.disable()  # the integrations log each block that they drop
+    sys.stdout.write(f"{table()}\n")
