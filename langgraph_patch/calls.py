@@ -54,6 +54,7 @@ class Call:
         source: Where the call was found first.
         block_type: The type of the content block that carries it, if one does.
         entry: The call as it stands in `tool_calls`, or as it should stand there.
+        listed: Whether it stands in `tool_calls` as it should.
     """
 
     id: str
@@ -63,11 +64,7 @@ class Call:
     source: Source
     block_type: str | None
     entry: Mapping[str, Any]
-
-    @property
-    def listed(self) -> bool:
-        """Whether the call stands in `tool_calls` with complete arguments."""
-        return self.source == "tool_calls" and self.raw is None
+    listed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ def _new_call(
     args = complete_args(stored_args)
     text = text_of(name)
     built = {"name": text, "args": args or {}, "id": call_id, "type": "tool_call"}
-    sound = entry is not None and entry.get("args") is args
+    listed = entry is not None and entry.get("args") is args
     return Call(
         id=call_id,
         name=text,
@@ -165,7 +162,8 @@ def _new_call(
         raw=None if args is not None else _rawtext_of(stored_args),
         source=source,
         block_type=block_type,
-        entry=entry if entry is not None and sound else {**(entry or {}), **built},
+        entry=entry if entry is not None and listed else {**(entry or {}), **built},
+        listed=listed,
     )
 
 
@@ -288,10 +286,12 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
 
 def rest_of(message: BaseMessage) -> BaseMessage | None:
     """What is left of a message when its results are taken out; None if nothing is."""
-    if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
+    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
         return None
     rest = [block for block in message.content if not _is_result_block(block)]
-    return message.model_copy(update={"content": rest}) if rest else None
+    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
+    update = {"content": rest, "additional_kwargs": extra}
+    return message.model_copy(update=update) if rest else None
 
 
 def has_result_blocks(message: HumanMessage) -> bool:

@@ -6,6 +6,7 @@ command line.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -150,4 +151,6 @@ class Patch:
 
 def _dumped(message: Any) -> Any:
     """A message as JSON values; what LangGraph accepts as a message, as it is."""
-    return message.model_dump(mode="json") if isinstance(message, BaseMessage) else message
+    if not isinstance(message, BaseMessage):
+        return message
+    return json.loads(json.dumps(message.model_dump(), default=repr))  # artifacts may be anything

@@ -126,8 +126,10 @@ def _are_listed(content: list[Any], listed: set[str]) -> bool:
     met = 0
     ids = set()
     for block in content:
-        if block.__class__ is not dict:
+        if block.__class__ is str:
             continue
+        if block.__class__ is not dict:
+            return False
         kind = block.get("type")
         if kind in CALL_BLOCKS:
             met += 1

@@ -8,13 +8,17 @@ loose. An id that is used again is not the same call.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_patch.calls import Call, Result, read_calls, read_results, rest_of
 from langgraph_patch.rewriting import VALID_ID, derived_id, family_of, origin_of, valid_name
+
+_KIN = 32
+"""How many calls of one family are asked whether they were renamed: each costs a digest."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,20 +86,16 @@ def read_history(
     Returns:
         Every turn with its slots, and every entry by the place of its message.
     """
-    matcher = _Matcher()
     turns: dict[int, Turn] = {}
     entries: dict[int, list[Entry]] = {}
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage):
             if calls := read_calls(message):
                 turns[index] = _turn(index, message, calls)
-                matcher.open(turns[index])
         elif results := read_results(message):
             synthetic = is_synthetic(message)
             entries[index] = [Entry(index, k, r, synthetic) for k, r in enumerate(results)]
-            for entry in entries[index]:
-                matcher.take(entry)
-    matcher.settle()
+    _match(turns, entries)
     _name_calls(turns.values())
     for turn in turns.values():
         turn.end = _end_of(turn, messages, entries)
@@ -126,6 +126,28 @@ def _stays(entry: Entry) -> bool:
     return not entry.result.certain
 
 
+def _match(turns: Mapping[int, Turn], entries: Mapping[int, list[Entry]]) -> None:
+    """Let every entry find its slot: the surest first, each kind in document order.
+
+    A result that names its call comes before one that names only its tool, and that before
+    a human message which is a result only if there is no other.
+    """
+    found: dict[bool | None, dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    for index, parts in entries.items():
+        for entry in parts:
+            named = entry.result.call_id is not None
+            found[named if entry.result.certain else None][index].append(entry)
+    for kind in (True, False, None):
+        if takers := found.get(kind):
+            matcher = _Matcher()
+            for index in sorted(turns.keys() | takers.keys()):
+                if index in turns:
+                    matcher.open(turns[index])
+                for entry in takers.get(index, ()):
+                    matcher.take(entry)
+            matcher.settle()
+
+
 class _Matcher:
     """Stacks of slots that still want a result, nearest last, and what came too early.
 
@@ -136,7 +158,6 @@ class _Matcher:
         self._stacks: dict[Hashable, list[Slot]] = defaultdict(list)
         self._slots: dict[Hashable, deque[Slot]] = defaultdict(deque)
         self._early: list[Entry] = []
-        self._uncertain: list[Entry] = []
 
     def open(self, turn: Turn) -> None:
         """Let the calls of `turn` wait for their results, in call order."""
@@ -149,24 +170,23 @@ class _Matcher:
 
     def take(self, entry: Entry) -> None:
         """Give `entry` to the nearest earlier call that waits for it."""
-        if not entry.result.certain:
-            self._uncertain.append(entry)
-        elif (slot := self._nearest(entry)) is not None:
+        slot = self._nearest(entry)
+        if slot is not None:
             _fill(slot, entry)
-        else:
+        elif not entry.synthetic:
             self._early.append(entry)
 
     def settle(self) -> None:
-        """Give what came too early to the first later call that still waits for it."""
+        """Give what came too early to the first later call that still waits for it.
+
+        A placeholder is not given on: what it says is true of its own call alone.
+        """
         for entry in self._early:
             queue = self._slots[_key_of_result(entry.result)]
             while queue and (queue[0].turn.index < entry.index or queue[0].real is not None):
                 queue.popleft()
-            if queue and not (entry.synthetic and queue[0].synthetic):
+            if queue:
                 _fill(queue[0], entry)
-        for entry in self._uncertain:
-            if (slot := self._nearest(entry)) is not None:
-                _fill(slot, entry)
 
     def _nearest(self, entry: Entry) -> Slot | None:
         exact = self._top(self._stacks[_key_of_result(entry.result)], entry)
@@ -197,7 +217,7 @@ class _Matcher:
         stack = self._stacks[("family", family_of(call_id))]
         while stack and stack[-1].real is not None:
             stack.pop()
-        for slot in reversed(stack):
+        for slot in islice(reversed(stack), _KIN):
             old = derived_id(call_id, slot.turn.message.id, slot.ordinal)
             if slot.real is None and slot.call.id == old:
                 return slot

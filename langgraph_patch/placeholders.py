@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.rewriting import digest_of
+from langgraph_patch.rewriting import MAX_ID, MAX_NAME, digest_of
 
 PLACEHOLDER_KEY = "langgraph_patch"
 """The key in `additional_kwargs` that marks a placeholder of ours."""
@@ -212,7 +212,7 @@ def _said(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMess
 def _default_text(key: str, call: DanglingCall, language: Language | None) -> str:
     """Names, ids and errors are values of a format, never the format itself."""
     template = _TEXTS[language or _process_language][key]
-    named = {"name": call.name, "id": call.tool_call_id}
+    named = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
     room = MAX_TEXT - len(template.format(**named, error=""))
     error = call.error or ""
     error = error if len(error) <= room else error[: room - 1] + "…"

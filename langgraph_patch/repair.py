@@ -119,8 +119,12 @@ class Repair:
         order = [*sorted(kept, key=_order_of_answer), *missing]
         if missing and _has_namesakes(turn):
             order.sort(key=lambda slot: slot.ordinal)
+        human_follows = bool(missing) and self._human_follows(turn)
         for slot in order:
-            yield self._answer(slot) if slot in kept else self._substitute(slot)
+            if slot in kept:
+                yield self._answer(slot)
+            else:
+                yield self._substitute(slot, human_follows=human_follows)
 
     def _is_held(self, slot: Slot) -> bool:
         """Whether a call at the tail is left to whoever runs next.
@@ -128,7 +132,8 @@ class Repair:
         A malformed one is not: listed with `{}` and left open, it would be run.
         """
         at_tail = slot.turn.end == len(self._history)
-        return self._allow_pending and at_tail and slot.answer is None and slot.call.raw is None
+        runnable = slot.call.raw is None and slot.call.source != "invalid_tool_calls"
+        return self._allow_pending and at_tail and slot.answer is None and runnable
 
     def _calls(self, turn: Turn, held: AbstractSet[Slot]) -> AIMessage:
         if all(slot.call.listed or slot in held for slot in turn.slots) and not any(
@@ -170,7 +175,7 @@ class Repair:
             self._note_answer("renamed", "bad_name", slot, entry, message)
         return message
 
-    def _substitute(self, slot: Slot) -> ToolMessage:
+    def _substitute(self, slot: Slot, *, human_follows: bool) -> ToolMessage:
         """The recovered result, else a placeholder."""
         known = self._known(slot)
         before = slot.synthetic.result.message if slot.synthetic else None
@@ -192,7 +197,7 @@ class Repair:
             slot.turn.message,
             slot.turn.index,
         )
-        made = self._make(call, slot.ordinal, human_follows=self._human_follows(slot.turn))
+        made = self._make(call, slot.ordinal, human_follows=human_follows)
         message = point_result(made, slot.call, slot.call_id, slot.name)
         self._note_slot("inserted", why, slot, cause=cause, before=before, after=message)
         return message
@@ -201,23 +206,24 @@ class Repair:
         """What the evidence says of this call, and of no other call with its id."""
         if not self._evidence:
             return None
-        if self._mentions[slot.turn.index, slot.call.id] > 1:
+        key = (slot.turn.message.id, slot.call.id)
+        if self._mentions[key] > 1:
             return None
-        known = self._evidence.get((slot.turn.message.id, slot.call.id))
+        known = self._evidence.get(key)
         return None if isinstance(known, ToolMessage) and is_placeholder(known) else known
 
     def _human_follows(self, turn: Turn) -> bool:
-        for message in self._history[turn.end :]:
-            if isinstance(message, HumanMessage):
+        for index in range(turn.end, len(self._history)):
+            if isinstance(self._history[index], HumanMessage):
                 return True
-            if isinstance(message, AIMessage):
+            if isinstance(self._history[index], AIMessage):
                 return False
         return False
 
     @cached_property
-    def _mentions(self) -> Counter[tuple[int, str]]:
+    def _mentions(self) -> Counter[tuple[str | None, str]]:
         turns = self._reading.turns.values()
-        return Counter((turn.index, slot.call.id) for turn in turns for slot in turn.slots)
+        return Counter((turn.message.id, slot.call.id) for turn in turns for slot in turn.slots)
 
     @cached_property
     def _message_ids(self) -> set[str | None]:
