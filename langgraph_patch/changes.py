@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.placeholders import Cause
+from langgraph_patch.render import patch_html
 
 DefectKind = Literal[
     "dangling",
@@ -130,10 +131,12 @@ class Patch:
     Attributes:
         messages: The history. The same object as the input if nothing was done.
         changes: What was done, in the order of the history.
+        before: The history as it was.
     """
 
     messages: list[BaseMessage]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...]
+    before: list[BaseMessage]
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -141,9 +144,14 @@ class Patch:
     def __str__(self) -> str:
         return "; ".join(map(str, self.changes)) or "nothing to repair"
 
+    def _repr_html_(self) -> str:
+        """The history before and after, as notebooks show it."""
+        return patch_html(self.to_dict())
+
     def to_dict(self) -> dict[str, Any]:
         """The patch as JSON values."""
         return {
+            "before": [_dumped(m) for m in self.before],
             "messages": [_dumped(m) for m in self.messages],
             "changes": [change.to_dict() for change in self.changes],
         }

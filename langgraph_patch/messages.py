@@ -54,6 +54,7 @@ __all__ = [
     "as_messages",
     "patch_messages",
     "unanswered",
+    "untouched",
     "validate_messages",
 ]
 
@@ -107,7 +108,7 @@ def patch_messages(
     if language is not None:
         checked_language(language)
     if not evidence and not replace_foreign and _is_sound_list(messages, allow_pending):
-        return Patch(cast("list[BaseMessage]", messages))
+        return untouched(messages)
     history = as_messages(messages)
     repair = Repair(
         history,
@@ -118,8 +119,8 @@ def patch_messages(
     )
     repaired = repair.run()
     if not repair.done:
-        return Patch(cast("list[BaseMessage]", messages))
-    return Patch(repaired, tuple(change for _, change in repair.done))
+        return untouched(messages)
+    return Patch(repaired, tuple(change for _, change in repair.done), history)
 
 
 def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -> list[Defect]:
@@ -156,6 +157,12 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
     )
     repair.run()
     return [defect for defect, _ in repair.done]
+
+
+def untouched(messages: Sequence[Any]) -> Patch:
+    """The patch that does nothing: its messages are the very object that was given."""
+    history = cast("list[BaseMessage]", messages)
+    return Patch(history, (), history)
 
 
 def _is_sound_list(value: object, allow_pending: bool) -> bool:  # noqa: FBT001

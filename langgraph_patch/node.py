@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -20,7 +20,7 @@ from langgraph_patch.changes import Evidence, Patch
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from langgraph_patch.evidence import afind_evidence, find_evidence
 from langgraph_patch.host import channels_of, checkpointer_of, thread_config
-from langgraph_patch.messages import as_messages, patch_messages, unanswered
+from langgraph_patch.messages import as_messages, patch_messages, unanswered, untouched
 from langgraph_patch.placeholders import (
     Language,
     Placeholder,
@@ -151,7 +151,7 @@ class PatchNode(Runnable[Any, Any]):
     ) -> Patch:
         """The patch of `messages`, with what the checkpointer of the run knows."""
         if not self.is_damaged(messages, allow_pending=allow_pending):
-            return Patch(cast("list[BaseMessage]", messages))
+            return untouched(messages)
         question = self._question(messages, config)
         found = find_evidence(*question, messages_key=self.messages_key) if question else {}
         return self._patch(messages, found, allow_pending=allow_pending)
@@ -161,7 +161,7 @@ class PatchNode(Runnable[Any, Any]):
     ) -> Patch:
         """As `repair`."""
         if not self.is_damaged(messages, allow_pending=allow_pending):
-            return Patch(cast("list[BaseMessage]", messages))
+            return untouched(messages)
         question = self._question(messages, config)
         found = await afind_evidence(*question, messages_key=self.messages_key) if question else {}
         return self._patch(messages, found, allow_pending=allow_pending)
