@@ -133,7 +133,8 @@ def _pair(left: str, lefts: Iterable[str], right: str, rights: Iterable[str]) ->
 def _item(message: Any, change: Values | None, label: str = "") -> str:
     kind = change["kind"] if change else ""
     what = f"<span class=what>{SIGNS[kind]} {text(_said_of(change))}</span>" if change else ""
-    origin = f"from #{change['index']}" if change and not label else label
+    new = kind in {"inserted", "recovered"}
+    origin = label or ("new" if new else f"from #{change['index']}" if change else "")
     return (
         f'<li class="{text(kind)}">{what}<span class=who>{origin} {text(_who(message))}</span>'
         f"{_body(message)}</li>"
