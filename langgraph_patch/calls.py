@@ -151,7 +151,9 @@ def _new_call(
     block_type: str | None = None,
     entry: Mapping[str, Any] | None = None,
 ) -> Call:
-    args = complete_args(stored_args)
+    # Empty arguments that were found invalid are those of a call that the model did not finish.
+    unfinished = source == "invalid_tool_calls" and not stored_args
+    args = None if unfinished else complete_args(stored_args)
     text = text_of(name)
     built = {"name": text, "args": args or {}, "id": call_id, "type": "tool_call"}
     listed = entry is not None and entry.get("args") is args
@@ -159,7 +161,7 @@ def _new_call(
         id=call_id,
         name=text,
         args=args or {},
-        raw=None if args is not None else _rawtext_of(stored_args),
+        raw=None if args is not None else _raw_text(stored_args),
         source=source,
         block_type=block_type,
         entry=entry if entry is not None and listed else {**(entry or {}), **built},
@@ -186,8 +188,8 @@ def complete_args(stored: object) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _rawtext_of(stored: object) -> str:
-    return stored if isinstance(stored, str) else repr(stored)
+def _raw_text(stored: object) -> str:
+    return stored if isinstance(stored, str) else "" if stored is None else repr(stored)
 
 
 def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -179,7 +179,9 @@ class Repair:
         """The recovered result, else a placeholder."""
         known = self._known(slot)
         before = slot.synthetic.result.message if slot.synthetic else None
-        why: DefectKind = "superseded" if before else "malformed" if slot.call.raw else "dangling"
+        why: DefectKind = (
+            "superseded" if before else "malformed" if slot.call.raw is not None else "dangling"
+        )
         if isinstance(known, ToolMessage):
             message = point_result(known, slot.call, slot.call_id, slot.name)
             replaced = before.id if before else None
