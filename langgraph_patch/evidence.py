@@ -30,6 +30,8 @@ was then killed (it reads as waiting), or that a failed call was started again a
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,6 +60,8 @@ _PAGE = 50
 _LIGHT_PAGE = 200  # of checkpoints that do not hold the history
 _PAGES = 10  # how many pages are read if bisection is impossible
 _NEAR = 8  # how near bisection comes before the rest is read as one page
+_WAIT = 1.0  # seconds for which a checkpoint that is being written is waited for
+_NAP = 0.01
 _ASKS = 64  # for all calls together: nobody waits for ever on a thread that is broken everywhere
 
 
@@ -73,8 +77,9 @@ def find_evidence(
     Args:
         saver: The checkpointer. It is only read.
         config: Names the thread (`thread_id`), the namespace of the graph whose history is
-            damaged (`checkpoint_ns`, default `""`), and, if it is not the newest, the current
-            checkpoint (`checkpoint_id`).
+            damaged (`checkpoint_ns`, default `""`), and the current checkpoint
+            (`checkpoint_id`, default the newest). If that is being written, it is waited for,
+            for a second at most.
         calls: Each call as the message that made it and the call's id, both as stored.
         messages_key: The state key of the history.
 
@@ -206,6 +211,9 @@ class _Search:
         if not self.asks_left:
             return []
         self.asks_left -= 1
+        return (yield from self._list(question))
+
+    def _list(self, question: _Question) -> Steps[list[CheckpointTuple]]:
         try:
             found: list[CheckpointTuple] = yield Ask(
                 lambda: list(self.saver.list(**question.arguments)),
@@ -217,7 +225,14 @@ class _Search:
 
     def _start(self, trail: Trail, current: str | None) -> Steps[None]:
         page = yield from self._ask(_Question(trail.config, _NEWEST))
-        # A checkpoint that is newer than all was not written yet: durability "async" or "exit".
+        waited = 0.0
+        while current and waited < _WAIT and not (page and id_in(page[0]) >= current):
+            # Durability "async": the current checkpoint is being written in the background.
+            waited += _NAP
+            yield Ask(lambda: time.sleep(_NAP), lambda: asyncio.sleep(_NAP))
+            newest = yield from self._list(_Question(trail.config, 1))
+            if newest and id_in(newest[0]) >= current:
+                page = yield from self._list(_Question(trail.config, _NEWEST))
         if current and page and id_in(page[-1]) > current:
             place = {**trail.config["configurable"], "checkpoint_id": current}
             page = yield from self._ask(_Question(RunnableConfig(configurable=place), 1))

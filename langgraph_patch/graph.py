@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypedDict, TypeVar, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -48,6 +49,9 @@ def with_patching(
     on_patch: OnPatch | None = None,
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
+
+    START looks at the state as a conditional edge does, so every reducer must return a new
+    value, as LangGraph asks: one that extends its first argument in place would do it twice.
 
     Args:
         graph: A `StateGraph`, or what its `compile()` gave, as hand-built or as
@@ -114,8 +118,12 @@ def with_patching(
 def _names_of(model_node: str | Sequence[str] | None) -> frozenset[str]:
     if model_node is None:
         return frozenset(MODEL_NODES)
-    names = [model_node] if isinstance(model_node, str) else list(model_node)
-    if not names or not all(isinstance(node, str) for node in names):
+    names = [model_node] if isinstance(model_node, str) else model_node
+    if (
+        not isinstance(names, Sequence | AbstractSet)
+        or not names
+        or not all(isinstance(node, str) for node in names)
+    ):
         raise GraphError(
             f"model_node={model_node!r}: expected the name of a node, or a list of such names."
         )

@@ -23,6 +23,9 @@ _READ = "__pregel_read"
 _CALL = "__pregel_call"
 """Starts a `@task`; there only inside a graph, where a call to `task()` is allowed."""
 
+_DURABILITY = "__pregel_durability"
+"""With "exit" nothing is written before the run ends, so that there is nothing to wait for."""
+
 
 def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
     """The checkpointer of the run that `config` belongs to, or None."""
@@ -51,11 +54,16 @@ def can_start_tasks(config: RunnableConfig) -> bool:
 def thread_config(config: RunnableConfig) -> RunnableConfig | None:
     """The thread and the namespace of the graph whose node runs with `config`, or None.
 
-    A node's own namespace is that of its graph and one more segment, `node:task_id`.
+    A node's own namespace is that of its graph and one more segment, `node:task_id`. The
+    current checkpoint is named too, unless it will not be written before the run ends.
     """
     configurable = config.get("configurable", {})
     thread_id = configurable.get("thread_id")
     if thread_id is None:
         return None
     namespace = str(configurable.get("checkpoint_ns", "")).rpartition("|")[0]
-    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace}}
+    place = {"thread_id": thread_id, "checkpoint_ns": namespace}
+    current = configurable.get("checkpoint_map", {}).get(namespace)
+    if isinstance(current, str) and configurable.get(_DURABILITY) != "exit":
+        place["checkpoint_id"] = current
+    return {"configurable": place}

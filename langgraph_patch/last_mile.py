@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from langgraph_patch.changes import Patch
 from langgraph_patch.host import channels_of
 from langgraph_patch.messages import as_messages
-from langgraph_patch.node import PatchNode, value_of
+from langgraph_patch.node import PatchNode, messages_in, value_of
 
 MODEL_INPUT = "llm_input_messages"
 """Where a `pre_model_hook` puts a history that is for the model only, never for the state."""
@@ -86,9 +86,9 @@ class LastMile(RunnableLambda[Any, Any]):
     def _damaged(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
         """The damaged histories among what the model sees and, only then, what is held."""
         seen = {
-            key: as_messages(value)
+            key: messages_in(state, key)
             for key in (self._node.messages_key, MODEL_INPUT)
-            if (value := value_of(state, key)) is not None
+            if value_of(state, key) is not None
         }
         damaged = {key: seen[key] for key in seen if self._is_damaged(seen[key])}
         if damaged and self._persist:

@@ -125,16 +125,12 @@ class PatchNode(Runnable[Any, Any]):
             GraphError: If the graph that runs has no such key.
             MessagesError: If the value is no list of messages.
         """
-        value = value_of(state, self.messages_key)
-        if value is None:
+        if value_of(state, self.messages_key) is None:
             channels = channels_of(config)
             if channels and self.messages_key not in channels:
                 raise key_error(self.messages_key, channels)
             return []
-        try:
-            return as_messages(value)
-        except MessagesError as error:
-            raise MessagesError(f"State key {self.messages_key!r}: {error}") from error
+        return messages_in(state, self.messages_key)
 
     # --- repairing -----------------------------------------------------------------------
 
@@ -230,6 +226,18 @@ class PatchNode(Runnable[Any, Any]):
 def value_of(state: Any, key: str) -> Any:
     """The value of `key` in a state of any kind; None if there is none."""
     return state.get(key) if isinstance(state, dict) else getattr(state, key, None)
+
+
+def messages_in(state: Any, key: str) -> list[BaseMessage]:
+    """The value of `key` in a state, if it is a list of messages.
+
+    Raises:
+        MessagesError: If it is not.
+    """
+    try:
+        return as_messages(value_of(state, key))
+    except MessagesError as error:
+        raise MessagesError(f"State key {key!r}: {error}") from error
 
 
 def key_error(key: str, channels: Any) -> GraphError:

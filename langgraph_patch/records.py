@@ -19,6 +19,8 @@ from langgraph.types import Command, Overwrite
 
 from langgraph_patch.calls import read_calls
 from langgraph_patch.changes import Finding
+from langgraph_patch.errors import MessagesError
+from langgraph_patch.messages import as_messages
 from langgraph_patch.placeholders import is_foreign_placeholder, is_placeholder
 from langgraph_patch.recorded_call import MARK
 
@@ -64,7 +66,12 @@ def history_in(saved: CheckpointTuple, key: str) -> list[BaseMessage] | None:
     """The history as it was, or None where the checkpoint does not hold it."""
     value = saved.checkpoint["channel_values"].get(key)
     value = getattr(value, "value", value)  # now and then, DeltaChannel state is stored whole
-    return value if isinstance(value, list) else None
+    if not isinstance(value, list):
+        return None
+    try:
+        return as_messages(value)
+    except MessagesError:
+        return None  # an older version of the application kept something else under the key
 
 
 def written_in(saved: CheckpointTuple, key: str) -> Iterator[tuple[str, list[BaseMessage]]]:

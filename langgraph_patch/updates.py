@@ -66,8 +66,9 @@ def _rewrite_tail(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Wri
     """Remove everything from the first change on, then add what shall stand there.
 
     The tail begins with a call, never between a call and its results: a message that a
-    parallel node adds comes before the tail. A message that goes for good is added once
-    more before it is removed, since two writers may remove it in one step.
+    parallel node adds comes before the tail. What is removed is added first where it may
+    not be there, and what is new is removed first where it may be there already: two
+    writers may do this in one step.
     """
     start = _unchanged(old, new)
     while 0 < start < len(new) and isinstance(new[start], ToolMessage):
@@ -75,10 +76,11 @@ def _rewrite_tail(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Wri
     tail = old[start:]
     if any(message.id is None for message in (*tail, *new[start:])):
         return None
-    kept = {message.id for message in new[start:]}
-    dropped = [message for message in tail if message.id not in kept]
-    removals = [RemoveMessage(id=str(message.id)) for message in tail]
-    return [[*dropped, *removals], list(new[start:])]
+    stays, stood = ({message.id for message in part} for part in (new[start:], tail))
+    dropped = [message for message in tail if message.id not in stays]
+    fresh = [message for message in new[start:] if message.id not in stood]
+    removals = [RemoveMessage(id=str(message.id)) for message in (*tail, *fresh)]
+    return [[*dropped, *fresh, *removals], list(new[start:])]
 
 
 def _replace(_: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Writes:

@@ -1,0 +1,1400 @@
+"""`with_patching` on graphs that people build by hand: every way in, every state, nothing lost."""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from agents import (
+    CANCELLED,
+    UNKNOWN,
+    Graph,
+    InPlace,
+    Tools,
+    both_calls,
+    hand_built,
+    healthy_script,
+    history,
+    human,
+    lines,
+    react_v1,
+    react_v2,
+    stored,
+    thread,
+)
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.func import entrypoint
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.runtime import Runtime
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import CachePolicy, Command, RetryPolicy, Send
+from pydantic import BaseModel, Field
+from strict import RefusedError, StrictModel, ai, refuse
+from typing_extensions import TypedDict
+
+from langgraph_patch import (
+    GraphError,
+    MessagesError,
+    OptionError,
+    PatchError,
+    is_placeholder,
+    validate_messages,
+    with_patching,
+)
+
+OPEN = [human("book it"), both_calls(), human("never mind")]
+UNKNOWN_RESULTS = [
+    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
+    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
+]
+REPAIRED = ["human: book it", "ai c1 c2: ", *UNKNOWN_RESULTS, "human: never mind"]
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+
+class State(TypedDict):
+    """A history, and notes beside it."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    notes: Annotated[list[str], operator.add]
+
+
+class Narrow(TypedDict):
+    """What a router may ask for: it lacks the history."""
+
+    notes: list[str]
+
+
+class NarrowModel(BaseModel):
+    """The same as a pydantic model."""
+
+    notes: list[str] = Field(default_factory=list)
+
+
+@dataclass
+class Data:
+    """A state as a dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+@dataclass(frozen=True)
+class FrozenData:
+    """A state as a frozen dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Model(BaseModel):
+    """A state as a pydantic model."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+def messages_in(state: Any) -> list[AnyMessage]:
+    """The history of a state of any kind."""
+    return state["messages"] if isinstance(state, dict) else state.messages
+
+
+def parts(model: StrictModel, state: Any = State, *, asynchronous: bool = False) -> StateGraph[Any]:
+    """A builder with agent, tools and a node that takes a note, and no way in."""
+    builder = StateGraph(state)
+    builder.add_node("agent", lambda s: {"messages": [model.invoke(messages_in(s))]})
+    builder.add_node("tools", ToolNode(Tools(asynchronous=asynchronous).tools()))
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def noting(builder: StateGraph[Any]) -> None:
+    """Add the node that takes a note."""
+    builder.add_node("note", lambda _: {"notes": ["noted"]})
+
+
+def said(*texts: str) -> StrictModel:
+    """A strict model that says these texts."""
+    return StrictModel(script=[AIMessage(text) for text in texts])
+
+
+async def run(graph: Graph, value: Any, how: str, config: Any = None) -> None:
+    """Run the graph by the method `how`."""
+    config = config or thread()
+    if how == "ainvoke":
+        await graph.ainvoke(value, config)
+    elif how == "astream":
+        assert [chunk async for chunk in graph.astream(value, config)]
+    elif how == "stream":
+        assert list(graph.stream(value, config))
+    else:
+        graph.invoke(value, config)
+
+
+# --- every way in ------------------------------------------------------------------------
+
+
+def by_edge(builder: StateGraph[Any]) -> None:
+    """START -> agent."""
+    builder.add_edge(START, "agent")
+
+
+def by_entry_point(builder: StateGraph[Any]) -> None:
+    """The older name for it."""
+    builder.set_entry_point("agent")
+
+
+def by_two_edges(builder: StateGraph[Any]) -> None:
+    """START -> agent, START -> note."""
+    noting(builder)
+    builder.add_edge(START, "agent")
+    builder.add_edge(START, "note")
+
+
+def by_branch(builder: StateGraph[Any]) -> None:
+    """A conditional entry without a path map."""
+    builder.set_conditional_entry_point(lambda _: "agent")
+
+
+def by_mapped_branch(builder: StateGraph[Any]) -> None:
+    """A conditional entry with a path map."""
+    noting(builder)
+    builder.set_conditional_entry_point(lambda _: "talk", {"talk": "agent", "note": "note"})
+
+
+def by_literal_branch(builder: StateGraph[Any]) -> None:
+    """A router whose annotation names its ends."""
+
+    def route(state: State) -> Literal["agent", "tools"]:
+        return "agent"
+
+    builder.add_conditional_edges(START, route)
+
+
+def by_list_branch(builder: StateGraph[Any]) -> None:
+    """A router that names several nodes."""
+    noting(builder)
+    builder.add_conditional_edges(START, lambda _: ["agent", "note"], ["agent", "note"])
+
+
+def by_send(builder: StateGraph[Any]) -> None:
+    """A router that sends the state to the model."""
+    builder.add_conditional_edges(START, lambda state: [Send("agent", state)], ["agent"])
+
+
+def by_narrow_router(builder: StateGraph[Any]) -> None:
+    """A router whose input schema lacks the history."""
+
+    def route(state: Narrow) -> str:
+        assert set(state) <= {"notes"}
+        return "agent"
+
+    builder.add_conditional_edges(START, route, ["agent"])
+
+
+def by_narrow_pydantic_router(builder: StateGraph[Any]) -> None:
+    """The same with a pydantic schema."""
+
+    def route(state: NarrowModel) -> str:
+        assert isinstance(state, NarrowModel)
+        return "agent"
+
+    builder.add_conditional_edges(START, route, ["agent"])
+
+
+def by_branch_and_edge(builder: StateGraph[Any]) -> None:
+    """A router beside a plain edge."""
+    noting(builder)
+    builder.add_edge(START, "note")
+    builder.add_conditional_edges(START, lambda _: "agent", ["agent"])
+
+
+def by_two_branches(builder: StateGraph[Any]) -> None:
+    """Two routers."""
+    noting(builder)
+
+    def route(state: State) -> str:
+        return "agent"
+
+    def take_note(state: State) -> str:
+        return "note"
+
+    builder.add_conditional_edges(START, route, ["agent"])
+    builder.add_conditional_edges(START, take_note, ["note"])
+
+
+def by_waiting_edge(builder: StateGraph[Any]) -> None:
+    """The model waits for two nodes."""
+    noting(builder)
+    builder.add_node("look", lambda _: {"notes": ["looked"]})
+    builder.add_edge(START, "note")
+    builder.add_edge(START, "look")
+    builder.add_edge(["note", "look"], "agent")
+
+
+WAYS = (
+    by_edge,
+    by_entry_point,
+    by_two_edges,
+    by_branch,
+    by_mapped_branch,
+    by_literal_branch,
+    by_list_branch,
+    by_send,
+    by_narrow_router,
+    by_narrow_pydantic_router,
+    by_branch_and_edge,
+    by_two_branches,
+    by_waiting_edge,
+)
+each_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+
+
+def built(
+    way: Callable[[Any], None], model: StrictModel, *, asynchronous: bool = False, **options: Any
+) -> Graph:
+    """The bare graph with that way in."""
+    builder = parts(model, asynchronous=asynchronous)
+    builder.add_conditional_edges("agent", tools_condition)
+    way(builder)
+    return builder.compile(checkpointer=InMemorySaver(), **options)
+
+
+@each_way
+@pytest.mark.parametrize("how", ["invoke", "ainvoke", "stream", "astream"])
+async def test_interrupt_then_a_new_message(way: Any, how: str):
+    """Whatever leads to the model: the thread goes on, twice, and tells the truth."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
+    graph = with_patching(built(way, model, asynchronous=how.startswith("a")))
+    await run(graph, {"messages": [human("book it")]}, how)
+    assert graph.get_state(thread()).next == ("tools",)
+    await run(graph, {"messages": [human("never mind")]}, how)
+    messages = history(graph, thread())
+    assert lines(messages) == [*REPAIRED, "ai: fine"]
+    assert [is_placeholder(m) for m in messages] == [False, False, True, True, False, False]
+    await run(graph, {"messages": [human("hello")]}, how)
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
+
+
+@each_way
+def test_the_repair_has_a_checkpoint_of_its_own(way: Any):
+    """The front door repairs before anything else runs, even if the model then fails."""
+
+    def fail(_: Any) -> AIMessage:
+        raise ZeroDivisionError
+
+    graph = with_patching(built(way, StrictModel(script=[both_calls(), fail])))
+    graph.invoke({"messages": [human("book it")]}, thread())
+    with pytest.raises(ZeroDivisionError):
+        graph.invoke({"messages": [human("never mind")]}, thread())
+    assert lines(history(graph, thread())) == REPAIRED
+
+
+@each_way
+def test_the_same_nodes_run_as_before(way: Any):
+    """Sound or damaged, START leads to the same nodes; `patch_tool_calls` only if damaged."""
+
+    def nodes_of(graph: Graph, messages: Any) -> Counter[str]:
+        chunks = graph.stream({"messages": messages}, thread(), stream_mode="updates")
+        return Counter(node for chunk in chunks for node in chunk)
+
+    bare = nodes_of(built(way, said("fine")), [human("hi")])
+    assert nodes_of(with_patching(built(way, said("fine"))), [human("hi")]) == bare
+    damaged = nodes_of(with_patching(built(way, said("fine"))), OPEN)
+    assert damaged == bare + Counter({"patch_tool_calls": 1})
+
+
+@pytest.mark.parametrize("way", [w for w in WAYS if w is not by_branch], ids=lambda w: w.__name__)
+def test_the_drawing(way: Any):
+    """The node is drawn; everything else is drawn as it was."""
+    bare = built(way, said())
+    before, after = bare.get_graph(), with_patching(bare).get_graph()
+    assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
+
+    def inner(drawing: Any) -> set[tuple[Any, ...]]:
+        outer = {START, "patch_tool_calls"}
+        return {
+            (e.source, e.target, e.data, e.conditional)
+            for e in drawing.edges
+            if e.source not in outer
+        }
+
+    assert inner(after) == inner(before)
+
+    def ends(drawing: Any, source: str) -> set[tuple[Any, Any]]:
+        return {(e.target, e.data) for e in drawing.edges if e.source == source}
+
+    assert {t for t, _ in ends(after, START)} == {
+        *(t for t, _ in ends(before, START)),
+        "patch_tool_calls",
+    }
+    assert ends(after, "patch_tool_calls") == ends(before, START)
+    assert "patch_tool_calls" in with_patching(bare).get_graph().draw_mermaid()
+
+
+def test_the_drawing_of_a_router_that_may_go_anywhere():
+    """LangGraph draws no ends of a router without a path map; the node is drawn all the same."""
+    bare = built(by_branch, said())
+    before, after = bare.get_graph(), with_patching(bare).get_graph()
+    assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
+    assert after.edges == before.edges
+
+
+async def test_an_async_only_router():
+    """A router without a sync form is awaited, before and after the front door."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    builder = parts(model, asynchronous=True)
+    builder.add_conditional_edges("agent", tools_condition)
+
+    async def route(state: State) -> str:
+        return "agent"
+
+    builder.add_conditional_edges(START, route, ["agent"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    await graph.ainvoke({"messages": [human("book it")]}, thread())
+    await graph.ainvoke({"messages": [human("never mind")]}, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def test_a_start_that_leads_to_the_tools():
+    """A pending call whose START leads to the tools is run, not answered."""
+    model = said("done")
+    builder = parts(model)
+    builder.add_conditional_edges("agent", tools_condition)
+
+    def route(state: State) -> str:
+        return "tools" if getattr(state["messages"][-1], "tool_calls", None) else "agent"
+
+    builder.add_conditional_edges(START, route, ["tools", "agent"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    call = ai(("send_email", {"to": "eve"}, "c9"), id="a9")
+    graph.invoke({"messages": [*OPEN, call]}, thread())
+    assert lines(history(graph, thread())) == [
+        *REPAIRED,
+        "ai c9: ",
+        "tool c9: sent to eve",
+        "ai: done",
+    ]
+
+
+def test_resume_goes_to_the_paused_tool():
+    """`Command(resume=...)` passes the front door and the last mile by."""
+    model = StrictModel(script=[both_calls(), AIMessage("done")])
+    graph = with_patching(built(by_edge, model))
+    graph.invoke({"messages": [human("book it")]}, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    assert lines(history(graph, thread())) == [
+        "human: book it",
+        "ai c1 c2: ",
+        "tool c1: sent to bob",
+        "tool c2: wired: yes",
+        "ai: done",
+    ]
+
+
+def test_two_sends_to_the_model():
+    """A router that sends two damaged histories: each model call sees its own repaired."""
+    model = said("one", "two")
+    builder = parts(model)
+    other = [human("other"), ai(("send_email", {}, "c7"), id="a7"), human("stop")]
+    builder.add_conditional_edges(
+        START,
+        lambda state: [Send("agent", state), Send("agent", {**state, "messages": other})],
+        ["agent"],
+    )
+    graph = with_patching(builder.compile())
+    out = graph.invoke({"messages": OPEN})
+    assert sorted(len(seen) for seen in model.seen) == [4, 5]
+    assert lines(out["messages"]) == [*REPAIRED, "ai: one", "ai: two"]
+
+
+def test_a_graph_that_goes_by_commands():
+    """Nodes that say where to go need no edges; they are patched all the same."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+
+    def agent(state: State) -> Command[Literal["tools", "__end__"]]:
+        answer = model.invoke(state["messages"])
+        goto = "tools" if answer.tool_calls else END
+        return Command(update={"messages": [answer]}, goto=goto)
+
+    builder = StateGraph(State)
+    builder.add_node("agent", agent)
+    builder.add_node("tools", ToolNode(Tools().tools()))
+    builder.add_edge("tools", "agent")
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    graph.invoke({"messages": [human("book it")]}, thread())
+    with pytest.raises(RefusedError):
+        bare.invoke({"messages": [human("never mind")]}, thread())
+    graph.invoke(None, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+# --- kinds of state and of output --------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [State, Data, FrozenData, Model], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("place", ["door", "mile"])
+@sync_and_async
+async def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
+    """Dicts, dataclasses (frozen too) and pydantic models; the model gets the same kind."""
+    model = said("fine")
+    kinds = []
+
+    def agent(values: Any) -> Any:
+        kinds.append(type(values))
+        return {"messages": [model.invoke(messages_in(values))]}
+
+    builder = StateGraph(state)
+    builder.add_node("agent", agent)
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    how = "ainvoke" if asynchronous else "invoke"
+    if place == "door":
+        await run(graph, {"messages": OPEN}, how)
+    else:
+        bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+        await run(graph, None, how)
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+    assert kinds == [dict if state is State else state]
+
+
+class Answered(BaseModel):
+    """A pydantic state that a node may return whole."""
+
+    messages: Annotated[list[AnyMessage], add_messages] = Field(default_factory=list)
+    notes: Annotated[list[str], operator.add] = Field(default_factory=list)
+
+
+@dataclass
+class AnsweredData:
+    """A dataclass state that a node may return whole."""
+
+    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
+    notes: Annotated[list[str], operator.add] = field(default_factory=list)
+
+
+FINE = AIMessage("fine", id="a2")
+OUTPUTS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
+    "dict": (State, {"messages": [FINE]}, ["ai: fine"], []),
+    "one message": (State, {"messages": FINE}, ["ai: fine"], []),
+    "pydantic": (Answered, Answered(messages=[FINE], notes=["n"]), ["ai: fine"], ["n"]),
+    "dataclass": (AnsweredData, AnsweredData([FINE], ["n"]), ["ai: fine"], ["n"]),
+    "command": (
+        State,
+        Command(update={"messages": [FINE]}, goto="after"),
+        ["ai: fine"],
+        ["after"],
+    ),
+    "pairs": (State, Command(update=[("messages", [FINE]), ("notes", ["n"])]), ["ai: fine"], ["n"]),
+    "commands": (
+        State,
+        [
+            Command(update={"messages": [FINE]}),
+            Command(update={"notes": ["n"]}, goto=Send("after", {})),
+        ],
+        ["ai: fine"],
+        ["n", "after"],
+    ),
+    "mixed list": (
+        State,
+        [{"messages": [FINE]}, Command(update={"notes": ["n"]})],
+        ["ai: fine"],
+        ["n"],
+    ),
+    "none": (State, None, [], []),
+    "empty dict": (State, {}, [], []),
+    "other key": (State, {"notes": ["n"]}, [], ["n"]),
+    "empty list": (State, [], [], []),
+}
+
+
+@pytest.mark.parametrize("shape", OUTPUTS)
+@sync_and_async
+async def test_shapes_of_output(shape: str, *, asynchronous: bool):
+    """Whatever the model node returns arrives, behind the repair."""
+    state, output, answer, notes = OUTPUTS[shape]
+    builder = StateGraph(state)
+    builder.add_node("agent", lambda _: output, destinations=("after",))
+    builder.add_node("after", lambda _: {"notes": ["after"]})
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    await run(graph, None, "ainvoke" if asynchronous else "invoke")
+    values = graph.get_state(thread()).values
+    assert lines(values["messages"]) == [*REPAIRED, *answer]
+    assert values.get("notes", []) == notes
+
+
+def test_an_output_that_langgraph_refuses_is_still_refused():
+    """What no node may return raises as before, and nothing is written."""
+    builder = StateGraph(State)
+    builder.add_node("agent", lambda _: "fine")
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    with pytest.raises(Exception, match="Expected dict"):
+        with_patching(bare).invoke(None, thread())
+    assert history(bare, thread()) == OPEN
+
+
+def test_role_dicts_without_a_reducer():
+    """Where the state holds dicts as its caller wrote them, they are read as messages."""
+
+    class Plain(TypedDict):
+        messages: list[Any]
+
+    model = said("one", "two")
+
+    def agent(state: Plain) -> Any:
+        return {"messages": [*state["messages"], model.invoke(state["messages"])]}
+
+    builder = StateGraph(Plain)
+    builder.add_node("agent", agent)
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    call = {"name": "wire", "args": {}, "id": "c1", "type": "tool_call"}
+    raw = [("user", "go"), {"role": "assistant", "content": "", "tool_calls": [call]}, "stop"]
+    expected = ["human: go", "ai c1: ", f"tool c1: {UNKNOWN.format('wire', 'c1')}", "human: stop"]
+    graph.invoke({"messages": raw}, thread())
+    assert lines(history(graph, thread())) == [*expected, "ai: one"]
+    bare.update_state(thread("2"), {"messages": raw}, as_node=START)
+    graph.invoke(None, thread("2"))
+    assert lines(history(graph, thread("2"))) == [*expected, "ai: two"]
+
+
+def test_another_key():
+    """The history may stand under any key."""
+
+    class Chat(TypedDict):
+        chat: Annotated[list[AnyMessage], add_messages]
+
+    model = said("fine", "yes?")
+    builder = StateGraph(Chat)
+    builder.add_node("agent", lambda s: {"chat": [model.invoke(s["chat"])]})
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare, messages_key="chat")
+    assert lines(graph.invoke({"chat": OPEN}, thread())["chat"]) == [*REPAIRED, "ai: fine"]
+    bare.update_state(thread("2"), {"chat": OPEN}, as_node=START)
+    assert lines(graph.invoke(None, thread("2"))["chat"]) == [*REPAIRED, "ai: yes?"]
+
+
+def test_a_key_not_written_yet():
+    """A thread without messages runs as before."""
+    builder = StateGraph(State)
+    builder.add_node("agent", lambda s: {"notes": [str(len(s.get("messages") or []))]})
+    builder.add_edge(START, "agent")
+    graph = with_patching(builder.compile())
+    assert graph.invoke({"notes": ["n"]})["notes"] == ["n", "0"]
+
+
+def test_a_model_with_an_input_schema_of_its_own():
+    """A model node that reads another key than the history runs as before."""
+
+    def agent(state: Narrow) -> Any:
+        assert set(state) == {"notes"}
+        return {"messages": [AIMessage("fine")]}
+
+    builder = StateGraph(State)
+    builder.add_node("agent", agent)
+    builder.add_edge(START, "agent")
+    graph = with_patching(builder.compile())
+    out = graph.invoke({"messages": OPEN, "notes": ["n"]})
+    assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
+
+
+def test_what_langgraph_injects():
+    """Config, runtime, store and stream writer reach the model node through the last mile."""
+    got: dict[str, Any] = {}
+
+    def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
+        got.update(config=config, context=runtime.context, store=runtime.store)
+        runtime.stream_writer("wrote")
+        return {"messages": [AIMessage("fine")]}
+
+    builder = StateGraph(State, context_schema=Narrow)
+    builder.add_node("agent", agent)
+    builder.add_edge(START, "agent")
+    store = InMemoryStore()
+    bare = builder.compile(store=store, checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    chunks = list(graph.stream(None, thread(), context={"notes": ["ctx"]}, stream_mode="custom"))
+    assert chunks == ["wrote"]
+    assert got["config"]["metadata"]["langgraph_node"] == "agent"
+    assert got["context"] == {"notes": ["ctx"]}
+    assert got["store"] is store
+
+
+# --- the last mile -----------------------------------------------------------------------
+
+
+def test_a_node_that_edits_before_the_model():
+    """What a trimming node leaves broken is repaired for the model."""
+    model = said("fine")
+    builder = StateGraph(MessagesState)
+    orphan = ToolMessage("whose?", tool_call_id="gone", id="t0")
+    builder.add_node("trim", lambda _: {"messages": [orphan]})
+    builder.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
+    builder.add_edge(START, "trim")
+    builder.add_edge("trim", "agent")
+    out = with_patching(builder.compile()).invoke({"messages": [human("hi")]})
+    assert lines(out["messages"]) == ["human: hi", "ai: fine"]
+
+
+def test_llm_input_messages():
+    """What a `pre_model_hook` shows the model is repaired; the state is not touched, once told."""
+    told: list[Any] = []
+    model = said("fine")
+
+    def hook(state: Any) -> Any:
+        kept = trim_messages(state["messages"], strategy="last", token_counter=len, max_tokens=2)
+        return {"llm_input_messages": kept}
+
+    sound = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1")]
+    sound += [ToolMessage("sent", tool_call_id="c1", id="t1", name="send_email"), human("thanks")]
+    bare = react_v2(model, Tools().tools(), pre_model_hook=hook, checkpointer=InMemorySaver())
+    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
+    graph.invoke({"messages": sound}, thread())
+    assert [lines(seen) for seen in model.seen] == [["human: thanks"]]
+    assert history(graph, thread())[:4] == sound
+    assert lines(history(graph, thread()))[4:] == ["ai: fine"]
+    assert told == ["dropped 'send_email' 'c1'"]
+
+
+def test_llm_input_messages_of_a_broken_thread():
+    """A broken state and a hook that shows a part of it: each is repaired, the state written."""
+    model = said("fine")
+
+    def hook(state: Any) -> Any:
+        return {"llm_input_messages": state["messages"][1:]}
+
+    bare = react_v2(model, Tools().tools(), pre_model_hook=hook, checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    graph.invoke(None, thread())
+    assert [lines(seen) for seen in model.seen] == [REPAIRED[1:]]
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+@sync_and_async
+async def test_persist_false(*, asynchronous: bool):
+    """Only what the model sees is repaired: no front door, and the state stays as it is."""
+    model = said("fine", "yes?")
+    bare = built(by_edge, model)
+    graph = with_patching(bare, persist=False)
+    assert set(graph.nodes) == set(bare.nodes)
+    how = "ainvoke" if asynchronous else "invoke"
+    await run(graph, {"messages": OPEN}, how)
+    await run(graph, {"messages": [human("hello")]}, how)
+    assert [lines(seen) for seen in model.seen] == [
+        REPAIRED,
+        [*REPAIRED, "ai: fine", "human: hello"],
+    ]
+    broken = [line for line in REPAIRED if line not in UNKNOWN_RESULTS]
+    assert lines(history(graph, thread())) == [*broken, "ai: fine", "human: hello", "ai: yes?"]
+
+
+def test_several_model_nodes():
+    """Each named node gets its last mile, and no other does."""
+    models = {name: said("fine") for name in ("plan", "act")}
+    builder = StateGraph(MessagesState)
+    for name, model in models.items():
+        builder.add_node(name, lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
+    broken = ai(("send_email", {"to": "b"}, "c9"), id="a9")
+    builder.add_node("break", lambda _: {"messages": [broken, human("and?")]})
+    builder.add_edge(START, "plan")
+    builder.add_edge("plan", "break")
+    builder.add_edge("break", "act")
+    bare = builder.compile()
+    out = with_patching(bare, model_node=["plan", "act"]).invoke({"messages": [human("hi")]})
+    refuse(out["messages"])
+    for model in models.values():
+        model.script[:] = [AIMessage("fine")]
+    with pytest.raises(RefusedError):
+        with_patching(bare, model_node="plan").invoke({"messages": [human("hi")]})
+
+
+@pytest.mark.parametrize("place", ["door", "mile"])
+@sync_and_async
+async def test_on_patch_and_the_log_once_per_repair(
+    place: str, caplog: pytest.LogCaptureFixture, *, asynchronous: bool
+):
+    """One repair is told once, wherever it was made; a second run has nothing to tell."""
+    told: list[str] = []
+    bare = built(by_edge, said("fine", "yes?"))
+    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
+    how = "ainvoke" if asynchronous else "invoke"
+    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
+        if place == "door":
+            await run(graph, {"messages": OPEN}, how)
+        else:
+            bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+            await run(graph, None, how)
+        await run(graph, {"messages": [human("hello")]}, how)
+    what = "inserted 'send_email' 'c1' (unknown); inserted 'wire_money' 'c2' (unknown)"
+    assert told == [what]
+    assert [r.getMessage() for r in caplog.records] == [f"repaired thread '1': {what}"]
+
+
+@pytest.mark.parametrize("option", ["placeholder", "on_patch"])
+@pytest.mark.parametrize("place", ["door", "mile"])
+def test_an_applications_callable_that_raises(option: str, place: str):
+    """What it raises reaches the caller, the model is not called, and nothing is written."""
+
+    def fail(*_: Any) -> str:
+        raise ZeroDivisionError("on purpose")
+
+    model = said("fine")
+    bare = built(by_edge, model)
+    graph = with_patching(bare, **{option: fail})
+    if place == "mile":
+        bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        graph.invoke(None if place == "mile" else {"messages": OPEN}, thread())
+    assert history(graph, thread()) == OPEN
+    assert model.seen == []
+
+
+def test_options_reach_both_places():
+    """`placeholder`, `language` and `name` hold at the front door and in the last mile."""
+    bare = built(by_edge, said("fine", "fine"))
+    graph = with_patching(bare, placeholder="gone", name="mend")
+    assert "mend" in graph.nodes
+    graph.invoke({"messages": OPEN}, thread())
+    bare.update_state(thread("2"), {"messages": OPEN}, as_node=START)
+    graph.invoke(None, thread("2"))
+    for name in ("1", "2"):
+        results = [m for m in history(graph, thread(name)) if isinstance(m, ToolMessage)]
+        assert [m.text for m in results] == ["gone", "gone"]
+
+
+def test_a_checkpointer_of_ones_own():
+    """`checkpointer=` is asked instead of the run's: results of another database come back."""
+    elsewhere = InMemorySaver()
+    other = react_v2(StrictModel(script=[both_calls()]), Tools().tools(), checkpointer=elsewhere)
+    other.invoke({"messages": [human("book it")]}, thread())
+    bare = react_v2(said("fine"), Tools().tools(), checkpointer=InMemorySaver())
+    graph = with_patching(bare, checkpointer=elsewhere)
+    graph.invoke({"messages": OPEN}, thread())
+    assert lines(history(graph, thread()))[2:4] == [
+        "tool c1: sent to bob",
+        f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+    ]
+
+
+def test_recover_false():
+    """With `recover=False` nobody is asked: the cause is unknown."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    bare = react_v2(model, Tools().tools(), checkpointer=InMemorySaver())
+    graph = with_patching(bare, recover=False)
+    graph.invoke({"messages": [human("book it")]}, thread())
+    graph.invoke({"messages": [human("never mind")]}, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+# --- what a graph carries ----------------------------------------------------------------
+
+
+class Transformer:
+    """Stands for a `stream_transformers` factory."""
+
+    def __init__(self, scope: tuple[str, ...]) -> None:
+        self.scope = scope
+
+
+def test_node_specs_stay():
+    """Retry, cache, metadata, defer, timeout and input schema of every node are as before."""
+    builder = StateGraph(State)
+    builder.add_node(
+        "agent",
+        lambda _: {"messages": [AIMessage("fine")]},
+        retry_policy=RetryPolicy(max_attempts=3, initial_interval=0.01, jitter=False),
+        cache_policy=CachePolicy(ttl=9),
+        metadata={"owner": "me"},
+        defer=True,
+        input_schema=State,
+        destinations=("note",),
+    )
+    noting(builder)
+    builder.add_edge(START, "agent")
+    patched = with_patching(builder)
+    for name, spec in builder.nodes.items():
+        copy = patched.nodes[name]
+        for attribute in (
+            "retry_policy",
+            "cache_policy",
+            "metadata",
+            "defer",
+            "timeout",
+            "ends",
+            "input_schema",
+        ):
+            assert getattr(copy, attribute) == getattr(spec, attribute)
+    compiled = patched.compile()
+    assert compiled.nodes["agent"].metadata == {"owner": "me"}
+
+
+def test_a_retry_repairs_again():
+    """A model that fails at first is retried on the repaired history; one repair is written."""
+    calls = []
+
+    def flaky(state: State) -> Any:
+        calls.append(lines(state["messages"]))
+        if len(calls) == 1:
+            raise ConnectionError
+        return {"messages": [AIMessage("fine")]}
+
+    builder = StateGraph(State)
+    builder.add_node(
+        "agent",
+        flaky,
+        retry_policy=RetryPolicy(max_attempts=2, initial_interval=0.01, jitter=False),
+    )
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    graph = with_patching(bare)
+    graph.invoke(None, thread())
+    assert calls == [REPAIRED, REPAIRED]
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+async def test_a_node_timeout_stays():
+    """A node with a time limit is still cut off, in the patched graph too."""
+    import asyncio  # noqa: PLC0415 - this test alone waits
+
+    async def slow(_: Any) -> Any:
+        await asyncio.sleep(5)
+
+    builder = StateGraph(State)
+    builder.add_node("agent", slow, timeout=0.05)
+    builder.add_edge(START, "agent")
+    graph = with_patching(builder.compile())
+    with pytest.raises(Exception, match=r"(?i)time"):
+        await graph.ainvoke({"messages": [human("hi")]})
+
+
+def test_a_cached_model_node():
+    """A node with a cache policy is answered from the cache, with its repair."""
+    model = said("fine")
+    builder = StateGraph(State)
+    builder.add_node(
+        "agent",
+        lambda s: {"messages": [model.invoke(s["messages"])]},
+        cache_policy=CachePolicy(key_func=lambda s: repr(lines(s["messages"]))),
+    )
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver(), cache=InMemoryCache())
+    graph = with_patching(bare)
+    for name in ("1", "2"):
+        bare.update_state(thread(name), {"messages": OPEN}, as_node=START)
+        graph.invoke(None, thread(name))
+        assert lines(history(graph, thread(name))) == [*REPAIRED, "ai: fine"]
+    assert len(model.seen) == 1
+
+
+def test_an_error_handler_stays():
+    """A node's error handler runs as before, whether the builder or the graph was patched."""
+
+    def fail(_: Any) -> Any:
+        raise ZeroDivisionError
+
+    for compiled in (False, True):
+        builder = StateGraph(State)
+        builder.add_node("agent", fail, error_handler=lambda _: {"notes": ["handled"]})
+        builder.add_edge(START, "agent")
+        graph = with_patching(builder.compile()) if compiled else with_patching(builder).compile()
+        assert graph.invoke({"messages": [human("hi")]})["notes"] == ["handled"]
+
+
+def test_what_compile_was_given_stays():
+    """Checkpointer, store, cache, interrupts, debug, name, config and time limit."""
+    builder = parts(said(), MessagesState)
+    by_edge(builder)
+    given: dict[str, Any] = {
+        "checkpointer": InMemorySaver(),
+        "store": InMemoryStore(),
+        "cache": InMemoryCache(),
+        "name": "clerk",
+        "debug": False,
+        "interrupt_before": ["tools"],
+        "interrupt_after": ["agent"],
+    }
+    bare = builder.compile(**given, transformers=[Transformer]).with_config(
+        tags=["t"], recursion_limit=77
+    )
+    bare.step_timeout = 12.5
+    bare.retry_policy = [RetryPolicy(max_attempts=2)]
+    bare.cache_policy = CachePolicy(ttl=3)
+    bare.stream_mode = "values"
+    patched = with_patching(bare)
+    for attribute in (
+        "checkpointer",
+        "store",
+        "cache",
+        "name",
+        "debug",
+        "interrupt_before_nodes",
+        "interrupt_after_nodes",
+        "config",
+        "step_timeout",
+        "retry_policy",
+        "cache_policy",
+        "stream_mode",
+        "stream_transformers",
+    ):
+        assert getattr(patched, attribute) == getattr(bare, attribute), attribute
+
+
+def test_debug_and_context_schema_stay(capsys: pytest.CaptureFixture[str]):
+    """A graph that prints its steps still does, and its context is still checked."""
+    builder = StateGraph(State, context_schema=NarrowModel)
+    builder.add_node("agent", lambda _: {"messages": [AIMessage("fine")]})
+    builder.add_edge(START, "agent")
+    bare = builder.compile(debug=True)
+    graph = with_patching(bare)
+    assert graph.get_context_jsonschema() == bare.get_context_jsonschema()
+    graph.invoke({"messages": OPEN}, context={"notes": []})
+    assert "patch_tool_calls" in capsys.readouterr().out
+
+
+def test_interrupts_before_and_after_the_model():
+    """`interrupt_before` and `interrupt_after` stop where they stopped; then the run goes on."""
+    for where in ("interrupt_before", "interrupt_after"):
+        bare = built(by_edge, said("fine"), **{where: ["agent"]})
+        graph = with_patching(bare)
+        graph.invoke({"messages": OPEN}, thread())
+        if where == "interrupt_before":
+            assert lines(history(graph, thread())) == REPAIRED
+            assert graph.get_state(thread()).next == ("agent",)
+        graph.invoke(None, thread())
+        assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def test_a_pause_before_the_model_by_the_bare_graph():
+    """A rollout: what the bare graph left standing before its model goes on in the patched."""
+    bare = built(by_edge, said("fine"), interrupt_before=["agent"])
+    bare.invoke({"messages": OPEN}, thread())
+    graph = with_patching(bare)
+    graph.invoke(None, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def test_the_input_graph_is_untouched():
+    """Nodes, edges, branches, schemas and the compiled result are what they were."""
+    bare = built(by_branch_and_edge, said("fine"), name="clerk")
+    builder = bare.builder
+
+    def picture() -> Any:
+        return (
+            {
+                name: {slot: getattr(spec, slot) for slot in spec.__dataclass_fields__}
+                for name, spec in builder.nodes.items()
+            },
+            set(builder.edges),
+            {source: dict(branches) for source, branches in builder.branches.items()},
+            set(builder.waiting_edges),
+            {schema: dict(channels) for schema, channels in builder.schemas.items()},
+            dict(builder.channels),
+            dict(bare.nodes),
+            dict(bare.channels),
+            bare.get_graph().draw_mermaid(),
+        )
+
+    before = picture()
+    graph = with_patching(bare)
+    graph.invoke({"messages": OPEN}, thread())
+    assert picture() == before
+    with pytest.raises(RefusedError):
+        bare.invoke({"messages": OPEN}, thread("2"))
+
+
+def test_the_input_builder_is_untouched():
+    """The same for a builder; both can still be compiled, and grow apart."""
+    builder = parts(said("fine", "fine"), MessagesState)
+    by_edge(builder)
+    patched = with_patching(builder)
+    patched.add_node("extra", lambda _: None)
+    assert set(builder.nodes) == {"agent", "tools"}
+    assert builder.edges == {("tools", "agent"), (START, "agent")}
+    assert not builder.branches
+    assert lines(patched.compile().invoke({"messages": OPEN})["messages"])[-1] == "ai: fine"
+    with pytest.raises(RefusedError):
+        builder.compile().invoke({"messages": OPEN})
+
+
+def test_kind_in_kind_out():
+    """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
+
+    class MyGraph(StateGraph[Any, Any, Any, Any]):
+        """A builder of one's own."""
+
+    for kind in (StateGraph, MyGraph):
+        builder = kind(MessagesState)
+        builder.add_node("agent", lambda _: None)
+        builder.add_edge(START, "agent")
+        assert type(with_patching(builder)) is kind
+        assert type(with_patching(builder.compile())) is CompiledStateGraph
+
+
+def test_all_stars_as_interrupts():
+    """`interrupt_before="*"` is kept as it was given."""
+    bare = built(by_edge, said("fine"), interrupt_before="*")
+    assert with_patching(bare).interrupt_before_nodes == bare.interrupt_before_nodes
+
+
+# --- graphs in graphs --------------------------------------------------------------------
+
+
+def family(inner: Graph, **options: Any) -> Graph:
+    """A graph whose only node is a graph."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("alice", inner)
+    builder.add_edge(START, "alice")
+    return builder.compile(checkpointer=InMemorySaver(), **options)
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+@pytest.mark.parametrize("place", ["door", "mile"])
+@sync_and_async
+async def test_a_graph_as_a_node(place: str, *, recursive: bool, asynchronous: bool):
+    """A node that is a graph counts as a model: what goes in is repaired on the way."""
+    model = said("fine")
+    bare = family(react_v2(model, Tools(asynchronous=asynchronous).tools()))
+    graph = with_patching(bare, recursive=recursive)
+    value: Any = {"messages": OPEN}
+    if place == "mile":
+        bare.update_state(thread(), value, as_node=START)
+        value = None
+    await run(graph, value, "ainvoke" if asynchronous else "invoke")
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+    inner = dict(graph.get_subgraphs())
+    assert list(inner) == ["alice"]
+    assert ("patch_tool_calls" in inner["alice"].nodes) is recursive
+
+
+def test_a_pause_behind_a_repair():
+    """A nested graph pauses while its parent's repair is not yet written; both arrive later."""
+    call = ai(("wire_money", {"amount": 5}, "c5"), id="a5")
+    bare = family(react_v2(StrictModel(script=[call, AIMessage("done")]), Tools().tools()))
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    graph = with_patching(bare)
+    graph.invoke(None, thread())
+    assert graph.get_state(thread()).next == ("alice",)
+    graph.invoke(Command(resume="yes"), thread())
+    assert lines(history(graph, thread())) == [
+        *REPAIRED,
+        "ai c5: ",
+        "tool c5: wired: yes",
+        "ai: done",
+    ]
+
+
+def test_recursive_patches_inside():
+    """Damage that arises inside a nested graph is repaired there; without `recursive` it is not."""
+    broken = ai(("send_email", {"to": "b"}, "c9"), id="a9")
+    outcomes = {}
+    for recursive in (True, False):
+        model = said("fine")
+        inner = StateGraph(MessagesState)
+        inner.add_node("break", lambda _: {"messages": [broken, human("and?")]})
+        inner.add_node("agent", lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
+        inner.add_edge(START, "break")
+        inner.add_edge("break", "agent")
+        graph = with_patching(family(inner.compile()), recursive=recursive)
+        try:
+            graph.invoke({"messages": [human("hi")]}, thread())
+            outcomes[recursive] = lines(history(graph, thread()))[-1]
+        except RefusedError:
+            outcomes[recursive] = "refused"
+    assert outcomes == {True: "ai: fine", False: "refused"}
+
+
+def test_a_pause_inside_a_nested_graph():
+    """The human's answer arrives, over both graphs, in both directions of a rollout."""
+    for first, second in (("bare", "patched"), ("patched", "bare"), ("patched", "patched")):
+        model = StrictModel(script=[both_calls(), AIMessage("done")])
+        bare = family(react_v2(model, Tools().tools()))
+        graphs = {"bare": bare, "patched": with_patching(bare)}
+        graphs[first].invoke({"messages": [human("book it")]}, thread())
+        graphs[second].invoke(Command(resume="yes"), thread())
+        assert lines(history(bare, thread())) == [
+            "human: book it",
+            "ai c1 c2: ",
+            "tool c1: sent to bob",
+            "tool c2: wired: yes",
+            "ai: done",
+        ]
+
+
+def test_a_new_message_over_a_pause_inside():
+    """An abandoned run of a nested graph leaves no damage in its parent: the next turn works."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    graph = with_patching(family(react_v2(model, Tools().tools())))
+    graph.invoke({"messages": [human("book it")]}, thread())
+    graph.invoke({"messages": [human("never mind")]}, thread())
+    assert lines(history(graph, thread())) == ["human: book it", "human: never mind", "ai: fine"]
+
+
+@sync_and_async
+async def test_a_child_with_a_memory_of_its_own(*, asynchronous: bool):
+    """`checkpointer=True`: the child's own thread is broken, and heals by itself."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    tools = Tools(asynchronous=asynchronous).tools()
+    child = react_v2(model, tools, checkpointer=True)
+    graph = with_patching(family(child))
+    how = "ainvoke" if asynchronous else "invoke"
+    await run(graph, {"messages": [human("book it")]}, how)
+    await run(graph, {"messages": [human("never mind")]}, how)
+    (seen, now) = model.seen
+    assert lines(seen) == ["human: book it"]
+    assert validate_messages(now) == []
+    results = [m.text for m in now if isinstance(m, ToolMessage)]
+    assert results == ["sent to bob", CANCELLED.format("wire_money", "c2")]
+
+
+@sync_and_async
+async def test_a_patched_child_called_in_a_node(*, asynchronous: bool):
+    """A child that a node calls is no node: patched by itself it heals in its own namespace."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    tools = Tools(asynchronous=asynchronous).tools()
+    child = with_patching(react_v2(model, tools, checkpointer=True))
+
+    def call(state: MessagesState) -> Any:
+        return {"messages": child.invoke({"messages": state["messages"][-1:]})["messages"][-1:]}
+
+    async def acall(state: MessagesState) -> Any:
+        out = await child.ainvoke({"messages": state["messages"][-1:]})
+        return {"messages": out["messages"][-1:]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("alice", acall if asynchronous else call)
+    builder.add_edge(START, "alice")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    how = "ainvoke" if asynchronous else "invoke"
+    await run(graph, {"messages": [human("book it")]}, how)
+    await run(graph, {"messages": [human("never mind")]}, how)
+    assert lines(history(graph, thread())) == ["human: book it", "human: never mind", "ai: fine"]
+    assert lines(model.seen[-1]) == [
+        "human: book it",
+        "ai c1 c2: ",
+        "tool c1: sent to bob",
+        f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+        "human: never mind",
+    ]
+
+
+def test_three_generations():
+    """A graph in a graph in a graph: patched to the bottom, subgraphs found as before."""
+    bare = family(family(react_v1(said("fine"), Tools().tools())))
+    graph = with_patching(bare)
+
+    def names(of: Graph) -> list[str]:
+        return [name for name, _ in of.get_subgraphs(recurse=True)]
+
+    assert names(graph) == names(bare) == ["alice", "alice|alice"]
+    for _, sub in graph.get_subgraphs(recurse=True):
+        assert "patch_tool_calls" in sub.nodes
+    graph.invoke({"messages": OPEN}, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def test_a_child_that_is_patched_already():
+    """A nested graph that was patched by its owner is left as it is."""
+    child = with_patching(react_v2(said("fine"), Tools().tools()))
+    graph = with_patching(family(child))
+    assert dict(graph.get_subgraphs())["alice"] is child
+    graph.invoke({"messages": OPEN}, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def test_a_child_without_the_history():
+    """A nested graph that does not share the history is no model, and stays as it is."""
+
+    class Notes(TypedDict):
+        notes: Annotated[list[str], operator.add]
+
+    other = StateGraph(Notes)
+    other.add_node("jot", lambda _: {"notes": ["jotted"]})
+    other.add_edge(START, "jot")
+    jotter = other.compile()
+    model = said("fine")
+    builder = parts(model)
+    builder.add_node("jotter", jotter)
+    builder.add_edge(START, "jotter")
+    builder.add_edge("jotter", "agent")
+    graph = with_patching(builder.compile())
+    assert graph.builder.nodes["jotter"].runnable is jotter
+    out = graph.invoke({"messages": OPEN})
+    assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
+    assert out["notes"] == ["jotted"]
+
+
+# --- healthy is free ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [hand_built, react_v1, react_v2], ids=lambda f: f.__name__)
+def test_a_healthy_thread_costs_nothing(make: Any, tmp_path: Path):
+    """The same rows, the same names, bytes within 0.1 %: parallel calls trigger nothing."""
+    told: list[Any] = []
+    found = {}
+    for name in ("bare", "patched"):
+        path = tmp_path / f"{name}.db"
+        with SqliteSaver.from_conn_string(str(path)) as saver:
+            graph = make(
+                StrictModel(script=healthy_script(10)), Tools().tools(), checkpointer=saver
+            )
+            if name == "patched":
+                graph = with_patching(graph, on_patch=lambda *seen: told.append(seen))
+            for turn in range(10):
+                message = human(f"go {turn}", f"h{turn:03}")
+                graph.invoke({"messages": [message]}, thread())
+        found[name] = stored(path)
+    assert found["patched"]["rows"] == found["bare"]["rows"]
+    assert found["patched"]["names"] == found["bare"]["names"]
+    assert abs(found["patched"]["bytes"] / found["bare"]["bytes"] - 1) < 0.001
+    assert told == []
+
+
+def test_a_reducer_that_extends_in_place():
+    """LangGraph's conditional edges double what such a reducer adds, and so does our START."""
+    wraps = (
+        lambda builder: builder.add_edge(START, "agent").compile(),
+        lambda builder: builder.add_conditional_edges(START, lambda _: "agent").compile(),
+        lambda builder: with_patching(builder.add_edge(START, "agent").compile()),
+    )
+    outs = []
+    for wrap in wraps:
+        builder = StateGraph(InPlace)
+        builder.add_node("agent", lambda _: {"messages": [AIMessage("fine")]})
+        outs.append(lines(wrap(builder).invoke({"messages": [human("hi")]})["messages"]))
+    assert outs[0] == ["human: hi", "ai: fine"]
+    assert outs[2] == outs[1] == ["human: hi", "human: hi", "ai: fine"]
+
+
+def test_subgraphs_are_as_before():
+    """`get_subgraphs` names the same graphs, and their streams have the same namespaces."""
+    spaces = []
+    for wrap in (lambda graph: graph, with_patching):
+        graph = wrap(family(react_v2(said("fine"), Tools().tools())))
+        chunks = graph.stream({"messages": [human("hi")]}, thread(), subgraphs=True)
+        spaces.append([([part.split(":")[0] for part in ns], list(c)) for ns, c in chunks])
+    assert spaces[0] == spaces[1]
+
+
+# --- bad input ---------------------------------------------------------------------------
+
+
+def plain(*names: str) -> StateGraph[Any]:
+    """A builder with nodes of these names."""
+    builder = StateGraph(MessagesState)
+    for name in names:
+        builder.add_node(name, lambda _: None)
+        builder.add_edge(START, name)
+    return builder
+
+
+def test_a_model_node_that_cannot_be_told():
+    """The error lists the nodes, nested ones too."""
+    builder = plain("plan", "act")
+    builder.add_node("inner", plain("deep").compile())
+    builder.add_edge(START, "inner")
+    with pytest.raises(GraphError) as caught:
+        with_patching(plain("plan", "act"))
+    assert str(caught.value) == (
+        "No node called 'agent' or 'model': name the node that calls the model with "
+        "model_node=... The nodes are: 'plan', 'act'."
+    )
+    with pytest.raises(GraphError, match=r"'nope'.*'plan', 'act', 'inner', 'inner\.deep'"):
+        with_patching(builder, model_node="nope")
+
+
+def test_a_model_node_that_is_not_there():
+    """One wrong name among right ones is named."""
+    with pytest.raises(GraphError, match=r"No node called 'missing'.*'plan', 'act'"):
+        with_patching(plain("plan", "act").compile(), model_node=["plan", "missing"])
+
+
+@pytest.mark.parametrize("value", [3, [], [1], ""])
+def test_a_model_node_that_is_no_name(value: Any):
+    """What is no name is quoted."""
+    with pytest.raises(GraphError, match=r"model_node|No node called"):
+        with_patching(plain("agent"), model_node=value)
+
+
+def test_a_key_that_is_not_in_the_schema():
+    """Seen when the graph is wrapped, before anything runs."""
+    with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'\."):
+        with_patching(plain("agent"), messages_key="chat")
+
+
+def test_a_name_that_is_taken():
+    """Patched twice, or a node of that name: the error says what to do."""
+    once = with_patching(plain("agent").compile())
+    with pytest.raises(GraphError, match=r"'patch_tool_calls' already.*name="):
+        with_patching(once)
+    with pytest.raises(GraphError, match="'agent' already"):
+        with_patching(plain("agent"), name="agent")
+
+
+def things_that_are_no_graph() -> Sequence[Any]:
+    """What people may try."""
+
+    @entrypoint()
+    def chat(said: str) -> str:
+        return said
+
+    graph = plain("agent").compile()
+    return [graph.bind(stop=["x"]), graph.with_retry(), chat, None, lambda s: s, "graph", {}]
+
+
+@pytest.mark.parametrize("place", range(7))
+def test_something_that_is_no_graph(place: int):
+    """A bound or retried graph, an entrypoint, anything else: named, with what to do."""
+    thing = things_that_are_no_graph()[place]
+    with pytest.raises(GraphError, match="expected a StateGraph") as caught:
+        with_patching(thing)
+    assert type(thing).__name__ in str(caught.value)
+    assert isinstance(caught.value, PatchError)
+
+
+def test_bad_options():
+    """Options are checked when the graph is wrapped."""
+    for option, value in {"language": "fr", "placeholder": 1, "messages_key": 3}.items():
+        with pytest.raises(OptionError, match=f"{option}={value!r}"):
+            with_patching(plain("agent"), **{option: value})
+
+
+def test_a_value_that_is_no_list_of_messages():
+    """A state that holds something else under the key: the error names key and value."""
+
+    class Odd(TypedDict):
+        messages: Any
+
+    for start in ("door", "mile"):
+        builder = StateGraph(Odd)
+        builder.add_node("agent", lambda _: None)
+        builder.add_edge(START, "agent")
+        bare = builder.compile(checkpointer=InMemorySaver())
+        graph = with_patching(bare)
+        value: Any = {"messages": 42}
+        if start == "mile":
+            bare.update_state(thread(), value, as_node=START)
+            value = None
+        with pytest.raises(MessagesError, match=r"'messages'.*42.*no list of messages"):
+            graph.invoke(value, thread())

@@ -1,0 +1,476 @@
+"""`PatchNode`, placed by hand: what it reads, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from agents import (
+    CANCELLED,
+    UNKNOWN,
+    Tools,
+    both_calls,
+    history,
+    human,
+    lines,
+    react_v1,
+    react_v2,
+    thread,
+)
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command
+from pydantic import BaseModel
+from strict import StrictModel, ai
+from typing_extensions import TypedDict
+
+from langgraph_patch import (
+    PLACEHOLDER_KEY,
+    DanglingCall,
+    GraphError,
+    MessagesError,
+    OptionError,
+    Patch,
+    PatchNode,
+    is_placeholder,
+    patch_messages,
+    patch_node,
+    validate_messages,
+)
+
+
+class Typed(TypedDict):
+    """A state as a `TypedDict`."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+@dataclass
+class Data:
+    """A state as a dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+@dataclass(frozen=True)
+class FrozenData:
+    """A state as a frozen dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Model(BaseModel):
+    """A state as a pydantic model."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+STATES = (Typed, Data, FrozenData, Model)
+each_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+
+OPEN = [human("book it"), both_calls(), human("never mind")]
+UNKNOWN_RESULTS = [
+    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
+    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
+]
+REPAIRED = ["human: book it", "ai c1 c2: ", *UNKNOWN_RESULTS, "human: never mind"]
+
+
+def messages_in(state: Any, key: str = "messages") -> Any:
+    """The history of a state of any kind."""
+    return state[key] if isinstance(state, dict) else getattr(state, key)
+
+
+def build(
+    model: StrictModel, node: Any = patch_node, state: Any = Typed, tools: Tools | None = None
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """START -> patch_tool_calls -> model <-> tools."""
+    builder = StateGraph(state)
+    builder.add_node("patch_tool_calls", node)
+    builder.add_node("model", lambda s: {"messages": [model.invoke(messages_in(s))]})
+    builder.add_node("tools", ToolNode((tools or Tools()).tools()))
+    builder.add_edge(START, "patch_tool_calls")
+    builder.add_edge("patch_tool_calls", "model")
+    builder.add_conditional_edges("model", tools_condition)
+    builder.add_edge("tools", "patch_tool_calls")
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+def answering(*texts: str) -> StrictModel:
+    """A strict model that says these texts."""
+    return StrictModel(script=[AIMessage(text) for text in texts])
+
+
+# --- in a graph --------------------------------------------------------------------------
+
+
+@each_state
+@pytest.mark.parametrize("how", ["invoke", "ainvoke", "stream", "astream"])
+async def test_interrupt_then_a_new_message(state: Any, how: str):
+    """A hand-placed node heals the thread, over every kind of state and every way to run it."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
+    graph = build(model, state=state, tools=Tools(asynchronous=how.startswith("a")))
+
+    async def run(text: str) -> None:
+        value = {"messages": [human(text)]}
+        if how == "ainvoke":
+            await graph.ainvoke(value, thread())
+        elif how == "astream":
+            assert [chunk async for chunk in graph.astream(value, thread())]
+        elif how == "stream":
+            assert list(graph.stream(value, thread()))
+        else:
+            graph.invoke(value, thread())
+
+    await run("book it")
+    assert graph.get_state(thread()).next == ("tools",)
+    await run("never mind")
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+    await run("hello")
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
+
+
+def test_resume_goes_to_the_tool():
+    """The human's approval reaches the paused tool; the node has nothing to do."""
+    model = StrictModel(script=[both_calls(), AIMessage("done")])
+    graph = build(model)
+    graph.invoke({"messages": [human("book it")]}, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    assert lines(history(graph, thread())) == [
+        "human: book it",
+        "ai c1 c2: ",
+        "tool c1: sent to bob",
+        "tool c2: wired: yes",
+        "ai: done",
+    ]
+
+
+def test_one_waiting_call_was_cancelled_by_the_message():
+    """The one call of a message that waited: its placeholder says so, and its mark too."""
+    model = StrictModel(
+        script=[ai(("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("fine")]
+    )
+    graph = build(model)
+    graph.invoke({"messages": [human("book it")]}, thread())
+    graph.invoke({"messages": [human("never mind")]}, thread())
+    _, _, result, *_ = history(graph, thread())
+    assert result.text == CANCELLED.format("wire_money", "c2")
+    assert result.additional_kwargs == {PLACEHOLDER_KEY: {"cause": "awaiting_input"}}
+    assert (result.status, result.name) == ("error", "wire_money")
+
+
+def test_a_healthy_history_is_no_news():
+    """No update, no message, no call of `on_patch`."""
+    told = []
+    node = PatchNode(on_patch=lambda *seen: told.append(seen))
+    healthy = patch_messages(OPEN).messages
+    graph = build(answering("fine"), node)
+    chunks = list(graph.stream({"messages": healthy}, thread(), stream_mode="updates"))
+    assert chunks[0] == {"patch_tool_calls": None}
+    assert told == []
+
+
+def test_the_node_answers_calls_at_the_tail():
+    """Directly before the model nobody else will answer them."""
+    graph = build(answering("fine"))
+    graph.invoke({"messages": OPEN[:2]}, thread())
+    assert lines(history(graph, thread())) == [
+        "human: book it",
+        "ai c1 c2: ",
+        *UNKNOWN_RESULTS,
+        "ai: fine",
+    ]
+
+
+def test_another_key():
+    """The history may stand under any key."""
+
+    class Chat(TypedDict):
+        chat_history: Annotated[list[AnyMessage], add_messages]
+
+    builder = StateGraph(Chat)
+    builder.add_node("patch", PatchNode(messages_key="chat_history"))
+    builder.add_edge(START, "patch")
+    out = builder.compile().invoke({"chat_history": OPEN})
+    assert lines(out["chat_history"]) == REPAIRED
+
+
+def test_a_key_not_written_yet_is_an_empty_history():
+    """A state that has the key but no value yet: nothing is done."""
+
+    class Noted(MessagesState):
+        note: str
+
+    builder = StateGraph(Noted)
+    builder.add_node("patch", patch_node)
+    builder.add_edge(START, "patch")
+    assert builder.compile().invoke({"note": "x"}) == {"note": "x", "messages": []}
+    assert patch_node.invoke({"note": "x"}) is None
+
+
+def test_a_key_without_a_value_and_without_a_reducer():
+    """The same where nothing stands in the channel at all."""
+
+    class Plain(TypedDict):
+        messages: list[AnyMessage]
+        note: str
+
+    builder = StateGraph(Plain)
+    builder.add_node("patch", patch_node)
+    builder.add_edge(START, "patch")
+    assert builder.compile().invoke({"note": "x"}) == {"note": "x"}
+
+
+def test_role_dicts_are_messages():
+    """A history of dicts, as it may stand in a state without a reducer, is repaired."""
+
+    class Plain(TypedDict):
+        messages: list[Any]
+
+    call = {"name": "wire", "args": {}, "id": "c1", "type": "tool_call"}
+    raw = [
+        {"role": "user", "content": "book it"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        ("user", "never mind"),
+    ]
+    builder = StateGraph(Plain)
+    builder.add_node("patch", patch_node)
+    builder.add_edge(START, "patch")
+    out = builder.compile().invoke({"messages": raw})
+    assert lines(out["messages"]) == [
+        "human: book it",
+        "ai c1: ",
+        f"tool c1: {UNKNOWN.format('wire', 'c1')}",
+        "human: never mind",
+    ]
+
+
+async def test_outside_of_a_graph():
+    """As a plain runnable it returns the update that it would write."""
+    update = patch_node.invoke({"messages": OPEN})
+    assert isinstance(update, Command)
+    assert [key for key, _ in update.update] == ["messages", "messages"]
+    assert lines(update.update[-1][1]) == REPAIRED[1:]
+    assert await patch_node.ainvoke({"messages": OPEN}) == update
+    assert await patch_node.ainvoke({"messages": OPEN[:1]}) is None
+
+
+def test_the_same_history_gives_the_same_bytes():
+    """Two threads with the same damage get the same placeholders, ids and all."""
+    graph = build(answering("fine", "fine"))
+    for name in ("1", "2"):
+        graph.invoke({"messages": OPEN}, thread(name))
+    first, second = (history(graph, thread(name))[:5] for name in ("1", "2"))
+    assert first == second
+    assert [is_placeholder(m) for m in first] == [False, False, True, True, False]
+
+
+# --- the prebuilt hook and the functional API --------------------------------------------
+
+
+@pytest.mark.parametrize("make", [react_v1, react_v2])
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_pre_model_hook(make: Callable[..., Any], *, asynchronous: bool):
+    """`create_react_agent(..., pre_model_hook=patch_node)`: the thread goes on, and on."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
+    tools = Tools(asynchronous=asynchronous)
+    graph = make(model, tools.tools(), pre_model_hook=patch_node, checkpointer=InMemorySaver())
+    for text in ("book it", "never mind", "hello"):
+        value = {"messages": [human(text)]}
+        if asynchronous:
+            await graph.ainvoke(value, thread())
+        else:
+            graph.invoke(value, thread())
+    messages = history(graph, thread())
+    results = [m.text for m in messages if isinstance(m, ToolMessage)]
+    if make is react_v2:
+        assert results == ["sent to bob", CANCELLED.format("wire_money", "c2")]
+    else:
+        assert [f"tool c{n}: {text}" for n, text in enumerate(results, 1)] == UNKNOWN_RESULTS
+    assert validate_messages(messages) == []
+    assert lines(messages)[4:] == ["human: never mind", "ai: fine", "human: hello", "ai: yes?"]
+
+
+def test_pre_model_hook_sees_no_damage_in_parallel_calls():
+    """Parallel tool calls meet before the hook runs: it finds nothing to do."""
+    told = []
+    model = StrictModel(
+        script=[
+            ai(("send_email", {"to": "a"}, "c1"), ("send_email", {"to": "b"}, "c2")),
+            AIMessage("done"),
+        ]
+    )
+    hook = PatchNode(on_patch=lambda *seen: told.append(seen))
+    graph = react_v2(model, Tools().tools(), pre_model_hook=hook)
+    out = graph.invoke({"messages": [human("go")]})
+    assert lines(out["messages"])[2:] == ["tool c1: sent to a", "tool c2: sent to b", "ai: done"]
+    assert told == []
+
+
+def test_in_an_entrypoint():
+    """Inside an `@entrypoint` the pure function does it."""
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def chat(said: HumanMessage, *, previous: Any = None) -> Any:
+        messages = patch_messages([*(previous or []), said]).messages
+        messages = [*messages, model.invoke(messages)]
+        return entrypoint.final(value=lines(messages), save=messages)
+
+    assert chat.invoke(human("book it"), thread()) == ["human: book it", "ai c1 c2: "]
+    assert chat.invoke(human("never mind"), thread()) == [*REPAIRED, "ai: fine"]
+
+
+# --- options -----------------------------------------------------------------------------
+
+
+def texts(node: PatchNode, graph: Any = None) -> list[str]:
+    """What the node says of the two open calls."""
+    out = build(answering("fine"), node).invoke({"messages": OPEN}, thread())
+    return [m.text for m in out["messages"] if isinstance(m, ToolMessage)]
+
+
+def test_placeholder_texts():
+    """One text, a text for some causes, or a callable; the rest is as by default."""
+    unknown = [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
+    assert texts(PatchNode(placeholder="gone")) == ["gone", "gone"]
+    assert texts(PatchNode(placeholder={"unknown": "who knows"})) == ["who knows"] * 2
+    assert texts(PatchNode(placeholder={"failed": "no"})) == unknown
+
+    def say(call: DanglingCall) -> str:
+        return f"{call.name} {dict(call.args)} {call.cause}"
+
+    assert texts(PatchNode(placeholder=say)) == [
+        "send_email {'to': 'bob'} unknown",
+        "wire_money {'amount': 3} unknown",
+    ]
+
+
+def test_language():
+    """The texts speak the language that the node was given."""
+    first, second = texts(PatchNode(language="zh"))
+    assert "send_email" in first
+    assert "没有记录到" in first
+    assert "wire_money" in second
+
+
+def test_a_placeholder_that_raises():
+    """What the application's callable raises reaches the caller, and nothing is written."""
+
+    def fail(call: DanglingCall) -> str:
+        raise ZeroDivisionError(call.tool_call_id)
+
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    graph = build(model, PatchNode(placeholder=fail))
+    graph.invoke({"messages": [human("book it")]}, thread())
+    with pytest.raises(ZeroDivisionError, match="c1"):
+        graph.invoke({"messages": [human("never mind")]}, thread())
+    assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
+
+
+def test_recover_false_asks_nobody():
+    """Without recovery the checkpointer's record is left alone: the cause is unknown."""
+    results = {}
+    for recover in (True, False):
+        model = StrictModel(script=[both_calls(), AIMessage("fine")])
+        graph = react_v2(
+            model,
+            Tools().tools(),
+            pre_model_hook=PatchNode(recover=recover),
+            checkpointer=InMemorySaver(),
+        )
+        for text in ("book it", "never mind"):
+            graph.invoke({"messages": [human(text)]}, thread())
+        results[recover] = [m.text for m in history(graph, thread()) if isinstance(m, ToolMessage)]
+    assert results == {
+        True: ["sent to bob", CANCELLED.format("wire_money", "c2")],
+        False: [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")],
+    }
+
+
+def test_on_patch_and_the_log_once_per_repair(caplog: pytest.LogCaptureFixture):
+    """One call of `on_patch` with the patch and the config, and one line of log, per repair."""
+    told: list[tuple[Patch, RunnableConfig]] = []
+    node = PatchNode(on_patch=lambda patch, config: told.append((patch, config)))
+    graph = build(answering("fine", "yes?"), node)
+    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
+        graph.invoke({"messages": OPEN}, thread("t7"))
+        graph.invoke({"messages": [human("hello")]}, thread("t7"))
+    ((patch, config),) = told
+    assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == [
+        ("inserted", "c1", "unknown"),
+        ("inserted", "c2", "unknown"),
+    ]
+    assert config["configurable"]["thread_id"] == "t7"
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("langgraph_patch", "INFO")
+    assert record.getMessage() == (
+        "repaired thread 't7': inserted 'send_email' 'c1' (unknown); "
+        "inserted 'wire_money' 'c2' (unknown)"
+    )
+
+
+def test_on_patch_that_raises():
+    """What `on_patch` raises reaches the caller, and nothing is written."""
+
+    def fail(patch: Patch, config: RunnableConfig) -> None:
+        raise ZeroDivisionError(str(patch))
+
+    graph = build(answering("fine"), PatchNode(on_patch=fail))
+    with pytest.raises(ZeroDivisionError, match="send_email"):
+        graph.invoke({"messages": OPEN}, thread())
+    assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
+
+
+# --- bad input ---------------------------------------------------------------------------
+
+
+def test_bad_options():
+    """Each option names its value and what it may be, when the node is made."""
+    cases: dict[str, Any] = {
+        "language": "fr",
+        "placeholder": 3,
+        "messages_key": "",
+        "checkpointer": "memory",
+        "on_patch": "print",
+    }
+    for option, value in cases.items():
+        with pytest.raises(OptionError, match=f"{option}={value!r}: expected"):
+            PatchNode(**{option: value})
+    with pytest.raises(OptionError, match="expected a text for one of the causes"):
+        PatchNode(placeholder={"lost": "x"})
+
+
+@pytest.mark.parametrize("value", ["hello", 3, {"role": "user"}])
+def test_a_value_that_is_no_list_of_messages(value: Any):
+    """The error names the key and the value."""
+    with pytest.raises(MessagesError, match=r"'messages'.*no list of messages") as caught:
+        patch_node.invoke({"messages": value})
+    assert repr(value) in str(caught.value)
+
+
+def test_a_list_that_holds_something_else():
+    """The same for a list of things that are no messages."""
+    with pytest.raises(MessagesError, match=r"'messages'.*is no message"):
+        patch_node.invoke({"messages": [object()]})
+
+
+async def test_a_key_that_the_state_does_not_have():
+    """A hand-placed node with a wrong key says which keys there are, before it writes."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("patch", PatchNode(messages_key="chat"))
+    builder.add_edge(START, "patch")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'"):
+        graph.invoke({"messages": OPEN}, thread())
+    with pytest.raises(GraphError, match="messages_key='chat'"):
+        await graph.ainvoke({"messages": OPEN}, thread("2"))
+    assert history(graph, thread()) == OPEN

@@ -1,0 +1,422 @@
+"""Every agent that people run, broken in every way that they break it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agents import (
+    CANCELLED,
+    KINDS,
+    UNKNOWN,
+    Bench,
+    Graph,
+    Kind,
+    Tools,
+    both_calls,
+    history,
+    human,
+    lines,
+    react_v2,
+    thread,
+)
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END
+from langgraph.types import Command, Send
+from langgraph_swarm import create_handoff_tool, create_swarm
+from strict import RefusedError, StrictModel, ai, refuse
+
+from langgraph_patch import is_placeholder, validate_messages, with_patching
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+BOOKED = human("book it")
+NEVER_MIND = human("never mind")
+
+
+async def run(graph: Graph, value: Any, *, asynchronous: bool, config: Any = None) -> Any:
+    """Run the graph the way that the test asks for."""
+    config = config or thread()
+    return await graph.ainvoke(value, config) if asynchronous else graph.invoke(value, config)
+
+
+async def paused(kind: Kind, *script: Any, asynchronous: bool = False) -> Bench:
+    """A bare agent that waits for a human on its second call."""
+    bench = kind.make(
+        both_calls(), *script, asynchronous=asynchronous, checkpointer=InMemorySaver()
+    )
+    await run(bench.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    assert bench.graph.get_state(thread()).next == (kind.pauses_in,)
+    return bench
+
+
+async def dead(kind: Kind, *script: Any, asynchronous: bool = False) -> Bench:
+    """A thread that the bare agent broke: the model is next, and refuses.
+
+    A deep agent mends a new message by itself; its thread is broken by an edit instead.
+    """
+    bench = await paused(kind, asynchronous=asynchronous)
+    if kind.heals:
+        bench.graph.update_state(thread(), {"messages": [NEVER_MIND]}, as_node=kind.entry)
+    with pytest.raises(ValueError, match="c1"):
+        await run(
+            bench.graph,
+            None if kind.heals else {"messages": [NEVER_MIND]},
+            asynchronous=asynchronous,
+        )
+    assert bench.graph.get_state(thread()).next == (kind.model_node,)
+    bench.model.script[:] = script
+    bench.model.seen.clear()
+    return bench
+
+
+def expected(kind: Kind, *after: str) -> list[str]:
+    """The broken turn as it must stand in the state, and what was said after it."""
+    first, second = kind.told
+    start = ["human: book it", "ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}"]
+    return [*start, "human: never mind", *after]
+
+
+def check(bench: Bench, graph: Graph, *after: str) -> None:
+    """The state is what it must be, and valid; the model was never given anything else."""
+    messages = history(graph, thread())
+    assert lines(messages) == expected(bench.kind, *after)
+    assert validate_messages(messages) == []
+    assert [m.name for m in messages if isinstance(m, ToolMessage)] == ["send_email", "wire_money"]
+    assert graph.get_state(thread()).next == ()
+    for seen in bench.model.seen:
+        refuse(seen)
+
+
+# --- a new message instead of an approval ------------------------------------------------
+
+
+@each_kind
+@sync_and_async
+async def test_a_new_message_after_an_interrupt(kind: Kind, *, asynchronous: bool):
+    """The model answers the new message, and is told the truth of both calls."""
+    bench = await paused(kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    await run(graph, {"messages": [NEVER_MIND]}, asynchronous=asynchronous)
+    check(bench, graph, "ai: fine")
+    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    check(bench, graph, "ai: fine", "human: hello", "ai: yes?")
+
+
+@each_kind
+async def test_one_waiting_call(kind: Kind):
+    """A message with one call that waits: the placeholder says what became of it."""
+    script = ai(("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("fine")
+    bench = kind.make(*script, checkpointer=InMemorySaver())
+    graph = with_patching(bench.graph)
+    graph.invoke({"messages": [BOOKED]}, thread())
+    graph.invoke({"messages": [NEVER_MIND]}, thread())
+    _, _, result, *rest = history(graph, thread())
+    assert is_placeholder(result)
+    assert result.tool_call_id == "c2"
+    assert lines(rest) == ["human: never mind", "ai: fine"]
+    assert result.text == CANCELLED.format("wire_money", "c2")
+
+
+@each_kind
+async def test_the_mail_is_not_sent_twice(kind: Kind):
+    """Nothing that a tool did is done again by a repair."""
+    bench = await paused(kind, AIMessage("fine"))
+    before = list(bench.tools.done)
+    with_patching(bench.graph).invoke({"messages": [NEVER_MIND]}, thread())
+    assert bench.tools.done == before
+
+
+# --- threads that died before the graph was patched --------------------------------------
+
+
+@each_kind
+@sync_and_async
+async def test_a_dead_thread_gets_a_new_message(kind: Kind, *, asynchronous: bool):
+    """A thread that the bare graph broke goes on with the next message."""
+    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    await run(graph, {"messages": [human("hello?")]}, asynchronous=asynchronous)
+    check(bench, graph, "human: hello?", "ai: fine")
+
+
+@each_kind
+@sync_and_async
+async def test_a_dead_thread_is_invoked_with_none(kind: Kind, *, asynchronous: bool):
+    """`invoke(None)` goes straight to the model: the last mile repairs."""
+    bench = await dead(kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    await run(graph, None, asynchronous=asynchronous)
+    check(bench, graph, "ai: fine")
+    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    check(bench, graph, "ai: fine", "human: hello", "ai: yes?")
+
+
+@each_kind
+@sync_and_async
+async def test_a_dead_thread_is_sent_to_the_model(kind: Kind, *, asynchronous: bool):
+    """`Command(goto=<model>)` passes the front door by: the last mile repairs."""
+    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    await run(graph, Command(goto=kind.model_node), asynchronous=asynchronous)
+    check(bench, graph, "ai: fine")
+
+
+@each_kind
+@sync_and_async
+async def test_a_dead_state_is_sent_to_the_model(kind: Kind, *, asynchronous: bool):
+    """`Send(<model>, state)` hands the model a state of its own: what it sees and the state heal.
+
+    The state that is sent comes from the checkpointer: equal messages, other objects.
+    """
+    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    graph.update_state(thread(), None, as_node=END)
+    state = graph.get_state(thread()).values
+    await run(graph, Command(goto=Send(kind.model_node, state)), asynchronous=asynchronous)
+    check(bench, graph, "ai: fine")
+
+
+@each_kind
+async def test_two_model_calls_in_one_step(kind: Kind):
+    """A `Send` beside the model that is next anyway: both repair, the state is valid."""
+    bench = await dead(kind, AIMessage("one"), AIMessage("two"))
+    graph = with_patching(bench.graph)
+    state = graph.get_state(thread()).values
+    graph.invoke(Command(goto=Send(kind.model_node, state)), thread())
+    messages = history(graph, thread())
+    assert validate_messages(messages) == []
+    answers = [line for line in lines(messages) if line in ("ai: one", "ai: two")]
+    assert sorted(answers) == ["ai: one", "ai: two"]
+    rest = [line for line in lines(messages) if line not in answers]
+    assert rest == expected(kind)
+
+
+# --- edits that leave a call open --------------------------------------------------------
+
+
+@each_kind
+@sync_and_async
+async def test_an_edit_leaves_a_call_open(kind: Kind, *, asynchronous: bool):
+    """`update_state` with a call that nobody answers, then a message: a placeholder."""
+    bench = kind.make(
+        AIMessage("hello"),
+        AIMessage("fine"),
+        asynchronous=asynchronous,
+        checkpointer=InMemorySaver(),
+    )
+    graph = with_patching(bench.graph)
+    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    edit = {"messages": [ai(("send_email", {"to": "bob"}, "c1"), id="a1")]}
+    graph.update_state(thread(), edit, as_node=kind.model_node)
+    await run(graph, {"messages": [NEVER_MIND]}, asynchronous=asynchronous)
+    assert lines(history(graph, thread())) == [
+        "human: book it",
+        "ai: hello",
+        "ai c1: ",
+        f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
+        "human: never mind",
+        "ai: fine",
+    ]
+    assert bench.tools.done == []
+
+
+@each_kind
+async def test_an_edit_in_front_of_the_model(kind: Kind):
+    """The same edit made just before the model runs: the last mile answers the call."""
+    bench = kind.make(AIMessage("hello"), AIMessage("fine"), checkpointer=InMemorySaver())
+    graph = with_patching(bench.graph)
+    graph.invoke({"messages": [BOOKED]}, thread())
+    edit = {"messages": [ai(("send_email", {"to": "bob"}, "c1"), id="a1")]}
+    graph.update_state(thread(), edit, as_node=kind.entry)
+    graph.invoke(None, thread())
+    messages = history(graph, thread())
+    assert [line.split(":")[0] for line in lines(messages)] == [
+        "human",
+        "ai",
+        "ai c1",
+        "tool c1",
+        "ai",
+    ]
+    assert messages[-1].text == "fine"
+    refuse(messages)
+
+
+# --- resume ------------------------------------------------------------------------------
+
+
+RESUMED = [
+    "human: book it",
+    "ai c1 c2: ",
+    "tool c1: sent to bob",
+    "tool c2: wired: yes",
+    "ai: done",
+]
+
+
+@each_kind
+@sync_and_async
+@pytest.mark.parametrize("paused_by", ["bare", "patched"])
+@pytest.mark.parametrize("resumed_by", ["bare", "patched"])
+async def test_resume_goes_to_the_paused_tool(
+    kind: Kind, paused_by: str, resumed_by: str, *, asynchronous: bool
+):
+    """The human's answer arrives, whichever of the two graphs paused and resumes."""
+    bench = kind.make(
+        both_calls(), AIMessage("done"), asynchronous=asynchronous, checkpointer=InMemorySaver()
+    )
+    graphs = {"bare": bench.graph, "patched": with_patching(bench.graph)}
+    await run(graphs[paused_by], {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graphs[resumed_by], Command(resume=kind.yes), asynchronous=asynchronous)
+    assert lines(history(bench.graph, thread())) == RESUMED
+    mails = bench.tools.done.count("mail to bob")
+    assert mails == (2 if kind.runs_again else 1)
+    assert bench.tools.done.count("wire 3") == 1
+
+
+@each_kind
+async def test_an_approval_after_an_edit_still_arrives(kind: Kind):
+    """A model that is called while a tool waits takes nothing from the waiting tool."""
+    bench = await paused(kind, AIMessage("wait"), AIMessage("done"))
+    graph = with_patching(bench.graph)
+    aside = Command(update={"messages": [human("how long?")]}, goto=kind.model_node)
+    graph.invoke(aside, thread())
+    assert graph.get_state(thread()).next == (kind.pauses_in,)
+    graph.invoke(Command(resume=kind.yes), thread())
+    messages = history(graph, thread())
+    assert validate_messages(messages) == []
+    results = [line for line in lines(messages) if line.startswith("tool")]
+    assert results == ["tool c1: sent to bob", "tool c2: wired: yes"]
+    assert bench.tools.done.count("wire 3") == 1
+
+
+# --- what the prebuilt agents carry ------------------------------------------------------
+
+
+@each_kind
+def test_the_bare_agent_really_dies(kind: Kind):
+    """What the matrix repairs is broken without it, or is told less than the truth."""
+    bench = kind.make(both_calls(), AIMessage("fine"), checkpointer=InMemorySaver())
+    bench.graph.invoke({"messages": [BOOKED]}, thread())
+    if kind.heals:
+        bench.graph.invoke({"messages": [NEVER_MIND]}, thread())
+        assert "sent to bob" not in "".join(lines(history(bench.graph, thread())))
+    else:
+        with pytest.raises(ValueError, match="c1"):
+            bench.graph.invoke({"messages": [NEVER_MIND]}, thread())
+
+
+@each_kind
+def test_a_healthy_run_is_as_before(kind: Kind):
+    """Parallel calls, no break: no repair, no step, no message more than the bare agent's."""
+    runs = {}
+    told: list[Any] = []
+    for name, wrap in (("bare", lambda graph: graph), ("patched", with_patching)):
+        bench = kind.make(
+            ai(("send_email", {"to": "a"}, "c1"), ("send_email", {"to": "b"}, "c2"), id="a1"),
+            AIMessage("done", id="a2"),
+            checkpointer=InMemorySaver(),
+        )
+        options = {"on_patch": lambda *seen: told.append(seen)} if name == "patched" else {}
+        graph = wrap(bench.graph, **options)
+        graph.invoke({"messages": [BOOKED]}, thread())
+        steps = [state.metadata["step"] for state in graph.get_state_history(thread())]
+        runs[name] = lines(history(graph, thread())), steps
+        assert told == []
+    assert runs["patched"] == runs["bare"]
+
+
+@each_kind
+def test_the_drawing_shows_the_node(kind: Kind):
+    """`draw_mermaid` has `patch_tool_calls`; all other nodes and edges are as before."""
+    bare = kind.make().graph
+    patched = with_patching(bare)
+    assert "patch_tool_calls" in patched.get_graph().draw_mermaid()
+    assert "patch_tool_calls" not in bare.get_graph().draw_mermaid()
+    before, after = bare.get_graph(), patched.get_graph()
+    assert set(after.nodes) - set(before.nodes) == {"patch_tool_calls"}
+    ends = {(edge.source, edge.target) for edge in before.edges}
+    new_ends = {(edge.source, edge.target) for edge in after.edges}
+    assert ends <= new_ends
+    assert all("patch_tool_calls" in pair for pair in new_ends - ends)
+
+
+def test_types_survive():
+    """`with_patching` returns what it was given: a compiled agent is a compiled agent."""
+    for kind in KINDS:
+        bare = kind.make().graph
+        assert type(with_patching(bare)) is type(bare)
+
+
+@each_kind
+def test_the_agents_own_settings_stay(kind: Kind):
+    """Name, recursion limit, checkpointer and debug flag are those of the agent."""
+    saver = InMemorySaver()
+    bare = kind.make(checkpointer=saver, name="clerk").graph.with_config(
+        tags=["t"], recursion_limit=99
+    )
+    patched = with_patching(bare)
+    assert patched.checkpointer is saver
+    assert patched.name == "clerk"
+    assert patched.config == bare.config
+    assert patched.get_context_jsonschema() == bare.get_context_jsonschema()
+    assert patched.get_input_jsonschema() == bare.get_input_jsonschema()
+    assert patched.get_output_jsonschema() == bare.get_output_jsonschema()
+
+
+def test_recursion_limit_leaves_calls_open():
+    """A run that hits the recursion limit before its tools goes on with the next message."""
+    for kind in KINDS[:4]:
+        bench = kind.make(both_calls(), AIMessage("fine"), checkpointer=InMemorySaver())
+        graph = with_patching(bench.graph)
+        with pytest.raises(RecursionError):
+            graph.invoke({"messages": [BOOKED]}, {**thread(), "recursion_limit": 1})
+        graph.invoke({"messages": [NEVER_MIND]}, thread())
+        assert bench.tools.done == []
+        refuse(history(graph, thread()))
+        assert lines(history(graph, thread()))[-2:] == ["human: never mind", "ai: fine"]
+
+
+def swarm(*, patched: bool) -> tuple[Graph, StrictModel]:
+    """Alice calls a tool and hands over to Bob in one message."""
+    tools = Tools().tools()[:1]
+    handoff = create_handoff_tool(agent_name="bob")
+    both = ai(("send_email", {"to": "eve"}, "c1"), ("transfer_to_bob", {}, "c2"), id="a1")
+    alice = react_v2(StrictModel(script=[both]), [*tools, handoff], name="alice")
+    bob_model = StrictModel(script=[AIMessage("I am Bob"), AIMessage("still Bob")])
+    bob = react_v2(bob_model, tools, name="bob")
+    graph = create_swarm([alice, bob], default_active_agent="alice").compile(
+        checkpointer=InMemorySaver()
+    )
+    return (with_patching(graph) if patched else graph), bob_model
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_a_handoff_with_a_sibling(durability: Any):
+    """A swarm: the sibling's real result comes back for Bob, who would be refused without it.
+
+    Several times, since with durability "async" the checkpoints are written in the background
+    while Bob already begins.
+    """
+    bare, _ = swarm(patched=False)
+    with pytest.raises(ValueError, match="c1"):
+        bare.invoke({"messages": [BOOKED]}, thread())
+    results = ["tool c1: sent to eve", "tool c2: Successfully transferred to bob"]
+    for _ in range(5):
+        graph, bob = swarm(patched=True)
+        graph.invoke({"messages": [BOOKED]}, thread(), durability=durability)
+        graph.invoke({"messages": [NEVER_MIND]}, thread(), durability=durability)
+        messages = history(graph, thread())
+        assert validate_messages(messages) == []
+        assert lines(messages)[:2] == ["human: book it", "ai c1 c2: "]
+        assert sorted(lines(messages)[2:4]) == results
+        assert lines(messages)[4:] == ["ai: I am Bob", "human: never mind", "ai: still Bob"]
+        assert [len(seen) for seen in bob.seen] == [4, 6]
+
+
+def test_the_strict_model_refuses():
+    """The judge of this file refuses a history with an open call, so it can tell."""
+    with pytest.raises(RefusedError, match="no result"):
+        refuse([BOOKED, both_calls(), NEVER_MIND])

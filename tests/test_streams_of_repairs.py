@@ -1,0 +1,358 @@
+"""What a client sees while a thread is repaired: the new results, the answer, and no noise.
+
+Pinned here because clients read these streams: a repair is one chunk of `updates` whose value
+is a list (LangGraph gives a list whenever a node writes a channel twice), `messages` shows
+the new results and the answer only, `values` is whole and right, `astream_events` shows the
+repair as an opaque `Command`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from agents import (
+    KINDS,
+    REDUCERS,
+    Bench,
+    Kind,
+    both_calls,
+    history,
+    human,
+    lines,
+    new_turn,
+    reducer_graph,
+    thread,
+)
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, Overwrite, RetryPolicy
+from strict import ai
+
+from langgraph_patch import with_patching
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+each_place = pytest.mark.parametrize("place", ["door", "mile"])
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+
+async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
+    """A thread to be repaired at the front door or in the last mile, and what is sent to it."""
+    bench = kind.make(
+        both_calls(),
+        AIMessage("well then", id="a2"),
+        AIMessage("good bye", id="a3"),
+        asynchronous=asynchronous,
+        checkpointer=InMemorySaver(),
+    )
+    first = {"messages": [human("book it")]}
+    if asynchronous:
+        await bench.graph.ainvoke(first, thread())
+    else:
+        bench.graph.invoke(first, thread())
+    message = {"messages": [human("never mind")]}
+    if place == "door":
+        return bench, message
+    bench.graph.update_state(thread(), message, as_node=kind.entry)
+    return bench, None
+
+
+async def streamed(graph: Any, value: Any, mode: Any, *, asynchronous: bool = False) -> list[Any]:
+    """All that a client sees."""
+    if asynchronous:
+        return [chunk async for chunk in graph.astream(value, thread(), stream_mode=mode)]
+    return list(graph.stream(value, thread(), stream_mode=mode))
+
+
+def said(chunks: Iterable[tuple[BaseMessage, dict[str, Any]]]) -> list[tuple[str, str, str]]:
+    """Each chunk of `messages` as (its node, its kind, what it says)."""
+    return [(meta["langgraph_node"], message.type, message.text) for message, meta in chunks]
+
+
+# --- messages ----------------------------------------------------------------------------
+
+
+@each_kind
+@each_place
+@sync_and_async
+async def test_messages(kind: Kind, place: str, *, asynchronous: bool):
+    """The new results, then the answer token by token; no `remove`, no old message."""
+    bench, value = await broken(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    chunks = await streamed(graph, value, "messages", asynchronous=asynchronous)
+    node = "patch_tool_calls" if place == "door" else kind.model_node
+    first, second = kind.told
+    assert said(chunks) == [
+        (node, "tool", first),
+        (node, "tool", second),
+        (kind.model_node, "AIMessageChunk", "well "),
+        (kind.model_node, "AIMessageChunk", "then"),
+    ]
+    assert [m.tool_call_id for m, _ in chunks[:2]] == ["c1", "c2"]
+    held = {m.id: m for m in history(graph, thread()) if isinstance(m, ToolMessage)}
+    assert {m.tool_call_id for m in held.values()} == {"c1", "c2"}
+
+
+@each_kind
+async def test_messages_have_the_ids_that_the_state_has(kind: Kind):
+    """A client that keeps results by id has the state's ids (where the tool gave it one)."""
+    bench, value = await broken(kind, "door")
+    graph = with_patching(bench.graph)
+    chunks = await streamed(graph, value, "messages")
+    shown = [m.id for m, _ in chunks if isinstance(m, ToolMessage)]
+    assert shown == [m.id for m in history(graph, thread()) if isinstance(m, ToolMessage)]
+
+
+@each_kind
+@each_place
+async def test_messages_after_a_repair(kind: Kind, place: str):
+    """The turn after the repair shows its answer and nothing else."""
+    bench, value = await broken(kind, place)
+    graph = with_patching(bench.graph)
+    graph.invoke(value, thread())
+    chunks = await streamed(graph, {"messages": [human("hello")]}, "messages")
+    assert said(chunks) == [
+        (kind.model_node, "AIMessageChunk", "good "),
+        (kind.model_node, "AIMessageChunk", "bye"),
+    ]
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_messages_under_every_reducer(name: str):
+    """However the repair is written, `messages` shows the new results and the answer only."""
+    state = REDUCERS[name]
+    bare, _ = reducer_graph(state, AIMessage("fine", id="a2"), checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node="model")
+    value = [human("never mind")]
+    if name == "none":
+        value = [*history(graph, thread()), *value]
+    chunks = list(graph.stream({"messages": value}, thread(), stream_mode="messages"))
+    assert [m.type for m, _ in chunks] == ["tool", "tool", "AIMessageChunk"]
+    assert [m.tool_call_id for m, _ in chunks[:2]] == ["c1", "c2"]
+    assert chunks[-1][0].text == "fine"
+
+
+@pytest.mark.parametrize("persist", [True, False])
+def test_messages_where_nothing_is_written(*, persist: bool):
+    """A repair of the model's view only adds no message to the state, so it shows none."""
+    state = REDUCERS["operator_add"]
+    bare, _ = reducer_graph(state, AIMessage("fine", id="a2"), checkpointer=InMemorySaver())
+    graph = with_patching(bare, persist=persist)
+    damaged = [human("book it"), both_calls(), human("never mind")]
+    bare.update_state(thread(), {"messages": damaged}, as_node=START)
+    chunks = list(graph.stream(None, thread(), stream_mode="messages"))
+    assert said(chunks) == [("model", "AIMessageChunk", "fine")]
+
+
+def test_a_retry_shows_and_tells_a_repair_once_per_attempt():
+    """A model that fails at first and is retried repairs again: shown and told per attempt."""
+    told: list[str] = []
+    failures = [ConnectionError]
+
+    def flaky(state: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return {"messages": [AIMessage("fine", id="a2")]}
+
+    builder = StateGraph(MessagesState)
+    policy = RetryPolicy(max_attempts=2, initial_interval=0.01, jitter=False)
+    builder.add_node("agent", flaky, retry_policy=policy)
+    builder.add_edge(START, "agent")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    damaged = [human("book it"), both_calls(), human("never mind")]
+    bare.update_state(thread(), {"messages": damaged}, as_node=START)
+    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
+    chunks = list(graph.stream(None, thread(), stream_mode="messages"))
+    assert [m.type for m, _ in chunks] == ["tool", "tool", "tool", "tool", "ai"]
+    assert len({m.id for m, _ in chunks}) == 3
+    assert told == told[:1] * 2
+
+
+# --- updates -----------------------------------------------------------------------------
+
+
+def parts(value: Any) -> list[list[str]]:
+    """The writes of a chunk of `updates`, message by message."""
+    return [
+        [
+            f"remove {m.id}" if isinstance(m, RemoveMessage) else lines([m])[0]
+            for m in write["messages"]
+        ]
+        for write in value
+    ]
+
+
+@each_kind
+@each_place
+@sync_and_async
+async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
+    """A repair is a list of writes: the tail out, the tail in (and in the last mile the answer)."""
+    bench, value = await broken(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    chunks = await streamed(graph, value, "updates", asynchronous=asynchronous)
+    merged = {node: update for chunk in chunks for node, update in chunk.items()}
+    first, second = kind.told
+    repair = [
+        ["remove a1", "remove never mind"],
+        ["ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}", "human: never mind"],
+    ]
+    written = merged["patch_tool_calls" if place == "door" else kind.model_node]
+    removed, *shown = parts(written)
+    assert [line for line in removed if line in repair[0]] == repair[0]
+    shown = [repair[0], *shown]
+    if place == "door":
+        assert shown == repair
+        assert lines(merged[kind.model_node]["messages"]) == ["ai: well then"]
+    else:
+        assert shown == [*repair, ["ai: well then"]]
+        assert "patch_tool_calls" not in merged
+
+
+def test_updates_of_an_append():
+    """Calls at the tail of a hand-placed history need one write: a dict, as ever."""
+    bare, _ = reducer_graph(
+        REDUCERS["operator_add"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
+    )
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node=START)
+    (chunk,) = graph.stream(None, thread(), stream_mode="updates")
+    (results, answer) = chunk["model"]
+    assert [m.tool_call_id for m in results["messages"]] == ["c1", "c2"]
+    assert lines(answer["messages"]) == ["ai: fine"]
+
+
+def test_updates_of_an_overwrite():
+    """Under a reducer that only appends, the front door's chunk holds an `Overwrite`."""
+    bare, _ = reducer_graph(
+        REDUCERS["new_only"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
+    )
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node="model")
+    value = {"messages": [human("never mind")]}
+    first, second = graph.stream(value, thread(), stream_mode="updates")
+    written = first["patch_tool_calls"]["messages"]
+    assert isinstance(written, Overwrite)
+    assert [m.type for m in written.value] == ["human", "ai", "tool", "tool", "human"]
+    assert lines(second["model"]["messages"]) == ["ai: fine"]
+
+
+# --- values ------------------------------------------------------------------------------
+
+
+@each_kind
+@each_place
+@sync_and_async
+async def test_values(kind: Kind, place: str, *, asynchronous: bool):
+    """Each snapshot is whole: before the repair, after it, after the answer; none is half done."""
+    bench, value = await broken(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    chunks = await streamed(graph, value, "values", asynchronous=asynchronous)
+    first, second = kind.told
+    before = ["human: book it", "ai c1 c2: ", "human: never mind"]
+    after = [*before[:2], f"tool c1: {first}", f"tool c2: {second}", before[2]]
+    shown = [lines(chunk["messages"]) for chunk in chunks]
+    seen = [now for place, now in enumerate(shown) if place == 0 or now != shown[place - 1]]
+    steps = [before, after] if place == "door" else [before]
+    assert seen == [*steps, [*after, "ai: well then"]]
+
+
+# --- events ------------------------------------------------------------------------------
+
+
+@each_kind
+@each_place
+async def test_events(kind: Kind, place: str):
+    """`astream_events` v2: the model's tokens, and the repair as an opaque `Command`."""
+    bench, value = await broken(kind, place, asynchronous=True)
+    graph = with_patching(bench.graph)
+    tokens, ends = [], {}
+    async for event in graph.astream_events(value, thread(), version="v2"):
+        if event["event"] == "on_chat_model_stream":
+            tokens.append(event["data"]["chunk"].text)
+        node = event["metadata"].get("langgraph_node")
+        if event["event"] == "on_chain_end" and event["name"] == node:
+            ends[node] = event["data"]["output"]
+    assert tokens == ["well ", "then"]
+    if place == "door":
+        assert isinstance(ends["patch_tool_calls"], Command)
+        assert not isinstance(ends[kind.model_node], Command)
+    else:
+        assert "patch_tool_calls" not in ends
+
+
+# --- a healthy run -----------------------------------------------------------------------
+
+
+def picture(mode: str, chunk: Any) -> Any:
+    """What of a chunk can be compared between two runs."""
+    if mode == "messages":
+        return said([chunk])
+    if mode == "updates":
+        return sorted(chunk)
+    if mode == "values":
+        return lines(chunk["messages"])
+    payload = chunk["payload"] if mode == "debug" else chunk
+    return sorted(payload), payload.get("name"), payload.get("next")
+
+
+@each_kind
+@pytest.mark.parametrize(
+    "mode", ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
+)
+async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
+    """In every mode, chunk by chunk, what the bare agent streams."""
+    streams = []
+    for wrap in (lambda graph: graph, with_patching):
+        bench = kind.make(
+            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
+            AIMessage("well done", id="a2"),
+            checkpointer=InMemorySaver(),
+        )
+        chunks = await streamed(wrap(bench.graph), {"messages": [human("go")]}, mode)
+        streams.append([picture(mode, chunk) for chunk in chunks])
+    assert streams[1] == streams[0]
+    assert bool(streams[0]) is (mode != "custom")
+
+
+@each_kind
+async def test_healthy_events_are_as_before(kind: Kind):
+    """No run of ours shows in the events of a healthy turn, nor in a tracer that reads them.
+
+    What does show is LangGraph's own `__start__`, as in every graph with a conditional entry.
+    """
+    runs = []
+    for wrap in (lambda graph: graph, with_patching):
+        bench = kind.make(
+            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
+            AIMessage("well done", id="a2"),
+            asynchronous=True,
+            checkpointer=InMemorySaver(),
+        )
+        events = wrap(bench.graph).astream_events({"messages": [human("go")]}, thread())
+        runs.append([(event["event"], event["name"]) async for event in events])
+    bare, patched = runs
+    assert [event for event in patched if event[1] != START] == bare
+    assert [event for event, name in patched if name == START] == [
+        "on_chain_start",
+        "on_chain_stream",
+        "on_chain_end",
+    ]
+
+
+def test_a_second_turn_over_every_reducer_shows_nothing_old():
+    """After a repair and one more turn, `messages` of a third has its answer only."""
+    for name in ("add_messages", "delta", "deepagents", "operator_add"):
+        state = REDUCERS[name]
+        answers = [AIMessage(f"answer {n}", id=f"a{n}") for n in (2, 3, 4)]
+        bare, _ = reducer_graph(state, *answers, checkpointer=InMemorySaver())
+        graph = with_patching(bare)
+        first = {"messages": [human("book it"), both_calls()]}
+        bare.update_state(thread(), first, as_node="model")
+        new_turn(graph, state, thread(), human("never mind"))
+        new_turn(graph, state, thread(), human("hello"))
+        value = {"messages": [human("bye")]}
+        chunks = list(graph.stream(value, thread(), stream_mode="messages"))
+        assert "".join(m.text for m, _ in chunks) == "answer 4"
