@@ -117,7 +117,7 @@ class LastMile(RunnableLambda[Any, Any]):
             if key in patches and held and _same(held, damaged[key]):
                 return self._node.write(patches[key], held, config, alone=False)
         for patch in patches.values():
-            self._node.announce(patch, config)
+            self._node.announce(patch, config, written=False)
         return None
 
 

@@ -205,7 +205,7 @@ class PatchNode(Runnable[Any, Any]):
         """
         channel = channels_of(config).get(self.messages_key)
         writes = writes_for(channel, history, patch.messages, alone=alone)
-        self.announce(patch, config)
+        self.announce(patch, config, written=writes is not None)
         if writes is None:
             return None
         if "langgraph_node" in config.get("metadata", {}):
@@ -215,12 +215,15 @@ class PatchNode(Runnable[Any, Any]):
                     push_message(message, state_key=None)
         return Command(update=[(self.messages_key, write) for write in writes])
 
-    def announce(self, patch: Patch, config: RunnableConfig) -> None:
-        """Tell the application and the log of a repair."""
+    def announce(self, patch: Patch, config: RunnableConfig, *, written: bool) -> None:
+        """Tell the application of a repair, and the log of one that is written."""
         if self.on_patch is not None:
             self.on_patch(patch, config)
         thread_id = config.get("configurable", {}).get("thread_id")
-        logger.info("repaired thread %r: %s", thread_id, patch)
+        if written:
+            logger.info("repaired thread %r: %s", thread_id, patch)
+        else:
+            logger.debug("repaired what the model sees of thread %r: %s", thread_id, patch)
 
 
 def value_of(state: Any, key: str) -> Any:

@@ -236,6 +236,12 @@ def is_placeholder(message: BaseMessage) -> bool:
     return isinstance(message, ToolMessage) and PLACEHOLDER_KEY in message.additional_kwargs
 
 
+def cause_of(message: BaseMessage) -> str | None:
+    """The cause that a placeholder of ours gives; None for any other message."""
+    mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
+    return mark.get("cause") if isinstance(mark, dict) else None
+
+
 _FOREIGN_MARKS = ("orphan_tool_call_placeholder",)  # langgraph-checkpoint-aws
 _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
     r"Tool call \S{1,200} with id \S{1,200} (?:"

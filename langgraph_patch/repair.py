@@ -26,6 +26,7 @@ from langgraph_patch.matching import Entry, Slot, Turn, read_history
 from langgraph_patch.placeholders import (
     Cause,
     DanglingCall,
+    cause_of,
     is_foreign_placeholder,
     is_placeholder,
     synthetic_test,
@@ -117,8 +118,8 @@ class Repair:
         kept = {slot for slot in turn.slots if self._keeps_answer(slot)}
         missing = [slot for slot in turn.slots if slot not in kept and slot not in held]
         order = [*sorted(kept, key=_order_of_answer), *missing]
-        if missing and _has_namesakes(turn):
-            order.sort(key=lambda slot: slot.ordinal)
+        if missing:
+            order.sort(key=_order_of_call if _has_namesakes(turn) else _reals_first)
         human_follows = bool(missing) and self._human_follows(turn)
         for slot in order:
             if slot in kept:
@@ -153,10 +154,12 @@ class Repair:
     def _keeps_answer(self, slot: Slot) -> bool:
         if slot.real is not None:
             return True
-        if slot.synthetic is None or isinstance(self._known(slot), ToolMessage):
+        if slot.synthetic is None:
             return False
-        foreign = self._replace_foreign and is_foreign_placeholder(slot.synthetic.result.message)
-        return not foreign
+        known, said = self._known(slot), slot.synthetic.result.message
+        if known is not None and (isinstance(known, ToolMessage) or cause_of(said) == "unknown"):
+            return False
+        return not (self._replace_foreign and is_foreign_placeholder(said))
 
     def _answer(self, slot: Slot) -> ToolMessage:
         entry = slot.answer
@@ -284,6 +287,15 @@ def _order_of_answer(slot: Slot) -> tuple[bool, int, int]:
     entry = slot.answer
     assert entry is not None  # noqa: S101 - only slots with an answer are sorted
     return entry.index < slot.turn.index, entry.index, entry.part
+
+
+def _order_of_call(slot: Slot) -> int:
+    return slot.ordinal
+
+
+def _reals_first(slot: Slot) -> int:
+    """Real results in the order in which they stand, then all that takes the place of one."""
+    return -1 if slot.real is not None else slot.ordinal
 
 
 def _has_namesakes(turn: Turn) -> bool:

@@ -1,0 +1,345 @@
+"""What is said of a repair to the application, the log and the caller, and what if that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from agents import KINDS, Bench, Graph, Kind, both_calls, human, react_v2, thread
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import RetryPolicy
+from strict import StrictModel, ai
+
+from langgraph_patch import (
+    PLACEHOLDER_KEY,
+    EvidenceError,
+    is_placeholder,
+    patch_node,
+    validate_messages,
+    with_patching,
+)
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+V2, AGENT = BY_NAME["react_v2"], BY_NAME["create_agent"]
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+each_door = pytest.mark.parametrize("door", ["front door", "last mile"])
+
+
+@pytest.fixture
+def logged(caplog):
+    """The lines that the package logs."""
+    caplog.set_level(logging.DEBUG, logger="langgraph_patch")
+
+    def lines() -> list[tuple[int, str]]:
+        ours = [r for r in caplog.records if r.name.startswith("langgraph_patch")]
+        assert {record.name for record in ours} <= {"langgraph_patch"}
+        return [(record.levelno, record.getMessage()) for record in ours]
+
+    return lines
+
+
+async def run(graph: Graph, value: Any, *, asynchronous: bool, config: Any = None) -> Any:
+    """Run the graph in the event loop, or without one."""
+    config = config or thread()
+    if asynchronous:
+        return await graph.ainvoke(value, config)
+    return await asyncio.to_thread(graph.invoke, value, config)
+
+
+def says(text: str) -> dict[str, Any]:
+    """A human says something."""
+    return {"messages": [human(text)]}
+
+
+async def ready(kind: Kind, door: str, *, asynchronous: bool, saver: Any = None) -> Bench:
+    """A thread whose next run is repaired at that door."""
+    saver = saver or InMemorySaver()
+    bench = kind.make(both_calls(), asynchronous=asynchronous, checkpointer=saver)
+    await run(bench.graph, says("book it"), asynchronous=asynchronous)
+    if door == "last mile":
+        with pytest.raises(ValueError, match="c1"):
+            await run(bench.graph, says("never mind"), asynchronous=asynchronous)
+    bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
+    bench.model.seen.clear()
+    return bench
+
+
+def value_for(door: str) -> Any:
+    """What makes the next run come in at that door."""
+    return says("never mind") if door == "front door" else None
+
+
+LINE = (
+    "repaired thread '1': recovered 'send_email' 'c1'; inserted 'wire_money' 'c2' (awaiting_input)"
+)
+SENT_AND_WAITED = [("recovered", "c1", None), ("inserted", "c2", "awaiting_input")]
+
+
+# --- what is said ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
+@each_door
+@sync_and_async
+async def test_one_repair_one_call_one_line(kind, door, asynchronous, logged):
+    """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
+    told: list[Any] = []
+    bench = await ready(kind, door, asynchronous=asynchronous)
+    graph = with_patching(bench.graph, on_patch=lambda *said: told.append(said))
+    assert logged() == []
+    await run(graph, value_for(door), asynchronous=asynchronous)
+    [(patch, config)] = told
+    assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == SENT_AND_WAITED
+    assert config["configurable"]["thread_id"] == "1"
+    assert config["metadata"]["langgraph_node"] == (
+        "patch_tool_calls" if door == "front door" else kind.model_node
+    )
+    assert logged() == [(logging.INFO, LINE)]
+    await run(graph, says("hello?"), asynchronous=asynchronous)
+    assert len(told) == 1
+    assert logged() == [(logging.INFO, LINE)]
+
+
+@each_door
+@sync_and_async
+async def test_one_line_for_each_attempt(door, asynchronous, logged):
+    """Under a RetryPolicy a model node repairs again in each attempt; the front door once."""
+    told: list[Any] = []
+    failures = [ConnectionError("one"), ConnectionError("two")]
+    policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
+
+    def model(state):
+        if failures:
+            raise failures.pop()
+        return {"messages": [AIMessage("fine")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", model, retry_policy=policy).add_edge(START, "model")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    patched = with_patching(bare, on_patch=lambda *said: told.append(said))
+    broken = [human("book it"), both_calls(), human("never mind")]
+    bare.update_state(thread(), {"messages": broken}, as_node=START)
+    await run(patched, says("?") if door == "front door" else None, asynchronous=asynchronous)
+    attempts = 1 if door == "front door" else 3
+    assert len(told) == len(logged()) == attempts
+    held = patched.get_state(thread()).values["messages"]
+    assert validate_messages(held) == []
+    assert sum(map(is_placeholder, held)) == 2
+
+
+async def test_patch_node_says_it_too(logged):
+    """`patch_node` in a hand-built graph logs its repair under the thread's id."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("patch_tool_calls", patch_node)
+    builder.add_node("model", lambda _: {"messages": [AIMessage("fine")]})
+    builder.add_edge(START, "patch_tool_calls").add_edge("patch_tool_calls", "model")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke({"messages": [both_calls(), human("never mind")]}, thread("a 'thread'\n"))
+    unknown = "inserted 'send_email' 'c1' (unknown); inserted 'wire_money' 'c2' (unknown)"
+    line = f"repaired thread \"a 'thread'\\n\": {unknown}"
+    assert logged() == [(logging.INFO, line)]
+
+
+async def test_a_repair_of_the_model_s_view_is_said(logged):
+    """With `persist=False` nothing is written and no INFO line says so; `on_patch` is told."""
+    told: list[Any] = []
+    bench = await ready(V2, "front door", asynchronous=False)
+    graph = with_patching(bench.graph, persist=False, on_patch=lambda *said: told.append(said))
+    graph.invoke(says("never mind"), thread())
+    assert [line for level, line in logged() if level >= logging.INFO] == []
+    assert len(told) == 1
+    held = graph.get_state(thread()).values["messages"]
+    assert [message.type for message in held] == ["human", "ai", "human", "ai"]
+
+
+# --- names and texts from a model --------------------------------------------------------
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\r\nINFO fake line\u202e\x00\x9b31m\u2028"
+
+
+def is_plain(text: str) -> bool:
+    """Nothing in it moves a cursor, starts a line or hides a letter."""
+    return text.isprintable()
+
+
+@sync_and_async
+async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
+    """Terminal escapes and line ends in names, ids and the thread's id are escaped."""
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = with_patching(react_v2(model, [], checkpointer=InMemorySaver()))
+    history = [
+        human("book it"),
+        ai((f"wire{EVIL}", {}, f"c1{EVIL}"), (f"mail{EVIL}", {}, "c2")),
+        ToolMessage("orphan", tool_call_id=f"gone{EVIL}", name=EVIL),
+        human("never mind"),
+    ]
+    config = thread(f"1{EVIL}")
+    await run(graph, {"messages": history}, asynchronous=asynchronous, config=config)
+    [(level, line)] = logged()
+    assert level == logging.INFO
+    assert is_plain(line)
+    assert line.startswith(r"repaired thread '1\x1b]0;owned\x07\x1b[2J\r\nINFO fake")
+    # What was renamed is logged under the name that every wire accepts, the orphan as it was.
+    assert r"dropped '\x1b]0;owned" in line
+
+
+async def test_the_text_of_an_error_is_not_logged(logged):
+    """What a tool raised is for the model; the line names the cause only."""
+
+    @tool
+    def boom() -> str:
+        """Raise."""
+        raise RuntimeError(f"password {EVIL}")
+
+    model = StrictModel(script=[ai(("boom", {}, "c1"), id="a1"), AIMessage("fine")])
+    graph = with_patching(react_v2(model, [boom], checkpointer=InMemorySaver()))
+    with pytest.raises(RuntimeError, match="password"):
+        graph.invoke(says("go"), thread())
+    graph.invoke(says("never mind"), thread())
+    assert logged() == [(logging.INFO, "repaired thread '1': inserted 'boom' 'c1' (failed)")]
+
+
+# --- what if it fails --------------------------------------------------------------------
+
+
+def stored(saver: InMemorySaver) -> list[Any]:
+    """All that a checkpointer holds of repairs."""
+    found = []
+    for saved in saver.list(thread()):
+        texts = [str(value) for _, _, value in saved.pending_writes or ()]
+        texts.append(str(saved.checkpoint["channel_values"].get("messages")))
+        found += [text for text in texts if PLACEHOLDER_KEY in text or "RemoveMessage" in text]
+    return found
+
+
+@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
+@each_door
+@sync_and_async
+async def test_what_on_patch_raises(kind, door, asynchronous, logged):
+    """It reaches the caller, nothing of the repair is written or logged; the next run heals."""
+    saver = InMemorySaver()
+    bench = await ready(kind, door, asynchronous=asynchronous, saver=saver)
+    refusals = [PermissionError("not on my watch")]
+
+    def refuse_once(patch, config):
+        if refusals:
+            raise refusals.pop()
+
+    graph = with_patching(bench.graph, on_patch=refuse_once)
+    with pytest.raises(PermissionError, match="not on my watch"):
+        await run(graph, value_for(door), asynchronous=asynchronous)
+    assert logged() == []
+    assert stored(saver) == []
+    assert bench.model.seen == []
+    await run(graph, None, asynchronous=asynchronous)
+    assert logged() == [(logging.INFO, LINE)]
+    assert validate_messages(graph.get_state(thread()).values["messages"]) == []
+    assert graph.get_state(thread()).values["messages"][-1].text == "fine"
+
+
+@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
+@each_door
+async def test_what_a_placeholder_callable_raises(kind, door, logged):
+    """It reaches the caller as it is, and nothing of the repair is written."""
+    saver = InMemorySaver()
+    bench = await ready(kind, door, asynchronous=False, saver=saver)
+
+    def broken(call):
+        raise LookupError(call.tool_call_id)
+
+    graph = with_patching(bench.graph, placeholder=broken)
+    with pytest.raises(LookupError, match="c2"):
+        graph.invoke(value_for(door), thread())
+    assert logged() == []
+    assert stored(saver) == []
+    assert bench.model.seen == []
+
+
+class Failing(InMemorySaver):
+    """A checkpointer that cannot list while it is `down`."""
+
+    down = False
+
+    def list(self, *args, **options):
+        """Fail, or list."""
+        if self.down:
+            raise ConnectionError("the database is gone")
+        yield from super().list(*args, **options)
+
+    async def alist(self, *args, **options):
+        """Fail, or list."""
+        for saved in self.list(*args, **options):
+            yield saved
+
+
+@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
+@each_door
+@sync_and_async
+async def test_a_checkpointer_that_fails(kind, door, asynchronous, logged):
+    """An EvidenceError says what to do, nothing is guessed or written; the next run heals."""
+    saver = Failing()
+    bench = await ready(kind, door, asynchronous=asynchronous, saver=saver)
+    graph = with_patching(bench.graph)
+    saver.down = True
+    with pytest.raises(EvidenceError, match=r"'1'.*the database is gone.*recover=False") as raised:
+        await run(graph, value_for(door), asynchronous=asynchronous)
+    assert isinstance(raised.value.__cause__, ConnectionError)
+    saver.down = False
+    assert logged() == []
+    assert stored(saver) == []
+    assert bench.model.seen == []
+    await run(graph, None, asynchronous=asynchronous)
+    assert logged() == [(logging.INFO, LINE)]
+    held = graph.get_state(thread()).values["messages"]
+    assert [m.text for m in held if m.type == "human"] == ["book it", "never mind"]
+    assert held[2].text == "sent to bob"
+    assert validate_messages(held) == []
+
+
+@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
+async def test_a_failing_checkpointer_and_another_message(kind, logged):
+    """After an EvidenceError a further message heals as well as a repeated run."""
+    saver = Failing()
+    bench = await ready(kind, "front door", asynchronous=False, saver=saver)
+    graph = with_patching(bench.graph)
+    saver.down = True
+    with pytest.raises(EvidenceError):
+        graph.invoke(says("never mind"), thread())
+    saver.down = False
+    graph.invoke(says("hello?"), thread())
+    held = graph.get_state(thread()).values["messages"]
+    texts = ["book it", "", "sent to bob", held[3].text, "never mind", "hello?", "fine"]
+    assert [message.text for message in held] == texts
+    assert logged() == [(logging.INFO, LINE)]
+
+
+async def test_a_closed_database_of_its_own():
+    """The checkpointer that `checkpointer=` names fails alike; the run's own is well."""
+    with SqliteSaver.from_conn_string(":memory:") as old:
+        bench = await ready(V2, "front door", asynchronous=False, saver=old)
+    new = InMemorySaver()
+    graph = react_v2(bench.model, bench.tools.tools(), checkpointer=new)
+    graph = with_patching(graph, checkpointer=old)
+    history = [human("book it"), both_calls(), human("never mind")]
+    with pytest.raises(EvidenceError, match="closed database"):
+        graph.invoke({"messages": history}, thread())
+    assert stored(new) == []
+
+
+async def test_a_healthy_thread_needs_no_checkpointer_that_works():
+    """Nobody is asked while nothing is broken: a database that is down does not matter."""
+    saver = Failing()
+    bench = V2.make(AIMessage("hi"), AIMessage("fine"), checkpointer=saver)
+    saver.down = True
+    graph = with_patching(bench.graph)
+    graph.invoke({"messages": [HumanMessage("a")]}, thread())
+    graph.invoke({"messages": [HumanMessage("b")]}, thread())
+    held = graph.get_state(thread()).values["messages"]
+    assert [message.text for message in held] == ["a", "hi", "b", "fine"]

@@ -1,0 +1,868 @@
+"""What a patched graph tells the model of calls that did not end as they should.
+
+Whole graphs, through `with_patching` and `patch_node`: what the model is shown, what the
+state holds, and what the tools really did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from agents import (
+    CANCELLED,
+    KINDS,
+    ONE_TASK_EACH,
+    UNKNOWN,
+    Bench,
+    Graph,
+    Kind,
+    Tools,
+    both_calls,
+    human,
+    react,
+    react_v1,
+    react_v2,
+    thread,
+)
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, tool
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph_swarm import create_handoff_tool, create_swarm
+from strict import StrictModel, ai
+
+from langgraph_patch import PLACEHOLDER_KEY, evidence, patch_node, validate_messages, with_patching
+from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+
+DURABILITIES = ["sync", "async", "exit"]
+FAILED = "Tool call {} with id {} failed: {}"
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+each_store = pytest.mark.parametrize("store", ["memory", "sqlite"])
+each_durability = pytest.mark.parametrize("durability", DURABILITIES)
+
+
+# --- graphs ------------------------------------------------------------------------------
+
+
+def recording(tools: Sequence[BaseTool]) -> ToolNode:
+    """A ToolNode that records its calls."""
+    return ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
+
+
+def loop(model: StrictModel, node: ToolNode, *, retry: Any = None, **options: Any) -> Graph:
+    """A hand-built agent round a tools node."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", node, retry_policy=retry)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder.compile(**options)
+
+
+def recorded_loop(model: Any, tools: Any, **options: Any) -> Graph:
+    """The hand-built agent with `record_tool_calls`."""
+    return loop(model, recording(tools), **options)
+
+
+def plain_loop(model: Any, tools: Any, **options: Any) -> Graph:
+    """The hand-built agent as it is."""
+    return loop(model, ToolNode(tools), **options)
+
+
+def recorded_v1(model: Any, tools: Any, **options: Any) -> Graph:
+    """`create_react_agent` v1 with `record_tool_calls`."""
+    return react_v1(model, recording(tools), **options)
+
+
+BY_NAME = {kind.name: kind for kind in KINDS}
+V2, AGENT, DEEP = (BY_NAME[n] for n in ("react_v2", "create_agent", "create_deep_agent"))
+PLAIN = [BY_NAME["hand_built"], BY_NAME["react_v1"]]
+RECORDED = [
+    Kind("recorded_loop", recorded_loop, "agent", told=ONE_TASK_EACH),
+    Kind("recorded_v1", recorded_v1, "agent", told=ONE_TASK_EACH),
+]
+OWN_TASKS = [V2, AGENT, DEEP, *RECORDED]
+
+
+def kinds(*these: Kind) -> Any:
+    """Run the test with each of these kinds."""
+    return pytest.mark.parametrize("kind", these, ids=lambda kind: kind.name)
+
+
+@asynccontextmanager
+async def saver_of(store: str, *, asynchronous: bool):
+    """A checkpointer of that sort."""
+    if store == "memory":
+        yield InMemorySaver()
+    elif asynchronous:
+        async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+            yield saver
+    else:
+        with SqliteSaver.from_conn_string(":memory:") as saver:
+            yield saver
+
+
+async def run(graph: Graph, value: Any, *, asynchronous: bool, **options: Any) -> Any:
+    """Run the graph in the event loop, or without one."""
+    if asynchronous:
+        return await graph.ainvoke(value, thread(), **options)
+    return await asyncio.to_thread(graph.invoke, value, thread(), **options)
+
+
+async def said(graph: Graph, text: str, *, asynchronous: bool, **options: Any) -> Any:
+    """A human says something."""
+    value = {"messages": [human(text)]}
+    return await run(graph, value, asynchronous=asynchronous, **options)
+
+
+# --- what is compared ----------------------------------------------------------------------
+
+
+def told(messages: Sequence[BaseMessage]) -> list[tuple[str, ...]]:
+    """All that a model is told, but for the system message: of a result also how it is meant."""
+    lines: list[tuple[str, ...]] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
+            meant = mark["cause"] if mark else "real"
+            assert message.status == ("error" if mark else "success")
+            lines.append((message.tool_call_id, message.text, meant))
+        elif isinstance(message, AIMessage) and message.tool_calls:
+            lines.append(("calls", *(str(call["id"]) for call in message.tool_calls)))
+        elif message.type != "system":
+            lines.append((message.type, message.text))
+    return lines
+
+
+async def state_of(graph: Graph) -> Any:
+    """What the thread holds."""
+    if isinstance(graph.checkpointer, AsyncSqliteSaver):
+        return await graph.aget_state(thread())
+    return graph.get_state(thread())
+
+
+async def check(graph: Graph, model: StrictModel, expected: Sequence[tuple[str, ...]]) -> None:
+    """The model was shown all but the last message of `expected`; the state holds all."""
+    held = (await state_of(graph)).values["messages"]
+    assert told(model.seen[-1]) == list(expected[:-1])
+    assert told(held) == list(expected)
+    assert validate_messages(held) == []
+    assert len({message.id for message in held}) == len(held)
+
+
+SENT = ("c1", "sent to bob", "real")
+WAITED = ("c2", CANCELLED.format("wire_money", "c2"), "awaiting_input")
+NOTHING_KNOWN = [
+    ("c1", UNKNOWN.format("send_email", "c1"), "unknown"),
+    ("c2", UNKNOWN.format("wire_money", "c2"), "unknown"),
+]
+TURN = [("human", "book it"), ("calls", "c1", "c2")]
+NEVER_MIND = ("human", "never mind")
+
+
+async def paused(
+    kind: Kind, *script: Any, asynchronous: bool, saver: Any, durability: str = "async"
+) -> Bench:
+    """A bare agent whose mail is sent and whose wire waits for a human."""
+    bench = kind.make(both_calls(), *script, asynchronous=asynchronous, checkpointer=saver)
+    await said(bench.graph, "book it", asynchronous=asynchronous, durability=durability)
+    assert bench.tools.done == ["mail to bob"]
+    return bench
+
+
+async def broken(kind: Kind, bench: Bench, *, asynchronous: bool, **options: Any) -> None:
+    """The bare graph gets a message and dies of it, or, a deep agent, says what is not known."""
+    if kind.heals:
+        bench.model.script[:] = [AIMessage("hm")]
+        await said(bench.graph, "never mind", asynchronous=asynchronous, **options)
+    else:
+        with pytest.raises(ValueError, match="c1"):
+            await said(bench.graph, "never mind", asynchronous=asynchronous, **options)
+    bench.model.script[:] = [AIMessage("fine")]
+
+
+# --- 1: parallel calls, one of them waits ------------------------------------------------
+
+
+@kinds(V2, AGENT, DEEP)
+@each_store
+@sync_and_async
+@each_durability
+async def test_a_new_message_instead_of_an_answer(kind, store, asynchronous, durability):
+    """The sent mail is told as sent, the wire as having waited; the mail goes out once."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        graph = with_patching(bench.graph)
+        await said(graph, "never mind", **how)
+        await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+@kinds(V2, AGENT, DEEP)
+@each_store
+@sync_and_async
+@each_durability
+async def test_a_thread_that_the_bare_graph_broke(kind, store, asynchronous, durability):
+    """One run later the truth is still told; a deep agent had written its own placeholders."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, saver=saver, **how)
+        await broken(kind, bench, **how)
+        graph = with_patching(bench.graph, replace_foreign=kind.heals)
+        await said(graph, "hello?", **how)
+        since = [NEVER_MIND, *([("ai", "hm")] if kind.heals else []), ("human", "hello?")]
+        await check(graph, bench.model, [*TURN, SENT, WAITED, *since, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+@kinds(V2, AGENT)
+@each_store
+@sync_and_async
+@each_durability
+async def test_a_broken_thread_goes_on_at_the_model(kind, store, asynchronous, durability):
+    """`invoke(None)` passes the front door by: the last mile tells the same truth."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, saver=saver, **how)
+        await broken(kind, bench, **how)
+        graph = with_patching(bench.graph)
+        assert (await state_of(graph)).next == (kind.model_node,)
+        await run(graph, None, **how)
+        await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+@kinds(V2, AGENT, DEEP)
+@sync_and_async
+async def test_only_the_model_s_view_is_repaired(kind, asynchronous):
+    """With `persist=False` the model is told the same truth each time; the state stays."""
+    bench = await paused(kind, asynchronous=asynchronous, saver=InMemorySaver())
+    bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
+    graph = with_patching(bench.graph, persist=False, replace_foreign=True)
+    await said(graph, "never mind", asynchronous=asynchronous)
+    await said(graph, "hello?", asynchronous=asynchronous)
+    for seen, since in zip(
+        bench.model.seen[1:], ([], [("ai", "fine"), ("human", "hello?")]), strict=True
+    ):
+        assert told(seen) == [*TURN, SENT, WAITED, NEVER_MIND, *since]
+    held = graph.get_state(thread()).values["messages"]
+    assert "sent to bob" not in "".join(message.text for message in held)
+
+
+@sync_and_async
+@each_durability
+async def test_patch_node_before_the_model(asynchronous, durability):
+    """`patch_node` in a hand-built graph and as a `pre_model_hook` recovers the sent mail."""
+
+    def hooked(model, tools, **options):
+        return react(model, tools, pre_model_hook=patch_node, **options)
+
+    def placed(model, tools, **options):
+        builder = StateGraph(MessagesState)
+        builder.add_node("patch_tool_calls", patch_node)
+        builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        builder.add_node("tools", recording(tools))
+        builder.add_edge(START, "patch_tool_calls")
+        builder.add_edge("patch_tool_calls", "agent")
+        builder.add_conditional_edges("agent", tools_condition)
+        builder.add_edge("tools", "patch_tool_calls")
+        return builder.compile(**options)
+
+    how = {"asynchronous": asynchronous, "durability": durability}
+    for build in (hooked, placed):
+        kind = Kind(build.__name__, build, "agent")
+        bench = await paused(kind, AIMessage("fine"), saver=InMemorySaver(), **how)
+        await said(bench.graph, "never mind", **how)
+        await check(bench.graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
+        assert bench.tools.done == ["mail to bob"]
+
+
+RUNS = 300
+
+
+async def test_300_failed_runs_later():
+    """A thread that died, and on which 300 messages failed, comes back with the truth."""
+    with SqliteSaver.from_conn_string(":memory:") as saver:
+        bench = await paused(AGENT, asynchronous=False, saver=saver)
+        for number in range(RUNS):
+            with pytest.raises(ValueError, match="c1"):
+                bench.graph.invoke({"messages": [human(str(number))]}, thread())
+        graph = with_patching(bench.graph)
+        bench.model.script[:] = [AIMessage("fine")]
+        graph.invoke({"messages": [human("hello?")]}, thread())
+        since = [("human", str(number)) for number in range(RUNS)]
+        after = [*since, ("human", "hello?"), ("ai", "fine")]
+        await check(graph, bench.model, [*TURN, SENT, WAITED, *after])
+    assert bench.tools.done == ["mail to bob"]
+
+
+def chat(
+    saver: Any, runs: int, *, idle: int = 0, schema: Any = MessagesState
+) -> list[tuple[str, ...]]:
+    """The thread goes on for many runs under a graph that does not mind; what was said."""
+    builder = StateGraph(schema)
+    idlers = [(f"idle_{n}", lambda _: {}) for n in range(idle)]
+    builder.add_sequence([*idlers, ("agent", lambda _: {"messages": [AIMessage("hm")]})])
+    graph = builder.set_entry_point("idle_0" if idle else "agent").compile(checkpointer=saver)
+    for number in range(runs):
+        graph.invoke({"messages": [human(str(number))]}, thread(), durability="sync")
+    return [line for n in range(runs) for line in (("human", str(n)), ("ai", "hm"))]
+
+
+class Counting(InMemorySaver):
+    """Counts how often it is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+
+    def get_tuple(self, config):
+        """Count, and read."""
+        self.reads["get_tuple"] += 1
+        return super().get_tuple(config)
+
+    def list(self, config, **options):
+        """Count, and read."""
+        self.reads["list"] += 1
+        yield from super().list(config, **options)
+
+    async def aget_tuple(self, config):
+        """Count, and read."""
+        self.reads["get_tuple"] += 1
+        return InMemorySaver.get_tuple(self, config)
+
+    async def alist(self, config, **options):
+        """Count, and read."""
+        self.reads["list"] += 1
+        for saved in InMemorySaver.list(self, config, **options):
+            yield saved
+
+
+async def test_300_runs_later_and_under_20_reads():
+    """Damage 300 runs back is told truly, and found with fewer than 20 reads."""
+    saver = Counting()
+    bench = await paused(V2, AIMessage("fine"), asynchronous=True, saver=saver)
+    since = chat(saver, RUNS)
+    graph = with_patching(bench.graph)
+    saver.reads.clear()
+    await said(graph, "hello?", asynchronous=True)
+    assert 0 < saver.reads["list"] < 20
+    assert saver.reads["get_tuple"] == 1  # LangGraph's own
+    after = [*since, ("human", "hello?"), ("ai", "fine")]
+    await check(graph, bench.model, [*TURN, SENT, WAITED, *after])
+    assert bench.tools.done == ["mail to bob"]
+
+
+# --- 7: healthy threads, and what cannot be found ----------------------------------------
+
+
+@kinds(*KINDS, *RECORDED)
+@sync_and_async
+async def test_a_healthy_thread_is_not_read(kind, asynchronous):
+    """Parallel calls, a pause, its answer and more turns: as many reads as the bare graph's."""
+    reads = []
+    for wrap in (lambda graph: graph, with_patching):
+        saver = Counting()
+        lines = [both_calls(), *(AIMessage(f"{n}", id=f"s{n}") for n in range(3))]
+        bench = kind.make(*lines, asynchronous=asynchronous, checkpointer=saver)
+        graph = wrap(bench.graph)
+        await said(graph, "book it", asynchronous=asynchronous)
+        await run(graph, Command(resume=kind.yes), asynchronous=asynchronous)
+        for text in ("more", "and more"):
+            await said(graph, text, asynchronous=asynchronous)
+        assert bench.model.script == []
+        reads.append(saver.reads)
+    assert reads[1] == reads[0]
+    assert reads[0]["list"] == 0
+
+
+class DeltaState(TypedDict):
+    """A state whose history is stored as what was added."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+
+@pytest.mark.parametrize(("runs", "found"), [(14, True), (61, False)])
+async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):
+    """DeltaChannel state is read back page by page, not for ever: beyond it is `unknown`."""
+    monkeypatch.setattr(evidence, "_LIGHT_PAGE", 50)  # 508 checkpoints instead of 1,858
+    saver = Counting()
+
+    def delta(model, tools, **options):
+        return react_v2(model, tools, state_schema=DeltaAgentState, **options)
+
+    bench = await paused(
+        Kind("delta", delta, "agent"), AIMessage("fine"), asynchronous=False, saver=saver
+    )
+    since = chat(saver, runs, idle=31, schema=DeltaAgentState)
+    stored = len(list(saver.list(thread())))
+    assert 450 < stored < 508 if found else stored > 2000
+    graph = with_patching(bench.graph)
+    saver.reads.clear()
+    await said(graph, "hello?", asynchronous=False)
+    assert saver.reads["list"] <= 11
+    truth = [SENT, WAITED] if found else NOTHING_KNOWN
+    after = [*since, ("human", "hello?"), ("ai", "fine")]
+    await check(graph, bench.model, [*TURN, *truth, *after])
+
+
+class DeltaAgentState(DeltaState):
+    """As `create_react_agent` asks for it."""
+
+    remaining_steps: int
+
+
+# --- 2: plain ToolNode and record_tool_calls ---------------------------------------------
+
+
+@kinds(*PLAIN)
+@sync_and_async
+async def test_without_recording_the_mail_goes_out_twice(kind, asynchronous):
+    """A fact of LangGraph: an answer to one call of a ToolNode runs all of them again."""
+    bench = await paused(kind, AIMessage("done"), asynchronous=asynchronous, saver=InMemorySaver())
+    graph = with_patching(bench.graph)
+    await run(graph, Command(resume="yes"), asynchronous=asynchronous)
+    assert bench.tools.done == ["mail to bob", "mail to bob", "wire 3"]
+
+
+@kinds(*PLAIN)
+@each_store
+@sync_and_async
+@each_durability
+async def test_without_recording_nothing_is_known(kind, store, asynchronous, durability):
+    """One task ran both calls: each is said to be unknown, and never to be cancelled."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        graph = with_patching(bench.graph)
+        await said(graph, "never mind", **how)
+        await check(graph, bench.model, [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")])
+    assert "cancelled" not in str(bench.model.seen[-1])
+
+
+@kinds(*RECORDED)
+@each_store
+@sync_and_async
+@pytest.mark.parametrize("durability", ["sync", "async"])
+async def test_with_recording_the_mail_goes_out_once(kind, store, asynchronous, durability):
+    """On resume the recorded result is read back."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, AIMessage("done"), saver=saver, **how)
+        graph = with_patching(bench.graph)
+        await run(graph, Command(resume="yes"), **how)
+        wired = ("c2", "wired: yes", "real")
+        await check(graph, bench.model, [*TURN, SENT, wired, ("ai", "done")])
+    assert bench.tools.done == ["mail to bob", "wire 3"]
+
+
+@kinds(*RECORDED)
+@each_store
+@sync_and_async
+@each_durability
+async def test_with_recording_the_mail_is_recovered(kind, store, asynchronous, durability):
+    """After a new message the recorded result is told, and the wire has waited."""
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        graph = with_patching(bench.graph)
+        await said(graph, "never mind", **how)
+        await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+# --- a result as it was ------------------------------------------------------------------
+
+
+@kinds(*OWN_TASKS)
+@sync_and_async
+@pytest.mark.parametrize("shape", ["message", "command"])
+async def test_a_recovered_result_is_whole(kind, asynchronous, shape):
+    """Content blocks, artifact, status and name come back; also out of a tool's `Command`."""
+    content = [{"type": "text", "text": "sent to bob"}]
+    whole = ToolMessage(
+        content, name="send_email", tool_call_id="c1", artifact={"size": 3}, status="error", id="r1"
+    )
+
+    @tool
+    def send_email(to: str) -> Command | ToolMessage:
+        """Return a message, or a Command that holds it."""
+        return Command(update={"messages": [whole]}) if shape == "command" else whole
+
+    wire_money = Tools(asynchronous=asynchronous).tools()[1]
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    async with saver_of("sqlite", asynchronous=asynchronous) as saver:
+        graph = with_patching(kind.build(model, [send_email, wire_money], checkpointer=saver))
+        await said(graph, "book it", asynchronous=asynchronous)
+        await said(graph, "never mind", asynchronous=asynchronous)
+        held = (await state_of(graph)).values["messages"]
+    [found] = [message for message in held if message.id == "r1"]
+    assert found == whole
+    assert held[2] is found
+    assert [m for m in model.seen[-1] if m.type == "tool"] == held[2:4]
+    assert held[3].additional_kwargs[PLACEHOLDER_KEY] == {"cause": "awaiting_input"}
+
+
+# --- 4: four truths ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class World:
+    """Tools that end in four ways, and what they did.
+
+    Attributes:
+        done: What was finished, in order.
+        tried: What was begun.
+        pace: How long the slow tool of a thread takes.
+        slow_began: Set when the slow tool of an event loop is at work.
+    """
+
+    done: list[str] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    pace: float = 0.6
+    slow_began: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tools(self, *, asynchronous: bool) -> list[BaseTool]:
+        """All of them."""
+        made = [
+            StructuredTool.from_function(getattr(self, name), name=name)
+            for name in ("send_email", "wire_money", "flaky")
+        ]
+        if asynchronous:
+            late = {"coroutine": self.aslow}, {"coroutine": self.aboom}
+        else:
+            late = {"func": self.slow}, {"func": self.boom}
+        for name, how in zip(("slow", "boom"), late, strict=True):
+            made.append(StructuredTool.from_function(name=name, **how))
+        return list(made)
+
+    def send_email(self, to: str) -> str:
+        """Finish."""
+        self.done.append(f"mail to {to}")
+        return f"sent to {to}"
+
+    def wire_money(self, amount: int) -> str:
+        """Wait for a human."""
+        return f"wired: {interrupt(f'wire {amount}?')}"
+
+    def flaky(self) -> str:
+        """Raise each time, with a delay so that others finish first."""
+        self.tried.append("flaky")
+        time.sleep(0.1)
+        raise ConnectionError("no route")
+
+    def boom(self) -> str:
+        """Raise when the others have finished."""
+        time.sleep(0.2)
+        raise RuntimeError("kaput")
+
+    async def aboom(self) -> str:
+        """Raise when the others have finished."""
+        await self.slow_began.wait()
+        await asyncio.sleep(0.2)
+        raise RuntimeError("kaput")
+
+    def slow(self) -> str:
+        """Take a while."""
+        self.tried.append("slow")
+        time.sleep(self.pace)
+        self.done.append("slow")
+        return "slowly"
+
+    async def aslow(self) -> str:
+        """Take for ever."""
+        self.tried.append("slow")
+        self.slow_began.set()
+        await asyncio.sleep(20)
+        return "never"
+
+
+MAIL = ("send_email", {"to": "bob"}, "c1")
+WIRE = ("wire_money", {"amount": 3}, "c2")
+BOOM = ("boom", {}, "c3")
+SLOW = ("slow", {}, "c4")
+FOUR = [("human", "book it"), ("calls", "c1", "c2", "c3", "c4")]
+
+
+def wild(kind: Kind, *calls: Any, asynchronous: bool, **options: Any) -> Bench:
+    """An agent with the tools of a `World`, whose model makes these calls."""
+    world = World()
+    model = StrictModel(script=[ai(*calls, id="a1"), AIMessage("fine")])
+    options = {"checkpointer": InMemorySaver(), **options}
+    graph = kind.build(model, world.tools(asynchronous=asynchronous), **options)
+    return Bench(kind, graph, model, world)
+
+
+async def hang_up(bench: Bench, running: Any) -> None:
+    """Cancel a run in which the slow tool is still at work when all others have ended."""
+    running = asyncio.create_task(running)
+    await bench.tools.slow_began.wait()
+    await asyncio.wait([running], timeout=0.5)
+    running.cancel()
+    await running
+
+
+@kinds(*OWN_TASKS)
+async def test_four_siblings_four_truths(kind):
+    """Finished, waiting, raised and cut off: each sibling's own truth is told."""
+    bench = wild(kind, MAIL, WIRE, BOOM, SLOW, asynchronous=True)
+    graph = with_patching(bench.graph)
+    # In tasks of the graph, the error cuts off what still runs. In recorded calls, LangGraph
+    # waits for all of them since one asks a human: there, a client hangs up.
+    with pytest.raises(asyncio.CancelledError if kind in RECORDED else RuntimeError):
+        await hang_up(bench, said(graph, "book it", asynchronous=True))
+    await said(graph, "never mind", asynchronous=True)
+    truths = [
+        SENT,
+        WAITED,
+        ("c3", FAILED.format("boom", "c3", "RuntimeError('kaput')"), "failed"),
+        ("c4", UNKNOWN.format("slow", "c4"), "unknown"),
+    ]
+    await check(graph, bench.model, [*FOUR, *truths, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+    assert bench.tools.tried == ["slow"]
+
+
+@kinds(*PLAIN)
+async def test_four_siblings_of_one_task(kind):
+    """Where one task ran all four, nothing is said of any of them."""
+    bench = wild(kind, MAIL, WIRE, BOOM, SLOW, asynchronous=True)
+    graph = with_patching(bench.graph)
+    # The node ends with the interrupt, which comes before the error.
+    await said(graph, "book it", asynchronous=True)
+    await said(graph, "never mind", asynchronous=True)
+    names = {"c1": "send_email", "c2": "wire_money", "c3": "boom", "c4": "slow"}
+    truths = [(i, UNKNOWN.format(name, i), "unknown") for i, name in names.items()]
+    await check(graph, bench.model, [*FOUR, *truths, NEVER_MIND, ("ai", "fine")])
+
+
+@kinds(*PLAIN)
+@sync_and_async
+@pytest.mark.parametrize(
+    ("call", "truth"),
+    [
+        (WIRE, WAITED),
+        (BOOM, ("c3", FAILED.format("boom", "c3", "RuntimeError('kaput')"), "failed")),
+    ],
+    ids=["waits", "raises"],
+)
+async def test_a_task_of_one_call(kind, asynchronous, call, truth):
+    """What a plain ToolNode's task says is certain if it ran a single call."""
+    bench = wild(kind, call, asynchronous=asynchronous)
+    bench.tools.slow_began.set()
+    graph = with_patching(bench.graph)
+    if call is BOOM:
+        with pytest.raises(RuntimeError, match="kaput"):
+            await said(graph, "book it", asynchronous=asynchronous)
+    else:
+        await said(graph, "book it", asynchronous=asynchronous)
+    await said(graph, "never mind", asynchronous=asynchronous)
+    turn = [("human", "book it"), ("calls", call[2]), truth]
+    await check(graph, bench.model, [*turn, NEVER_MIND, ("ai", "fine")])
+
+
+# --- 6: cancelled, timed out, out of steps, retried, handed off --------------------------
+
+CUT = ("c4", UNKNOWN.format("slow", "c4"), "unknown")
+MAIL_AND_SLOW = [("human", "book it"), ("calls", "c1", "c4")]
+
+
+@kinds(*OWN_TASKS, *PLAIN)
+async def test_a_cancelled_run(kind):
+    """A client that hangs up: what was finished is told, what was cut off is unknown."""
+    bench = wild(kind, MAIL, SLOW, asynchronous=True)
+    graph = with_patching(bench.graph)
+    with pytest.raises(asyncio.CancelledError):
+        await hang_up(bench, said(graph, "book it", asynchronous=True))
+    await said(graph, "never mind", asynchronous=True)
+    first = NOTHING_KNOWN[0] if kind in PLAIN else SENT
+    await check(graph, bench.model, [*MAIL_AND_SLOW, first, CUT, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+@kinds(*OWN_TASKS, *PLAIN)
+@sync_and_async
+async def test_a_step_that_timed_out(kind, asynchronous):
+    """A task is cut off, a thread is not: it finishes behind the error, and that is told."""
+    bench = wild(kind, MAIL, SLOW, asynchronous=asynchronous)
+    bench.graph.step_timeout = 0.3
+    graph = with_patching(bench.graph)
+    assert graph.step_timeout == 0.3
+    with pytest.raises(TimeoutError):
+        await said(graph, "book it", asynchronous=asynchronous)
+    await said(graph, "never mind", asynchronous=asynchronous)
+    if asynchronous:
+        first = NOTHING_KNOWN[0] if kind in PLAIN else SENT
+        truths = [first, CUT]
+        assert bench.tools.done == ["mail to bob"]
+    else:
+        truths = [SENT, ("c4", "slowly", "real")]
+        assert bench.tools.done == ["mail to bob", "slow"]
+    await check(graph, bench.model, [*MAIL_AND_SLOW, *truths, NEVER_MIND, ("ai", "fine")])
+
+
+# create_react_agent is not here: instead of running out, it says that it needs more steps.
+@kinds(AGENT, DEEP, RECORDED[0], PLAIN[0])
+@sync_and_async
+async def test_out_of_steps_before_the_tools(kind, asynchronous):
+    """The recursion limit came before the tools: they did not run, and no more is claimed."""
+    bench = wild(kind, MAIL, SLOW, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    limit = 2 if kind is DEEP else 1
+    limited = graph.with_config(recursion_limit=limit)
+    with pytest.raises(RecursionError):
+        await said(limited, "book it", asynchronous=asynchronous)
+    assert graph.get_state(thread()).values["messages"][-1].id == "a1"
+    await said(graph, "never mind", asynchronous=asynchronous)
+    truths = [NOTHING_KNOWN[0], CUT]
+    await check(graph, bench.model, [*MAIL_AND_SLOW, *truths, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.tried == bench.tools.done == []
+
+
+QUICK = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
+
+
+@sync_and_async
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "plain"])
+async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
+    """After three attempts: the recorded mail went out once and is told, the error is named."""
+
+    def build(model, tools, **options):
+        node = recording(tools) if recorded else ToolNode(tools)
+        return loop(model, node, retry=QUICK, **options)
+
+    calls = MAIL, ("flaky", {}, "c5")
+    bench = wild(Kind("retried", build, "agent"), *calls, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    with pytest.raises(ConnectionError, match="no route"):
+        await said(graph, "book it", asynchronous=asynchronous)
+    await said(graph, "never mind", asynchronous=asynchronous)
+    turn = [("human", "book it"), ("calls", "c1", "c5")]
+    if recorded:
+        error = FAILED.format("flaky", "c5", "ConnectionError('no route')")
+        truths = [SENT, ("c5", error, "failed")]
+    else:
+        truths = [NOTHING_KNOWN[0], ("c5", UNKNOWN.format("flaky", "c5"), "unknown")]
+    await check(graph, bench.model, [*turn, *truths, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.tried == ["flaky"] * 3
+    assert bench.tools.done == ["mail to bob"] * (1 if recorded else 3)
+
+
+HANDOFFS = {
+    "v2": ("v2", lambda tools: tools, SENT),
+    "v1_recorded": ("v1", recording, SENT),
+    "v1_plain": ("v1", lambda tools: tools, NOTHING_KNOWN[0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*AgentStatePydantic")  # of langgraph-swarm's own import
+@pytest.mark.parametrize("how_alice_works", HANDOFFS.values(), ids=HANDOFFS)
+@each_store
+@sync_and_async
+@each_durability
+async def test_a_handoff_with_a_sibling(how_alice_works, store, asynchronous, durability):
+    """Bob's model sees what Alice's other call really did, if a task of its own ran it."""
+    version, node, truth = how_alice_works
+    world = World()
+    tools = [
+        *world.tools(asynchronous=asynchronous),
+        create_handoff_tool(agent_name="bob"),
+    ]
+    alices = StrictModel(script=[ai(MAIL, ("transfer_to_bob", {}, "c9"), id="a1")])
+    bobs = StrictModel(script=[AIMessage("bob here"), AIMessage("fine")])
+    alice = react(alices, node(tools), version=version, name="alice")
+    bob = react(bobs, tools, name="bob")
+    how = {"asynchronous": asynchronous, "durability": durability}
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        swarm = create_swarm([alice, bob], default_active_agent="alice")
+        graph = with_patching(swarm.compile(checkpointer=saver))
+        await said(graph, "book it", **how)
+        handed = ("c9", "Successfully transferred to bob", "real")
+        # With "exit", the step that handed over is written when the run is over: too late.
+        told_now = NOTHING_KNOWN[0] if durability == "exit" else truth
+        turn = [("human", "book it"), ("calls", "c1", "c9"), handed, told_now]
+        await check(graph, bobs, [*turn, ("ai", "bob here")])
+        await said(graph, "never mind", **how)
+        await check(graph, bobs, [*turn, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
+    assert world.done == ["mail to bob"]
+
+
+# --- without a checkpointer, without recovery, with another checkpointer -----------------
+
+
+@kinds(*KINDS[:4])
+@sync_and_async
+async def test_without_a_checkpointer(kind, asynchronous):
+    """A history that comes with the input is repaired; all that is unknown is called so."""
+    bench = kind.make(AIMessage("fine"), asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    history = [human("book it"), both_calls(), human("never mind")]
+    state = await run(graph, {"messages": history}, asynchronous=asynchronous)
+    expected = [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")]
+    assert told(bench.model.seen[-1]) == expected[:-1]
+    assert told(state["messages"]) == expected
+
+
+@kinds(V2, AGENT, *RECORDED)
+@sync_and_async
+async def test_recovery_switched_off(kind, asynchronous):
+    """With `recover=False` the checkpointer is not read, and nothing is claimed."""
+    saver = Counting()
+    bench = await paused(kind, AIMessage("fine"), asynchronous=asynchronous, saver=saver)
+    graph = with_patching(bench.graph, recover=False)
+    await said(graph, "never mind", asynchronous=asynchronous)
+    assert saver.reads["list"] == 0
+    await check(graph, bench.model, [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")])
+
+
+@pytest.mark.parametrize("new_saver", [True, False], ids=["another", "none"])
+@sync_and_async
+async def test_a_checkpointer_of_its_own(new_saver, asynchronous):
+    """A history that moved house: `checkpointer=` names where its past is still recorded."""
+    old = InMemorySaver()
+    bench = await paused(V2, AIMessage("fine"), asynchronous=asynchronous, saver=old)
+    # The pause hides the loss: only what was committed moves.
+    moved = [human("book it"), both_calls(), human("never mind")]
+    graph = react_v2(
+        bench.model, bench.tools.tools(), checkpointer=InMemorySaver() if new_saver else None
+    )
+    graph = with_patching(graph, checkpointer=old)
+    state = await run(graph, {"messages": moved}, asynchronous=asynchronous)
+    expected = [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")]
+    assert told(bench.model.seen[-1]) == expected[:-1]
+    assert told(state["messages"]) == expected
+
+
+async def test_a_fork_tells_what_its_own_past_knows():
+    """A message on an older checkpoint: the branch that was left says nothing."""
+    bench = await paused(AGENT, asynchronous=False, saver=InMemorySaver())
+    pause = bench.graph.get_state(thread()).config
+    await broken(AGENT, bench, asynchronous=False)
+    late = ToolMessage("late", tool_call_id="c2")
+    bench.graph.update_state(thread(), {"messages": [late]}, as_node="tools")
+    graph = with_patching(bench.graph)
+    graph.invoke({"messages": [HumanMessage("never mind")]}, pause, durability="sync")
+    await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
+
+
+def test_the_agents_of_this_file():
+    """`create_agent` and the others are what the bench says they are."""
+    assert AGENT.build is create_agent
+    assert [kind.heals for kind in OWN_TASKS] == [False, False, True, False, False]
