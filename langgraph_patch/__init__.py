@@ -7,6 +7,9 @@ from langgraph_patch.errors import (
     MessagesError,
     OptionError,
     PatchError,
+    RecordingError,
+    StreamError,
+    ThreadError,
 )
 from langgraph_patch.graph import with_patching
 from langgraph_patch.messages import patch_messages, validate_messages
@@ -17,6 +20,16 @@ from langgraph_patch.placeholders import (
     cancelled_text,
     is_placeholder,
     set_language,
+)
+from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.reports import ThreadRepair, ThreadReport
+from langgraph_patch.threads import (
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    repair_thread,
+    scan_threads,
+    undo_repair,
 )
 
 __all__ = [
@@ -33,11 +46,24 @@ __all__ = [
     "Patch",
     "PatchError",
     "PatchNode",
+    "RecordingError",
+    "StreamError",
+    "ThreadError",
+    "ThreadRepair",
+    "ThreadReport",
+    "arecord_tool_calls",
+    "arepair_thread",
+    "ascan_threads",
+    "aundo_repair",
     "cancelled_text",
     "is_placeholder",
     "patch_messages",
     "patch_node",
+    "record_tool_calls",
+    "repair_thread",
+    "scan_threads",
     "set_language",
+    "undo_repair",
     "validate_messages",
     "with_patching",
 ]

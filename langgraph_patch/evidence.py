@@ -17,8 +17,9 @@ What counts, and nothing else does:
   an interrupt id after it had asked: nothing is said of them, and nothing means `unknown`.
 - Of a result, an error and an interrupt of one call, the first in this order is reported.
 
-Only the checkpoints from which the current one came are read, and the namespaces of subgraphs
-into which the task that made the message leads. Beyond the newest 58 checkpoints, the one in
+Only the checkpoints from which the current one came are read, the namespaces of subgraphs
+into which the task that made the message leads, and, where a subgraph was given the message as
+its input, those of the graph that gave it. Beyond the newest 58 checkpoints, the one in
 which a message appeared is found by bisection. Where that is impossible, the newest 508
 (gaps in the steps, as durability "exit" leaves them) or 1858 (`DeltaChannel` state) are
 read, and what lies beyond them is `unknown`.
@@ -204,7 +205,7 @@ class _Search:
                 yield from self._page(trail, _LIGHT_PAGE if hidden else _PAGE)
         for turn in turns:
             if turn.open_ids and turn.maker:
-                yield from self._descend(trail.config, turn, *turn.maker)
+                yield from self._follow(trail.config, turn, *turn.maker)
         return turns
 
     def _ask(self, question: _Question) -> Steps[list[CheckpointTuple]]:
@@ -274,6 +275,25 @@ class _Search:
         question = _Question(trail.config, 3 * _NEAR, before=before.config)
         window = yield from self._ask(question)
         Trail(trail.config, [turn], self.key).follow(window)
+
+    def _follow(
+        self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str
+    ) -> Steps[None]:
+        """Follow the message to where it came from: up if it was an input, else down."""
+        if saved.metadata.get("source") == "input" and config["configurable"]["checkpoint_ns"]:
+            yield from self._ascend(config, turn, saved)
+        else:
+            yield from self._descend(config, turn, saved, task)
+
+    def _ascend(self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple) -> Steps[None]:
+        """Look into the graph that gave the message to this subgraph, as it was then."""
+        space = config["configurable"]["checkpoint_ns"].rpartition("|")[0]
+        current = saved.metadata.get("parents", {}).get(space)
+        if current is not None:
+            above = Turn(turn.message, turn.open_ids)
+            place = {**config["configurable"], "checkpoint_ns": space, "checkpoint_id": current}
+            yield from self.run(RunnableConfig(configurable=place), [above])
+            turn.known.update(above.known)
 
     def _descend(
         self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str

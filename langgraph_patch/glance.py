@@ -1,14 +1,17 @@
 """One cheap look that says whether a history is sound; fit to run before every model call.
 
 It may call a sound history unsound (then the repair finds nothing to do), never the other
-way round. Each step of the loop is the shortest that the check allows, so read it with the
-table in `messages.py` beside it.
+way round: so it knows LangChain's own message classes, and leaves those that an application
+derived from them to the repair. Each step of the loop is the shortest that the check allows.
+Fields are read from a message's `__dict__`, since pydantic's own lookup costs as much as the
+checks, and ids are checked at the end, all at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from string import ascii_letters, digits
+from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
@@ -20,35 +23,19 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.calls import (
-    CALL_BLOCKS,
-    CUSTOM_CALL,
-    block_call_id,
-    complete_args,
-    has_result_blocks,
-)
-from langgraph_patch.rewriting import VALID_ID, VALID_NAME
+from langgraph_patch.calls import CALL_BLOCKS, CUSTOM_CALL, complete_args, has_result_blocks
+from langgraph_patch.rewriting import MAX_ID, VALID_NAME
 
-_AI: Final = 1
-_TOOL: Final = 2
-_HUMAN: Final = 3
-_CHAT: Final = 4
-_OTHER: Final = 5
-_REFUSED: Final = 6
-
-_FAMILIES: Mapping[type, int] = {
-    AIMessage: _AI,
-    ToolMessage: _TOOL,
-    HumanMessage: _HUMAN,
-    ChatMessage: _CHAT,
-    FunctionMessage: _REFUSED,
-    BaseMessage: _OTHER,
+_ID_KEYS: Mapping[Any, str] = {
+    kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items() if kind != CUSTOM_CALL
 }
+"""Content blocks that call -> the key of the call's id."""
+
 _RARE = {CUSTOM_CALL, "non_standard"}
 """Blocks for which the repair itself is asked: their results have a form of their own."""
 
-_ROLES: dict[type, int] = dict(_FAMILIES)
-"""What each message class is, filled as subclasses are met."""
+_ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
+"""Those of `VALID_ID`."""
 
 
 def is_sound(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of every turn
@@ -61,82 +48,90 @@ def is_sound(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of eve
         allow_pending: Whether calls at the tail may be without results.
     """
     waiting: set[str] = set()
-    seen: set[Any] = {None, ""}
+    ids: list[str] = []
     names: set[Any] = {None}
-    roles = _ROLES
     try:
         for message in messages:
-            kind = message.__class__
-            role = roles[kind] if kind in roles else _role_of(kind)
-            if role == _TOOL:
-                waiting.remove(message.tool_call_id)
-                if message.name not in names:
+            kind = type(message)
+            fields = message.__dict__
+            if kind is ToolMessage:
+                waiting.remove(fields["tool_call_id"])
+                if fields["name"] not in names:
                     return False
             elif waiting:
                 return False
-            elif role == _AI:
-                for call in message.tool_calls:
-                    call_id = call["id"]
-                    if call_id in seen or not VALID_ID.match(call_id):
+            elif kind is AIMessage or kind is AIMessageChunk:
+                if calls := fields["tool_calls"]:
+                    for call in calls:
+                        call_id = call["id"]
+                        waiting.add(call_id)
+                        ids.append(call_id)
+                        name = call["name"]
+                        if name not in names and not _note_name(name, names):
+                            return False
+                        if type(call["args"]) is not dict:
+                            return False
+                    if kind is AIMessageChunk and not _is_complete(message):
                         return False
-                    seen.add(call_id)
-                    waiting.add(call_id)
-                    name = call["name"]
-                    if name not in names and not _note_name(name, names):
-                        return False
-                    if call["args"].__class__ is not dict:
-                        return False
-                if message.invalid_tool_calls:
+                elif fields["additional_kwargs"] and _has_raw_calls(message):
                     return False
-                if message.content.__class__ is list and not _are_listed(message.content, waiting):
+                if fields["invalid_tool_calls"]:
                     return False
-                if not waiting and message.additional_kwargs and _has_raw_calls(message):
+                content = fields["content"]
+                if type(content) is list and not _are_listed(content, waiting):
                     return False
-                if kind is not AIMessage and not _is_complete(message):
+            elif kind is HumanMessage:
+                if type(fields["content"]) is list and has_result_blocks(message):
                     return False
-            elif role == _HUMAN:
-                if message.content.__class__ is list and has_result_blocks(message):
+                if fields["additional_kwargs"] and "tool_call_id" in fields["additional_kwargs"]:
                     return False
-                if message.additional_kwargs and "tool_call_id" in message.additional_kwargs:
-                    return False
-            elif role == _REFUSED or (role == _CHAT and message.role in {"tool", "function"}):
+            elif not _is_bystander(message):
                 return False
-    except (KeyError, TypeError):
-        return False  # a result that nobody waits for, or a call that lacks a part
-    return allow_pending or not waiting
-
-
-def _role_of(kind: type) -> int:
-    role = next((role for cls, role in _FAMILIES.items() if issubclass(kind, cls)), _REFUSED)
-    if len(_ROLES) < 100:  # noqa: PLR2004 - classes made at run time must not pile up
-        _ROLES[kind] = role
-    return role
+        return (allow_pending or not waiting) and _are_valid(ids)
+    except (AttributeError, KeyError, TypeError):
+        return False  # no message, a result that nobody waits for, or a call that lacks a part
 
 
 def _note_name(name: object, names: set[Any]) -> bool:
     """Whether a name is one that every wire accepts; if so, it need not be asked again."""
-    if name.__class__ is not str or not VALID_NAME.match(name):  # type: ignore[arg-type]
+    if type(name) is not str or not VALID_NAME.match(name):
         return False
     names.add(name)
     return True
 
 
-def _are_listed(content: list[Any], listed: set[str]) -> bool:
+def _are_listed(content: Sequence[Any], listed: set[str]) -> bool:
     """Whether each block that calls stands in `tool_calls`, and only one block for each."""
-    met = 0
-    ids = set()
+    ids = []
     for block in content:
-        if block.__class__ is str:
-            continue
-        if block.__class__ is not dict:
+        if type(block) is dict:
+            kind = block.get("type")
+            if kind in _ID_KEYS:
+                ids.append(block[_ID_KEYS[kind]])
+            elif kind in _RARE:
+                return False
+        elif type(block) is not str:
             return False
-        kind = block.get("type")
-        if kind in CALL_BLOCKS:
-            met += 1
-            ids.add(block_call_id(block))
-        if kind in _RARE:
-            return False
-    return not met or (len(ids) == met and ids <= listed)
+    return not ids or (listed.issuperset(ids) and len(set(ids)) == len(ids))
+
+
+def _is_bystander(message: object) -> bool:
+    """Whether a message neither calls nor answers, whatever it holds."""
+    if isinstance(message, ChatMessage):
+        return message.role not in {"tool", "function"}
+    partners = AIMessage | ToolMessage | HumanMessage | FunctionMessage
+    return isinstance(message, BaseMessage) and not isinstance(message, partners)
+
+
+def _are_valid(ids: Sequence[str]) -> bool:
+    """Whether all ids are ones that every wire carries, and no two are alike."""
+    distinct = set(ids)
+    return not ids or (
+        len(distinct) == len(ids)
+        and "" not in distinct
+        and max(map(len, ids)) <= MAX_ID
+        and not "".join(ids).encode("ascii", "replace").translate(None, _ID_CHARACTERS)
+    )
 
 
 def _has_raw_calls(message: AIMessage) -> bool:
@@ -144,7 +139,6 @@ def _has_raw_calls(message: AIMessage) -> bool:
     return bool(extra.get("tool_calls") or extra.get("function_call"))
 
 
-def _is_complete(message: AIMessage) -> bool:
+def _is_complete(chunk: AIMessageChunk) -> bool:
     """Whether the model finished the arguments of a message that was stored as a chunk."""
-    chunks = message.tool_call_chunks if isinstance(message, AIMessageChunk) else []
-    return all(complete_args(chunk.get("args")) is not None for chunk in chunks)
+    return all(complete_args(part.get("args")) is not None for part in chunk.tool_call_chunks)

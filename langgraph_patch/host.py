@@ -1,14 +1,17 @@
-"""The keys of a running LangGraph task that have no public name, in one place.
+"""What LangGraph keeps to itself and we cannot do without, in one place.
 
-LangGraph hands a node its checkpointer, its channels and its way to start a child task in
+It hands a node its checkpointer, its channels and its way to start a child task in
 `config["configurable"]`, under keys that start with `__pregel_`. Nothing public gives the
 same. Each reader here checks what it finds and answers None if it is not what it was.
+
+A few names stand in the writes and paths of every database, so they cannot change without
+breaking old threads. An unknown one is only ever not found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.base import BaseChannel
@@ -25,6 +28,21 @@ _CALL = "__pregel_call"
 
 _DURABILITY = "__pregel_durability"
 """With "exit" nothing is written before the run ends, so that there is nothing to wait for."""
+
+_RESUMING = "__pregel_resuming"
+"""The run goes on from a checkpoint, so that earlier results may exist."""
+
+RETURN: Final = "__return__"
+"""The channel of what a functional task returned."""
+
+ERROR_SOURCE: Final = "__error_source_node__"
+"""The channel that says which node an error came from."""
+
+PUSH: Final = "__pregel_push"
+"""The first part of the path of a task that a `Send` or a `@task` made."""
+
+NO_TASK: Final = "00000000-0000-0000-0000-000000000000"
+"""Who wrote what no task wrote, such as an answer without an interrupt id."""
 
 
 def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
@@ -49,6 +67,11 @@ def _are_channels(mapping: Mapping[Any, Any]) -> bool:
 def can_start_tasks(config: RunnableConfig) -> bool:
     """Whether a `@task` may be called here."""
     return config.get("configurable", {}).get(_CALL) is not None
+
+
+def is_resuming(config: RunnableConfig) -> bool:
+    """Whether the run goes on from a checkpoint instead of starting with an input."""
+    return bool(config.get("configurable", {}).get(_RESUMING))
 
 
 def thread_config(config: RunnableConfig) -> RunnableConfig | None:

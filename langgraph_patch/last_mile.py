@@ -47,7 +47,7 @@ class LastMile(RunnableLambda[Any, Any]):
         self._persist = persist
 
     @property
-    def deps(self) -> list[Runnable[Any, Any]]:  # type: ignore[override]  # cached there
+    def deps(self) -> list[Runnable[Any, Any]]:
         """The runnable inside."""
         return [self._inner]
 

@@ -156,6 +156,7 @@ class _Matcher:
 
     def __init__(self) -> None:
         self._stacks: dict[Hashable, list[Slot]] = defaultdict(list)
+        self._bare: dict[Hashable, list[Slot]] = defaultdict(list)  # not even a placeholder
         self._slots: dict[Hashable, deque[Slot]] = defaultdict(deque)
         self._early: list[Entry] = []
 
@@ -167,6 +168,7 @@ class _Matcher:
         for slot in reversed(turn.slots):
             for key in _keys_of_slot(slot):
                 self._stacks[key].append(slot)
+                self._bare[key].append(slot)
 
     def take(self, entry: Entry) -> None:
         """Give `entry` to the nearest earlier call that waits for it."""
@@ -189,25 +191,23 @@ class _Matcher:
                 _fill(queue[0], entry)
 
     def _nearest(self, entry: Entry) -> Slot | None:
-        exact = self._top(self._stacks[_key_of_result(entry.result)], entry)
+        exact = self._exact(entry)
         renamed = self._renamed(entry)
         if exact is None or renamed is None:
             return exact or renamed
         return renamed if renamed.turn.index > exact.turn.index else exact
 
-    @staticmethod
-    def _top(stack: list[Slot], entry: Entry) -> Slot | None:
+    def _exact(self, entry: Entry) -> Slot | None:
+        key = _key_of_result(entry.result)
+        stack, bare = self._stacks[key], self._bare[key]
         while stack and stack[-1].real is not None:
             stack.pop()
         if not stack or not entry.synthetic:
             return stack[-1] if stack else None
         # A placeholder goes to a call of the nearest turn that has nothing at all.
-        for slot in reversed(stack):
-            if slot.turn is not stack[-1].turn:
-                break
-            if slot.answer is None:
-                return slot
-        return None
+        while bare and bare[-1].answer is not None:
+            bare.pop()
+        return bare[-1] if bare and bare[-1].turn is stack[-1].turn else None
 
     def _renamed(self, entry: Entry) -> Slot | None:
         """A call that was renamed from the id under which this result came."""

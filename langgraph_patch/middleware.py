@@ -1,8 +1,7 @@
 """The repair as a middleware of langchain's `create_agent` (extra: `[langchain]`).
 
 The class has the name of deepagents' own, so that a change of the import is the migration
-for an agent that lists it. Put it last: the first middleware of the list is the outermost,
-and this one has to see what all the others made of the history.
+for an agent that lists it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,28 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     """Repairs the tool-call history of a `create_agent` agent.
 
     Before the agent runs, what is broken is mended in the state. Around each model call,
-    what the model is about to see is mended too, after every middleware that stands before
-    this one in the list; that repair is not written.
+    what the model is about to see is mended too; that is not written. Damage that comes in
+    between (`invoke(None)`, `Command(goto=...)`, an edited state) is thus mended for the
+    model at once, and in the state when the next message comes in. To have it written at
+    once, use `with_patching` on the agent; both together are fine.
 
-    In `create_deep_agent(middleware=[...])` it comes after deepagents' own middleware of the
-    same name in the main agent. To cover the subagents as well, list it in the `middleware`
-    of each; to see damage before deepagents' own repair does, use `with_patching` on the
-    compiled agent instead.
+    Put it last: the first middleware of a list is the outermost, and this one has to see
+    what all the others made of the history. What stands after it is not covered, and a
+    `before_agent` hook that stands before it still sees the damage.
+
+    In `create_deep_agent(middleware=[PatchToolCallsMiddleware()])` an entry takes the place of
+    deepagents' own of the same name, so that this one replaces that one:
+
+    - in the main agent, after deepagents' summarization and before the caching, memory and
+      approval middleware. Your other middleware comes after it;
+    - in the built-in `general-purpose` subagent, and in subagents with `mode="fork"`;
+    - **not** in the other subagents. List it in the `middleware` of each: there, too, it takes
+      the place of deepagents' own. A subagent with a `runnable` of its own is repaired if that
+      graph is: build it with this middleware or hand it to `with_patching`.
+
+    If a middleware of your own cuts the history around the model call, let a subclass with
+    another name stand after it: `class LastMile(PatchToolCallsMiddleware): ...`. A new name
+    replaces nothing, and keeps the place that you give it.
 
     Args:
         placeholder: As for `PatchNode`.
@@ -85,17 +99,13 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
             on_patch=on_patch,
         )
 
-    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:  # noqa: ARG002
+    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
         """Mend the state."""
-        return self._node.invoke(state, get_config()) if self._persist else None
+        return self._node.invoke(state, _config()) if self._persist else None
 
-    async def abefore_agent(
-        self,
-        state: AgentState[Any],
-        runtime: Runtime[Any],  # noqa: ARG002
-    ) -> dict[str, Any] | None:
+    async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
         """As `before_agent`."""
-        return await self._node.ainvoke(state, get_config()) if self._persist else None
+        return await self._node.ainvoke(state, _config()) if self._persist else None
 
     def wrap_model_call(
         self,
@@ -103,7 +113,7 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | AIMessage:
         """Call the model with a sound history."""
-        config = get_config()
+        config = _config()
         patch = self._node.repair(request.messages, config, allow_pending=False)
         return handler(self._mended(request, patch, config))
 
@@ -113,7 +123,7 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | AIMessage:
         """As `wrap_model_call`."""
-        config = get_config()
+        config = _config()
         patch = await self._node.arepair(request.messages, config, allow_pending=False)
         return await handler(self._mended(request, patch, config))
 
@@ -122,6 +132,14 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelRequest[Any]:
         if not patch:
             return request
-        self._node.announce(patch, config)
+        self._node.announce(patch, config, written=False)
         messages: list[AnyMessage] = patch.messages  # type: ignore[assignment]  # no chunk class
         return request.override(messages=messages)
+
+
+def _config() -> RunnableConfig:
+    """The config of the node that runs; nothing outside of a graph, as in a test of hooks."""
+    try:
+        return get_config()
+    except RuntimeError:
+        return {}

@@ -33,6 +33,8 @@ Not promised:
   left alone: a task inside it could wait for ever for the worker that it holds itself.
 - Each recorded call needs a worker besides the node's. If `max_concurrency` leaves none, then
   after `START_SECONDS` a `RecordingError` is raised instead of running the tool.
+- A wrapper of yours may answer some calls itself. The next recorded call of the message then waits
+  up to a second for its turn.
 - Two calls of one message with one id keep their own results, but run again rather than be
   confused when a `RetryPolicy` and then a pause or a crash has changed their order.
 
@@ -44,18 +46,23 @@ For whoever reads a checkpoint's pending writes:
   happened is in the task's own writes: `__interrupt__` or `__error__`. Killed: no mark.
 """
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langchain_core.messages import ToolMessage
-from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recorded_call import POLL_SECONDS, Record, RecordedCall
+
+if TYPE_CHECKING:  # as in recorded_call
+    from langgraph.prebuilt.tool_node import ToolCallRequest
 
 Result: TypeAlias = ToolMessage | Command[Any]
 
@@ -98,7 +105,11 @@ def record_tool_calls(
         future: concurrent.futures.Future[Record] = call.start_in_turn(body)
         while call.waits_for_worker(future):
             concurrent.futures.wait([future], timeout=POLL_SECONDS)
-        return cast("Result", future.result()["recorded"]["result"])
+        try:
+            return cast("Result", future.result()["recorded"]["result"])
+        except GraphInterrupt:
+            call.let_siblings_start()
+            raise
 
 
 async def arecord_tool_calls(
@@ -123,9 +134,8 @@ async def arecord_tool_calls(
                         await call.saver.aput_writes(*call.mark())
                 raise
 
-    # Nothing was awaited so far, so the calls come here in their own order.
     with call.closing():
-        future: asyncio.Future[Record] = call.start(body)
+        future: asyncio.Future[Record] = await call.astart_in_turn(body)
         while call.waits_for_worker(future):
             await asyncio.wait([future], timeout=POLL_SECONDS)
         return cast("Result", (await future)["recorded"]["result"])
@@ -148,6 +158,6 @@ def _refuse_event_loop(call: RecordedCall) -> None:
     except RuntimeError:
         return
     raise RecordingError(
-        f"Tool call {call.request.tool_call['id']!r} was not run: record_tool_calls would block "
+        f"Tool call {call.id!r} was not run: record_tool_calls would block "
         "the event loop. Give the ToolNode awrap_tool_call=arecord_tool_calls too."
     )

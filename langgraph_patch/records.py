@@ -13,6 +13,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Overwrite
@@ -20,21 +21,12 @@ from langgraph.types import Command, Overwrite
 from langgraph_patch.calls import read_calls
 from langgraph_patch.changes import Finding
 from langgraph_patch.errors import MessagesError
+from langgraph_patch.host import NO_TASK, PUSH, RETURN
 from langgraph_patch.messages import as_messages
 from langgraph_patch.placeholders import is_foreign_placeholder, is_placeholder
 from langgraph_patch.recorded_call import MARK
 
-# Names under which LangGraph stores what happened. No public constant holds them, but they are
-# in every database, so they cannot change without breaking old threads. An unknown name is
-# only ever not found: the answer is then `unknown`.
-_RETURN = "__return__"  # what a functional task returned
-_INTERRUPT = "__interrupt__"  # the task waits
-_RESUME = "__resume__"  # an answer to it
-_ERROR = "__error__"  # the task raised
-_SENDS = "__pregel_tasks"  # the Sends of the step, in order
 _TRIGGERS = ("branch:to:", "join:")  # channels that name the nodes of the step
-_PUSH = "__pregel_push"  # first part of the path of a task made by a Send
-_NO_TASK = "00000000-0000-0000-0000-000000000000"  # who wrote what no task wrote
 
 
 def id_in(saved: CheckpointTuple) -> str:
@@ -77,7 +69,7 @@ def history_in(saved: CheckpointTuple, key: str) -> list[BaseMessage] | None:
 def written_in(saved: CheckpointTuple, key: str) -> Iterator[tuple[str, list[BaseMessage]]]:
     """The task and the messages of each write to the history and of each returned value."""
     for task, channel, value in saved.pending_writes or ():
-        if channel in (key, _RETURN):
+        if channel in (key, RETURN):
             yield task, list(_messages_in(value, key))
 
 
@@ -186,14 +178,14 @@ def finding_in(saved: CheckpointTuple, call_id: str) -> Finding | None:
 def _finding_of(saved: CheckpointTuple, task: str) -> Finding | None:
     """How a task ended that left no result; None if that says nothing of its call."""
     written = {channel: value for by, channel, value in saved.pending_writes or () if by == task}
-    if _ERROR in written:
-        error = written[_ERROR]
+    if ERROR in written:
+        error = written[ERROR]
         text = error if isinstance(error, str) else repr(error)  # stored as its repr
         cancelled = isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError(")
         told_nothing = cancelled or isinstance(error, GraphBubbleUp)
         return None if told_nothing else Finding("failed", text)
-    answered = any(c == _RESUME and by == _NO_TASK for by, c, _ in saved.pending_writes or ())
-    waits = _INTERRUPT in written and written.keys() <= {_INTERRUPT, _RESUME} and not answered
+    answered = any(c == RESUME and by == NO_TASK for by, c, _ in saved.pending_writes or ())
+    waits = INTERRUPT in written and written.keys() <= {INTERRUPT, RESUME} and not answered
     return Finding("awaiting_input") if waits else None
 
 
@@ -213,8 +205,8 @@ def finding_of_only_call(
         return None
     values, writes = step.checkpoint["channel_values"], step.pending_writes or ()
     nodes = [channel for channel in values if channel.startswith(_TRIGGERS)]
-    ended = {task for task, channel, _ in writes if channel in (_INTERRUPT, _ERROR)}
-    recorded = any(channel in (MARK, _RETURN) for _, channel, _ in writes)
+    ended = {task for task, channel, _ in writes if channel in (INTERRUPT, ERROR)}
+    recorded = any(channel in (MARK, RETURN) for _, channel, _ in writes)
     # A task that brought results along with the message has run its tools already.
     ran = any(
         isinstance(stored, ToolMessage)
@@ -236,7 +228,7 @@ def _marks_in(saved: CheckpointTuple) -> Iterator[tuple[str, str]]:
 
 
 def _sends_in(saved: CheckpointTuple) -> list[Any]:
-    return saved.checkpoint["channel_values"].get(_SENDS) or []
+    return saved.checkpoint["channel_values"].get(TASKS) or []
 
 
 def _sent_call(send: Any) -> str | None:
@@ -274,4 +266,4 @@ def _tasks_of_sends(saved: CheckpointTuple) -> dict[str, int]:
     bare = saved._replace(checkpoint=saved.checkpoint.copy(), pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(bare))
     tasks = graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks
-    return {t.id: t.path[1] for t in tasks if t.path[0] == _PUSH and isinstance(t.path[1], int)}
+    return {t.id: t.path[1] for t in tasks if t.path[0] == PUSH and isinstance(t.path[1], int)}

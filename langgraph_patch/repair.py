@@ -156,10 +156,13 @@ class Repair:
             return True
         if slot.synthetic is None:
             return False
-        known, said = self._known(slot), slot.synthetic.result.message
-        if known is not None and (isinstance(known, ToolMessage) or cause_of(said) == "unknown"):
+        said = slot.synthetic.result.message
+        if self._replace_foreign and is_foreign_placeholder(said):
             return False
-        return not (self._replace_foreign and is_foreign_placeholder(said))
+        known = self._known(slot)
+        if isinstance(known, Finding):
+            return known.cause == "unknown" or cause_of(said) != "unknown"
+        return known is None
 
     def _answer(self, slot: Slot) -> ToolMessage:
         entry = slot.answer

@@ -7,6 +7,7 @@ without the code under test.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ NAMES = ("search", "send_email", "wire-money")
 BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{0.__class__}")
 
 History = list[Any]
+Shape = Callable[[Sequence[Any], str | None], AIMessage]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def uid_args(uid: str) -> dict[str, Any]:
 
 def result_of(uid: str) -> str:
     """What the real result of the call `uid` says."""
-    return f"result of {uid}"
+    return f"result of {uid}."
 
 
 def _listed(calls: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -99,7 +101,9 @@ def _raw(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gemini(calls: Sequence[Any], message_id: str | None) -> AIMessage:
-    signatures = {call["id"]: f"sig-{call['args']['uid']}" for call in calls}
+    signatures = {
+        call["id"]: base64.b64encode(call["args"]["uid"].encode()).decode() for call in calls
+    }
     return AIMessage(
         "", tool_calls=_listed(calls), additional_kwargs={SIGNATURES: signatures}, id=message_id
     )
@@ -161,9 +165,14 @@ def _standard(calls: Sequence[Any], message_id: str | None) -> AIMessage:
 SHAPES = (_plain, _anthropic, _raw_too, _responses, _gemini, _standard, _chunk, _server_tools)
 """What an `AIMessage` that calls looks like; every second one has content blocks."""
 
+CARRIED_SHAPES = tuple(shape for shape in SHAPES if shape is not _server_tools)
+"""The shapes that every wire can carry."""
+
 
 @st.composite
-def valid_histories(draw: st.DrawFn, max_turns: int = 4) -> History:
+def valid_histories(
+    draw: st.DrawFn, max_turns: int = 3, shapes: Sequence[Shape] = SHAPES
+) -> History:
     """Histories without a defect, in which every shape of message occurs."""
     pick = Pick(draw)
     history: History = [SystemMessage("be brief", id="sys")] if pick.chance(4) else []
@@ -171,7 +180,7 @@ def valid_histories(draw: st.DrawFn, max_turns: int = 4) -> History:
     for turn in range(1 + pick.below(max_turns)):
         content: Any = f"ask {turn}"
         if pick.chance(4):
-            content = [{"type": "text", "text": content}, {"type": "image", "url": "http://x/y"}]
+            content = [{"type": "text", "text": content}, {"type": "text", "text": "please"}]
         history.append(HumanMessage(content, id=None if pick.chance(4) else f"human-{turn}"))
         for step in range(pick.below(3)):
             count = 1 + pick.below(3)
@@ -181,7 +190,7 @@ def valid_histories(draw: st.DrawFn, max_turns: int = 4) -> History:
             ]
             uid += count
             message_id = None if pick.chance(4) else f"ai-{turn}-{step}"
-            history.append(pick(SHAPES)(calls, message_id))
+            history.append(pick(shapes)(calls, message_id))
             results = [_result(pick, call) for call in calls]
             history += reversed(results) if pick.chance(3) else results
         if not pick.chance(3):
@@ -212,6 +221,15 @@ def places(history: History, kind: type | tuple[type, ...]) -> list[int]:
 def calling(history: History) -> list[int]:
     """Where messages stand that list calls."""
     return [k for k in places(history, AIMessage) if history[k].tool_calls]
+
+
+def real_places(history: History) -> list[int]:
+    """Where results stand that are no placeholders."""
+    return [
+        k
+        for k in places(history, ToolMessage)
+        if PLACEHOLDER_KEY not in history[k].additional_kwargs
+    ]
 
 
 def _without(history: History, place: int) -> History:
@@ -344,7 +362,7 @@ def duplicate_result(pick: Pick, history: History) -> History:
 
 def late_real_result(pick: Pick, history: History) -> History:
     """A placeholder of ours stands in for a result that came later."""
-    found = [k for k in places(history, ToolMessage) if not history[k].additional_kwargs]
+    found = real_places(history)
     if not found:
         return history
     place = pick(found)
@@ -438,6 +456,24 @@ def bad_id(pick: Pick, history: History) -> History:
     return _replaced(history, answer, pointed)
 
 
+def refused_id(pick: Pick, history: History) -> History:
+    """An id that some provider refuses and no other call has; all its results have it too."""
+    found = [k for k in calling(history) if history[k].tool_calls[0]["id"]]
+    if not found:
+        return history
+    place = pick(found)
+    old_id = history[place].tool_calls[0]["id"]
+    if any(f"'{old_id}'" in str(m) for m in history if not isinstance(m, AIMessage | ToolMessage)):
+        return history
+    new_id = pick((f"{LONG_ID}-{old_id}", f"functions/{old_id}"))
+    history = _replaced(history, place, _renamed(history[place], old_id, id=new_id))
+    for answer in places(history, ToolMessage):
+        if history[answer].tool_call_id == old_id:
+            pointed = history[answer].model_copy(update={"tool_call_id": new_id})
+            history = _replaced(history, answer, pointed)
+    return history
+
+
 def bad_name(pick: Pick, history: History) -> History:
     """A tool's name that no provider accepts; its result may have it too."""
     found = calling(history)
@@ -509,7 +545,7 @@ def truncated_chunk(pick: Pick, history: History) -> History:
 
 def function_message(pick: Pick, history: History) -> History:
     """A result as a `FunctionMessage`: known by the tool's name alone."""
-    found = [k for k in places(history, ToolMessage) if history[k].name]
+    found = [k for k in real_places(history) if history[k].name]
     if not found:
         return history
     place = pick(found)
@@ -520,12 +556,21 @@ def function_message(pick: Pick, history: History) -> History:
 
 def chat_message(pick: Pick, history: History) -> History:
     """A result as a `ChatMessage`, with or without the id of its call."""
-    found = places(history, ToolMessage)
+    return _as_chat(pick, history, named=not pick.chance(2))
+
+
+def named_chat_message(pick: Pick, history: History) -> History:
+    """A result as a `ChatMessage` that names its call."""
+    return _as_chat(pick, history, named=True)
+
+
+def _as_chat(pick: Pick, history: History, *, named: bool) -> History:
+    found = real_places(history)
     if not found:
         return history
     place = pick(found)
     old = history[place]
-    extra = {"tool_call_id": old.tool_call_id} if pick.chance(2) else {}
+    extra = {"tool_call_id": old.tool_call_id} if named else {}
     message = ChatMessage(
         role=pick(("tool", "function")), content=old.content, id=old.id, additional_kwargs=extra
     )
@@ -533,21 +578,26 @@ def chat_message(pick: Pick, history: History) -> History:
 
 
 def human_tool_result(pick: Pick, history: History) -> History:
-    """Results as `tool_result` blocks of a human message, which may say something too."""
-    found = places(history, ToolMessage)
+    """Results as `tool_result` blocks of one human message, which may say something too."""
+    found = real_places(history)
     if not found:
         return history
     place = pick(found)
-    old = history[place]
-    block = {"type": "tool_result", "tool_use_id": old.tool_call_id, "content": old.content}
+    end = place + 1
+    while end in found and pick.chance(2):
+        end += 1
+    blocks: list[Any] = [
+        {"type": "tool_result", "tool_use_id": old.tool_call_id, "content": old.content}
+        for old in history[place:end]
+    ]
     rest: list[Any] = [{"type": "text", "text": "and go on"}] if pick.chance(2) else []
-    message = HumanMessage([block, *rest], id=f"human-result-{place}")
-    return _replaced(history, place, message)
+    message = HumanMessage([*blocks, *rest], id=f"human-result-{place}")
+    return [*history[:place], message, *history[end:]]
 
 
 def human_with_call_id(pick: Pick, history: History) -> History:
     """A human message that carries the id of a call: its result, if it has no other."""
-    found = places(history, ToolMessage)
+    found = real_places(history)
     if not found:
         return history
     place = pick(found)
@@ -599,6 +649,7 @@ DAMAGES: Mapping[str, Damage] = {
         reuse_id,
         reuse_id_in_message,
         bad_id,
+        refused_id,
         bad_name,
         invalid_call,
         block_only,
@@ -606,6 +657,7 @@ DAMAGES: Mapping[str, Damage] = {
         truncated_chunk,
         function_message,
         chat_message,
+        named_chat_message,
         human_tool_result,
         human_with_call_id,
         trim_head,
@@ -617,28 +669,46 @@ DAMAGES: Mapping[str, Damage] = {
 
 HONEST = (
     "drop_result",
+    "move_result_later",
+    "move_result_earlier",
     "steer",
+    "duplicate_result",
     "late_real_result",
     "orphan",
-    "reuse_id_in_message",
-    "bad_id",
+    "refused_id",
     "bad_name",
+    "invalid_call",
     "block_only",
     "raw_only",
+    "named_chat_message",
     "human_tool_result",
+    "human_with_call_id",
     "trim_head",
     "cut_tail",
+    "as_dict",
 )
-"""Damage after which document order still tells whose each result is."""
+"""Damage after which each call has an id that no other call has, and each result names its own."""
+
+WITHOUT_WORDS = (
+    "placeholder_anywhere",
+    "foreign_placeholder",
+    "function_message",
+    "chat_message",
+    "human_with_call_id",
+)
+"""Damage after which a call may be answered by what does not name it, or is no real result."""
 
 
 @st.composite
 def broken_histories(
-    draw: st.DrawFn, names: Sequence[str] = tuple(DAMAGES), max_damages: int = 4
+    draw: st.DrawFn,
+    names: Sequence[str] = tuple(DAMAGES),
+    max_damages: int = 4,
+    shapes: Sequence[Shape] = SHAPES,
 ) -> Broken:
     """Valid histories, damaged several times."""
     pick = Pick(draw)
-    history = draw(valid_histories())
+    history = draw(valid_histories(shapes=shapes))
     done: list[str] = []
     for _ in range(1 + pick.below(max_damages)):
         name = pick(names)
@@ -689,29 +759,39 @@ def _stored_calls(message: AIMessage) -> list[tuple[str | None, Any]]:
 
 
 def told_answers(history: Sequence[BaseMessage]) -> list[Told]:
-    """The calls with what real `ToolMessage`s say of them: slow, and by the rule's words.
+    """The calls with what the results that name them say: slow, and by the rule's words.
 
     A result belongs to the nearest earlier call with its id that has no result yet; if
     there is none, to the first later one.
     """
     calls = told_calls(history)
-    early: list[tuple[int, ToolMessage]] = []
+    early: list[tuple[int, str, str]] = []
     for index, message in enumerate(history):
-        if not isinstance(message, ToolMessage) or PLACEHOLDER_KEY in message.additional_kwargs:
-            continue
-        open_calls = [
-            c
-            for c in calls
-            if c.index < index and c.id == message.tool_call_id and c.answer is None
-        ]
-        if not open_calls:
-            early.append((index, message))
-            continue
-        nearest = max(c.index for c in open_calls)
-        next(c for c in open_calls if c.index == nearest).answer = str(message.content)
-    for index, message in early:
+        for call_id, said in _named_results(message):
+            open_calls = [
+                c for c in calls if c.index < index and c.id == call_id and c.answer is None
+            ]
+            if not open_calls:
+                early.append((index, call_id, said))
+                continue
+            nearest = max(c.index for c in open_calls)
+            next(c for c in open_calls if c.index == nearest).answer = said
+    for index, call_id, said in early:
         for call in calls:
-            if call.index > index and call.id == message.tool_call_id and call.answer is None:
-                call.answer = str(message.content)
+            if call.index > index and call.id == call_id and call.answer is None:
+                call.answer = said
                 break
     return calls
+
+
+def _named_results(message: BaseMessage) -> list[tuple[str, str]]:
+    """The real results in `message` that name their call, as (id of the call, content)."""
+    extra = message.additional_kwargs
+    if isinstance(message, ToolMessage):
+        return [] if PLACEHOLDER_KEY in extra else [(message.tool_call_id, str(message.content))]
+    if isinstance(message, ChatMessage) and "tool_call_id" in extra:
+        return [(extra["tool_call_id"], str(message.content))]
+    if isinstance(message, HumanMessage) and isinstance(message.content, list):
+        blocks = [block for block in message.content if block["type"] == "tool_result"]
+        return [(block["tool_use_id"], str(block["content"])) for block in blocks]
+    return []

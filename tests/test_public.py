@@ -42,10 +42,13 @@ def test_every_module_says_what_it_is_for(module):
 
 
 def test_the_package_needs_none_of_its_extras():
-    """Importing the package loads neither rich nor langchain nor psycopg."""
+    """Importing the package loads neither rich nor langchain nor psycopg, nor the prebuilts."""
     code = (
-        "import sys, langgraph_patch, langgraph_patch.streaming\n"
-        "found = {'rich', 'langchain', 'psycopg', 'deepagents'} & set(sys.modules)\n"
+        "import sys, langgraph.graph\n"
+        "before = set(sys.modules)\n"  # LangGraph itself loads rich, where that is installed
+        "import langgraph_patch, langgraph_patch.streaming\n"
+        "extras = {'rich', 'langchain', 'psycopg', 'deepagents', 'langgraph.prebuilt'}\n"
+        "found = extras & (set(sys.modules) - before)\n"
         "sys.exit(repr(found) if found else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code

@@ -326,7 +326,7 @@ def mistral_large(url: str) -> ChatMistralAI:
 def nova(_url: str) -> ChatBedrockConverse:
     """Bedrock, with a client of our own."""
     return ChatBedrockConverse(
-        model="anthropic.claude-sonnet-4-20250514-v1:0",
+        model="anthropic.claude-sonnet-4-6-v1:0",
         client=Converse(),
         bedrock_client=Converse(),
         region_name="eu-west-1",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "mistral", "bedrock")
 
 _KEY = "sk-fake"
-_CLAUDE = "anthropic.claude-sonnet-4-20250514-v1:0"
+_CLAUDE = "anthropic.claude-sonnet-4-6-v1:0"
 
 
 class Refusal(NamedTuple):
@@ -65,7 +65,7 @@ def _openai_responses() -> ChatOpenAI:
 
 @cache
 def _anthropic() -> ChatAnthropic:
-    return ChatAnthropic(model="claude-sonnet-4-20250514", api_key=_KEY)
+    return ChatAnthropic(model="claude-sonnet-4-6", api_key=_KEY)
 
 
 @cache

@@ -1,0 +1,143 @@
+"""How one stored thread is looked at, and which threads there are."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+from langgraph_patch.asking import Ask, Steps, ask
+from langgraph_patch.changes import Evidence
+from langgraph_patch.errors import EvidenceError, ThreadError
+from langgraph_patch.evidence import afind_evidence, find_evidence
+from langgraph_patch.messages import patch_messages, unanswered, validate_messages
+from langgraph_patch.reports import ThreadReport
+from langgraph_patch.sources import Key, Shard, behind, source_of
+from langgraph_patch.stored import age_of, history_of, id_of, is_ephemeral, pauses_of
+
+
+class Scan:
+    """One pass over the threads of a checkpointer.
+
+    Args:
+        saver: The checkpointer.
+        messages_key: The state key of the history.
+        after: Begin with the threads that sort after this one.
+        shard: Which part of all threads to look at; None for all.
+    """
+
+    def __init__(
+        self,
+        saver: BaseCheckpointSaver[Any],
+        messages_key: str,
+        after: str = "",
+        shard: Shard | None = None,
+    ) -> None:
+        self._saver = saver
+        self._source = source_of(saver)
+        self._key = messages_key
+        self._last = behind(after) if after else None
+        self._shard = shard
+        self._at_end = False
+        self._thread_id: str | None = None
+        self._tasks: set[str] = set()  # of the thread at hand: those that wait,
+        self._questions: set[str] = set()  # and the interrupts of its root graph
+
+    # --- which ---------------------------------------------------------------------------
+
+    def pages(self, thread_ids: Iterable[str] | None) -> Iterator[Steps[Sequence[Key]]]:
+        """The keys to look at, page by page; each is read when it is run."""
+        if thread_ids is not None:
+            yield from map(self._namespaces, thread_ids)
+            return
+        while not self._at_end:
+            yield self._page()
+
+    def _page(self) -> Steps[Sequence[Key]]:
+        page = yield from ask(self._source, "page", self._last)
+        self._at_end = not page
+        if page:
+            self._last = page[-1]
+        shard = self._shard
+        return page if shard is None else [key for key in page if shard.has(key.thread_id)]
+
+    def _namespaces(self, thread_id: str) -> Steps[Sequence[Key]]:
+        keys: Sequence[Key] = yield from ask(self._source, "namespaces", thread_id)
+        if not keys:
+            raise ThreadError(f"There is no thread {thread_id!r}.")
+        return keys
+
+    # --- what ----------------------------------------------------------------------------
+
+    def look(self, key: Key) -> Steps[ThreadReport | None]:
+        """The report on one history; None if no later run can ever read it."""
+        if key.thread_id != self._thread_id:
+            self._thread_id = key.thread_id
+            self._tasks, self._questions = set(), set()
+        if is_ephemeral(key.namespace) and key.namespace.rpartition(":")[2] not in self._tasks:
+            return None
+        try:
+            return (yield from self._read(key))
+        except sqlite3.OperationalError:
+            raise  # a locked database is no matter of this thread
+        except Exception as error:  # noqa: BLE001 - a broken row may raise anything
+            return ThreadReport(*key, "unreadable", reason=_one_line(error))
+
+    def _read(self, key: Key) -> Steps[ThreadReport]:
+        place = {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
+        saved: CheckpointTuple | None = yield from ask(self._saver, "get_tuple", place)
+        if saved is None:
+            raise ThreadError("it has been deleted meanwhile")
+        waits = self._waits(key, saved)
+        history = yield from history_of(self._saver, saved, self._key)
+        known: dict[str, Any] = {
+            "checkpoint_id": id_of(saved),
+            "age": age_of(saved),
+            "messages": None if history is None else len(history),
+        }
+        defects = tuple(validate_messages(history or [], allow_pending=waits))
+        if waits or not defects:
+            return ThreadReport(*key, "paused" if waits else "healthy", defects=defects, **known)
+        evidence, reason = yield from self._evidence(saved, history or [])
+        patch = patch_messages(history or [], evidence=evidence)
+        return ThreadReport(*key, "damaged", defects=defects, patch=patch, reason=reason, **known)
+
+    def _waits(self, key: Key, saved: CheckpointTuple) -> bool:
+        """Whether a human may still answer: only through the root graph can an answer come."""
+        pauses = pauses_of(saved)
+        questions = {question for asked in pauses.values() for question in asked}
+        if not key.namespace:
+            self._questions = questions
+        if not questions & self._questions:
+            return False
+        self._tasks.update(pauses)
+        return True
+
+    def _evidence(
+        self, saved: CheckpointTuple, history: list[BaseMessage]
+    ) -> Steps[tuple[Evidence, str | None]]:
+        question = self._saver, saved.config, unanswered(history)
+        if not question[-1]:
+            return {}, None
+        try:
+            found: Evidence = yield Ask(
+                lambda: find_evidence(*question, messages_key=self._key),
+                lambda: afind_evidence(*question, messages_key=self._key),
+            )
+        except EvidenceError as error:
+            return (
+                {},
+                f"its older checkpoints cannot be read: {_one_line(error.__cause__ or error)}",
+            )
+        return found, None
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, ThreadError):
+        return str(error)
+    if isinstance(error, NotImplementedError) and "pickle" in str(error):
+        return "a row of it is a pickle, which is never loaded: it could run any code"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,222 @@
+"""Where threads lie, beyond what a checkpointer can tell: their keys, and how to forget.
+
+One `Source` for each kind of checkpointer. Keys come in pages, each of which begins where the
+last one ended, so that a scan holds one page in memory and no cursor open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from langgraph_patch.errors import ThreadError
+
+_PAGE = 500
+
+
+class Key(NamedTuple):
+    """Which history: a thread, and the namespace of a graph in it (`""` is the root)."""
+
+    thread_id: str
+    namespace: str
+
+
+class Source(Protocol):
+    """Where threads lie, beyond what a checkpointer can tell: one for each kind of saver.
+
+    The twin of each method, with an `a` before its name, is there for an async saver.
+    """
+
+    def page(self, last: Key | None) -> Sequence[Key]:
+        """The next keys that sort after `last` (None: the first), sorted; empty at the end."""
+        ...
+
+    def namespaces(self, thread_id: str) -> Sequence[Key]:
+        """The keys of one thread, sorted."""
+        ...
+
+    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+        """Delete these checkpoints, if `newest` still is the newest and nothing was written to it.
+
+        Returns:
+            Whether that was so.
+        """
+        ...
+
+
+def behind(thread_id: str) -> Key:
+    """The last key that a thread can have."""
+    return Key(thread_id, "\U0010ffff")
+
+
+# --- SQLite ------------------------------------------------------------------------------
+
+_KEYS = """SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
+WHERE (thread_id, checkpoint_ns) > (?, ?) ORDER BY thread_id, checkpoint_ns LIMIT ?"""
+_FIRST_KEYS = _KEYS.replace(">", ">=")
+_OF_THREAD = """SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
+WHERE thread_id = ? ORDER BY checkpoint_ns"""
+_NEWEST = """SELECT checkpoint_id, (SELECT count(*) FROM writes w WHERE
+w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
+AND w.checkpoint_id = c.checkpoint_id) FROM checkpoints c
+WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"""
+_FORGET = (
+    "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
+    "DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sqlite:
+    """The threads of a `SqliteSaver`."""
+
+    saver: SqliteSaver
+
+    def page(self, last: Key | None) -> Sequence[Key]:
+        return self._keys(*_page_query(last))
+
+    def namespaces(self, thread_id: str) -> Sequence[Key]:
+        return self._keys(_OF_THREAD, (thread_id,))
+
+    def _keys(self, query: str, values: Sequence[Any]) -> Sequence[Key]:
+        with self.saver.cursor(transaction=False) as cursor:
+            return [Key(*row) for row in cursor.execute(query, values)]
+
+    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+        with self.saver.cursor() as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            try:
+                unmoved = bool(cursor.execute(_NEWEST, key).fetchone() == (newest, 0))
+                for statement in _FORGET if unmoved else ():
+                    cursor.executemany(statement, [(*key, each) for each in checkpoint_ids])
+            except BaseException:
+                self.saver.conn.rollback()
+                raise
+            return unmoved
+
+
+@dataclass(frozen=True, slots=True)
+class _AsyncSqlite:
+    """The threads of an `AsyncSqliteSaver`."""
+
+    saver: Any  # its module needs aiosqlite, which need not be there
+
+    async def apage(self, last: Key | None) -> Sequence[Key]:
+        return await self._keys(*_page_query(last))
+
+    async def anamespaces(self, thread_id: str) -> Sequence[Key]:
+        return await self._keys(_OF_THREAD, (thread_id,))
+
+    async def _keys(self, query: str, values: Sequence[Any]) -> Sequence[Key]:
+        await self.saver.setup()
+        async with self.saver.lock, self.saver.conn.execute(query, values) as cursor:
+            return [Key(*row) for row in await cursor.fetchall()]
+
+    async def aforget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+        await self.saver.setup()
+        async with self.saver.lock:
+            conn = self.saver.conn
+            await conn.execute("BEGIN IMMEDIATE")
+            try:
+                async with conn.execute(_NEWEST, key) as cursor:
+                    unmoved = bool(await cursor.fetchone() == (newest, 0))
+                for statement in _FORGET if unmoved else ():
+                    await conn.executemany(statement, [(*key, e) for e in checkpoint_ids])
+            except BaseException:
+                await conn.rollback()
+                raise
+            await conn.commit()
+            return unmoved
+
+
+def _page_query(last: Key | None) -> tuple[str, Sequence[Any]]:
+    return (_FIRST_KEYS, ("", "", _PAGE)) if last is None else (_KEYS, (*last, _PAGE))
+
+
+# --- any other saver ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Listed:
+    """The threads of any saver. All checkpoints are read to learn their keys."""
+
+    saver: BaseCheckpointSaver[Any]
+
+    keys: list[Key] | None = None
+
+    def page(self, last: Key | None) -> Sequence[Key]:
+        if self.keys is None:
+            # Drained first: a saver may hold a lock while it lists.
+            self.keys = sorted({_key_of(saved.config) for saved in self.saver.list(None)})
+        return [key for key in self.keys if last is None or key > last]
+
+    async def apage(self, last: Key | None) -> Sequence[Key]:
+        if self.keys is None:
+            self.keys = sorted({_key_of(saved.config) async for saved in self.saver.alist(None)})
+        return [key for key in self.keys if last is None or key > last]
+
+    def namespaces(self, thread_id: str) -> Sequence[Key]:
+        found = self.saver.list({"configurable": {"thread_id": thread_id}})
+        return sorted({_key_of(saved.config) for saved in found})
+
+    async def anamespaces(self, thread_id: str) -> Sequence[Key]:
+        found = self.saver.alist({"configurable": {"thread_id": thread_id}})
+        return sorted({_key_of(saved.config) async for saved in found})
+
+    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+        if not isinstance(self.saver, InMemorySaver):
+            raise ThreadError(
+                f"{type(self.saver).__name__} has no way to delete single checkpoints, so the "
+                f"repair of thread {key.thread_id!r} cannot be undone: go on from the checkpoint "
+                f"before it, with its checkpoint_id in the config."
+            )
+        stored = self.saver.storage[key.thread_id][key.namespace]
+        if max(stored) != newest or self.saver.writes.get((*key, newest)):
+            return False
+        for each in checkpoint_ids:
+            stored.pop(each, None)
+            self.saver.writes.pop((*key, each), None)
+        return True
+
+    async def aforget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+        return self.forget(key, newest, checkpoint_ids)
+
+
+def _key_of(config: Any) -> Key:
+    place = config["configurable"]
+    return Key(str(place["thread_id"]), str(place.get("checkpoint_ns", "")))
+
+
+def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
+    """The `Source` of a saver (its sync or its async half, as the saver is)."""
+    if isinstance(saver, SqliteSaver):
+        return _Sqlite(saver)
+    if any(base.__name__ == "AsyncSqliteSaver" for base in type(saver).__mro__):
+        return _AsyncSqlite(saver)
+    return _Listed(saver)
+
+
+# --- shards ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of `count` parts of all threads; the same thread is always in the same part."""
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.index <= self.count:
+            raise ThreadError(f"shard {self.index}/{self.count}: expected I/N with 1 <= I <= N.")
+
+    def has(self, thread_id: str) -> bool:
+        """Whether the thread is in this part."""
+        digest = hashlib.sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.index - 1

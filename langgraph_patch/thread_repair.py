@@ -1,0 +1,335 @@
+"""How one stored thread is repaired: looked at, rehearsed, checked, and only then written.
+
+The order of the writes is the point. What finished siblings wrote is committed first
+(`update_state(None, END)`): writing in their place would destroy it. Then the repair. Then
+what the repair's node would start is cleared, so that the next message goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.graph import END, START
+from langgraph.types import Command
+
+from langgraph_patch.addressing import graph_at, place_of, saver_of, writers
+from langgraph_patch.asking import Ask, Steps, ask
+from langgraph_patch.changes import Change, Evidence, Patch
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.evidence import afind_evidence, find_evidence
+from langgraph_patch.messages import as_messages, patch_messages, unanswered
+from langgraph_patch.node import key_error
+from langgraph_patch.placeholders import Language, Placeholder
+from langgraph_patch.rehearsal import Rehearsal
+from langgraph_patch.reports import Outcome, ThreadRepair
+from langgraph_patch.sources import Key, source_of
+from langgraph_patch.stored import age_of, id_of
+from langgraph_patch.updates import Writes, writes_for
+
+OnPause = Literal["keep", "abandon"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOptions:
+    """The options of `repair_thread`."""
+
+    on_pause: OnPause
+    min_age: float
+    force: bool
+    dry_run: bool
+    messages_key: str
+    placeholder: Placeholder | None
+    language: Language | None
+    recover: bool
+    replace_foreign: bool
+    checkpointer: BaseCheckpointSaver[Any] | None
+
+    def __post_init__(self) -> None:
+        if self.on_pause not in ("keep", "abandon"):
+            raise OptionError(f"on_pause={self.on_pause!r}: expected 'keep' or 'abandon'.")
+
+
+class _RefusedError(Exception):
+    """Why a repair is not written. Never leaves this module."""
+
+
+# --- the thread --------------------------------------------------------------------------
+
+
+class Repairing:
+    """One thread under repair.
+
+    Args:
+        graph: The application's graph.
+        config: Names the thread and the namespace.
+        options: How to repair.
+    """
+
+    def __init__(self, graph: Any, config: RunnableConfig, options: RepairOptions) -> None:
+        self._saver = saver_of(graph, config, options.checkpointer)
+        self._graph = graph.copy({"checkpointer": self._saver})
+        self._place = place_of(config)
+        self._wanted = config.get("configurable", {}).get("checkpoint_id")
+        place = self._place["configurable"]
+        self._key = Key(str(place["thread_id"]), place["checkpoint_ns"])
+        self._target = graph_at(graph, self._key.namespace)
+        self._options = options
+        if options.messages_key not in self._target.channels:
+            raise key_error(options.messages_key, self._target.channels)
+
+    def run(self) -> Steps[ThreadRepair]:
+        """Repair the thread, or say why not."""
+        self._base = yield from self._newest()
+        if self._wanted is not None and self._wanted != id_of(self._base):
+            return self._result(
+                "moved", f"its newest checkpoint is {id_of(self._base)}, not {self._wanted}"
+            )
+        self._rehearsal = Rehearsal(self._saver, self._base)
+        self._stage = self._graph.copy({"checkpointer": self._rehearsal})
+        held = yield from self._state(self._base.config)
+        live = yield from self._state()
+        history = self._messages(held)
+        waits = yield from self._waits(live)
+        if not (yield from self._patch_of(history)):
+            return self._result(*(("paused", _WAITS) if waits else ("healthy",)))
+        if waits and self._options.on_pause == "keep":
+            return self._result("paused", _WAITS)
+        age = age_of(self._base)
+        if age < self._options.min_age and not self._options.force:
+            return self._result("young", _YOUNG.format(age, self._options.min_age))
+        return (yield from self._mend(history, live))
+
+    def _mend(self, history: list[BaseMessage], live: Any) -> Steps[ThreadRepair]:
+        try:
+            patch = yield from self._rehearse(history, live)
+        except _RefusedError as refusal:
+            return self._result("refused", str(refusal))
+        if self._options.dry_run:
+            return self._result("planned", patch=patch)
+        return (yield from self._write(patch))
+
+    def _newest(self) -> Steps[CheckpointTuple]:
+        saved: CheckpointTuple | None = yield from ask(self._saver, "get_tuple", self._place)
+        if saved is None:
+            where = f" in namespace {self._key.namespace!r}" if self._key.namespace else ""
+            raise ThreadError(f"There is no thread {self._key.thread_id!r}{where}.")
+        return saved
+
+    def _state(self, place: RunnableConfig | None = None) -> Steps[Any]:
+        return ask(self._stage, "get_state", place or self._place)
+
+    def _messages(self, state: Any) -> list[BaseMessage]:
+        key, values = self._options.messages_key, state.values
+        if key != "__root__":
+            values = values.get(key) or []
+        return as_messages(values)
+
+    def _result(
+        self, outcome: Outcome, reason: str | None = None, patch: Patch | None = None
+    ) -> ThreadRepair:
+        written = self._rehearsal.checkpoint_ids if outcome == "repaired" else ()
+        return ThreadRepair(
+            *self._key,
+            outcome,
+            reason,
+            patch,
+            before=id_of(self._base),
+            after=written[-1] if written else None,
+            checkpoints=written,
+        )
+
+    # --- does it wait? -------------------------------------------------------------------
+
+    def _waits(self, live: Any) -> Steps[bool]:
+        """Whether a human may still answer."""
+        asked = {question.id for question in live.interrupts}
+        if asked and self._key.namespace:
+            # Only through the root graph can an answer come: if that has moved on, none will.
+            root = yield from ask(
+                self._graph, "get_state", {"configurable": {"thread_id": self._key.thread_id}}
+            )
+            asked &= {question.id for question in root.interrupts}
+        return bool(asked) or self._is_at_breakpoint(live)
+
+    def _is_at_breakpoint(self, live: Any) -> bool:
+        if not live.next or any(task.error for task in live.tasks):
+            return False
+        before = self._target.interrupt_before_nodes
+        if self._target.interrupt_after_nodes or before == "*":
+            return True
+        return any(node in before for node in live.next)
+
+    # --- rehearsing ----------------------------------------------------------------------
+
+    def _rehearse(self, history: list[BaseMessage], live: Any) -> Steps[Patch]:
+        """Let the graph make the repaired checkpoints, and check them.
+
+        Raises:
+            _RefusedError: If they are not right.
+        """
+        self._check_known(live)
+        if START in live.next:
+            yield from self._take_input()
+        yield from self._update(None, END)
+        committed = self._messages((yield from self._state()))
+        self._check_kept(history, self._messages(live), committed)
+        patch = yield from self._patch_of(committed)
+        if patch:
+            channel = self._target.channels[self._options.messages_key]
+            writes = writes_for(channel, committed, patch.messages, alone=True)
+            if writes is None:
+                raise _RefusedError(
+                    f"the reducer of {self._options.messages_key!r} accepts no form of the repair"
+                )
+            yield from self._rehearse_write(writes, patch.messages)
+        if (yield from self._state()).next:
+            yield from self._update(None, END)
+        final = yield from self._state()
+        if self._messages(final) != patch.messages or final.next:
+            raise _RefusedError("the graph did not hold what was written to it")
+        changes = (*_committed_changes(history, committed), *patch.changes)
+        return Patch(patch.messages, changes, history)
+
+    def _check_known(self, live: Any) -> None:
+        """Refuse if tasks finished of which the graph knows nothing: their work would be lost."""
+        tasks = {task.id for task in live.tasks}
+        for task, channel in _written(self._base):
+            if task not in tasks and channel in self._target.channels and channel[:2] != "__":
+                raise _RefusedError(
+                    "the graph has no node for work that finished in this thread: is it the graph "
+                    "that the application runs?"
+                )
+
+    def _take_input(self) -> Steps[None]:
+        """Take in a message that the run had accepted and not yet put into the state."""
+        if self._is_delta:
+            raise _RefusedError("a run was cut off as it began: go on with invoke(None) first")
+        value = self._base.checkpoint["channel_values"][START]
+        yield from self._update(value, START)
+
+    def _update(self, values: Any, node: str) -> Steps[None]:
+        yield from ask(self._stage, "update_state", self._place, values, as_node=node)
+
+    def _check_kept(
+        self, held: Sequence[BaseMessage], live: Sequence[BaseMessage], after: Sequence[BaseMessage]
+    ) -> None:
+        """Refuse to write fewer messages than there were, or fewer answered calls."""
+        # A result that a sibling has just written gets its id only now.
+        spoken = [message for message in live if not isinstance(message, ToolMessage)]
+        lost = max(_missing(held, after), _missing(spoken, after))
+        if lost or len(unanswered(after)) > len(unanswered(held)):
+            raise _RefusedError(
+                f"{lost} of its {len(held)} messages would be lost: the graph reads this thread "
+                f"otherwise than the application that wrote it"
+            )
+
+    def _patch_of(self, messages: list[BaseMessage]) -> Steps[Patch]:
+        options = self._options
+        evidence: Evidence = {}
+        calls = unanswered(messages, replace_foreign=options.replace_foreign)
+        if options.recover and calls:
+            question = self._saver, self._base.config, calls
+            key = options.messages_key
+            evidence = yield Ask(
+                lambda: find_evidence(*question, messages_key=key),
+                lambda: afind_evidence(*question, messages_key=key),
+            )
+        return patch_messages(
+            messages,
+            placeholder=options.placeholder,
+            language=options.language,
+            evidence=evidence,
+            replace_foreign=options.replace_foreign,
+        )
+
+    def _rehearse_write(self, writes: Writes, wanted: list[BaseMessage]) -> Steps[None]:
+        """Write as the first node whose routers let the repair through."""
+        failed: Exception | None = None
+        update: Command[Any] = Command(update=[(self._options.messages_key, w) for w in writes])
+        for node in writers(self._target):
+            mark = self._rehearsal.mark()
+            try:
+                yield from self._update(update, node)
+                if self._messages((yield from self._state())) == wanted:
+                    return
+            except Exception as error:  # noqa: BLE001 - a router may raise anything
+                failed = error
+            self._rehearsal.rewind(mark)
+        raise _RefusedError("no node of the graph can write the repair") from failed
+
+    @property
+    def _is_delta(self) -> bool:
+        return any(isinstance(c, DeltaChannel) for c in self._target.channels.values())
+
+    # --- writing -------------------------------------------------------------------------
+
+    def _write(self, patch: Patch) -> Steps[ThreadRepair]:
+        """Put the rehearsed checkpoints into the database, and read them back."""
+        if not self._is_delta:
+            self._rehearsal.squash()
+        now = yield from self._newest()
+        if id_of(now) != id_of(self._base) or _written(now) != _written(self._base):
+            return self._result("moved", _MOVED)
+        yield from self._rehearsal.perform()
+        ours = self._rehearsal.checkpoint_ids[-1]
+        newest = yield from self._newest()
+        if id_of(newest) != ours:
+            stands = yield from self._comes_from(newest, ours)
+            return (
+                self._result("repaired", patch=patch) if stands else self._result("moved", _MOVED)
+            )
+        state = yield from ask(self._graph, "get_state", self._place)
+        if self._messages(state) == patch.messages and not state.next:
+            return self._result("repaired", patch=patch)
+        yield from ask(
+            source_of(self._saver), "forget", self._key, ours, self._rehearsal.checkpoint_ids
+        )
+        return self._result("refused", "the database did not give back what was written to it")
+
+    def _comes_from(self, saved: CheckpointTuple | None, ancestor: str) -> Steps[bool]:
+        """Whether a later checkpoint was made from the repaired one."""
+        while saved is not None and saved.parent_config is not None and id_of(saved) > ancestor:
+            saved = yield from ask(self._saver, "get_tuple", saved.parent_config)
+        return saved is not None and id_of(saved) == ancestor
+
+
+_WAITS = "it waits for a human: answer it, or abandon the pause"
+_YOUNG = (
+    "its newest checkpoint is {:.0f} s old and a tool may be running: wait until it is {:.0f} s "
+    "old, or force the repair"
+)
+_MOVED = "something else wrote to it meanwhile: what that wrote stands"
+
+
+def _committed_changes(
+    before: Sequence[BaseMessage], after: Sequence[BaseMessage]
+) -> Iterator[Change]:
+    """The results that finished siblings had recorded."""
+    known = {message.id for message in before}
+    makers = {
+        call["id"]: (place, call["name"])
+        for place, message in enumerate(before)
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    for message in after:
+        if isinstance(message, ToolMessage) and message.id not in known:
+            place, name = makers.get(message.tool_call_id, (len(before), message.name))
+            yield Change("recovered", place, message.tool_call_id, name, None, None, message)
+
+
+def _missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
+    """How many messages are no longer there, in this order."""
+    left = iter(after)
+    return sum(1 for message in before if not any(message == kept for kept in left))
+
+
+def _written(saved: CheckpointTuple) -> list[tuple[str, str]]:
+    """Who wrote what since the checkpoint; the values themselves may not be comparable."""
+    return [(task, channel) for task, channel, _ in saved.pending_writes or ()]

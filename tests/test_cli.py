@@ -1,0 +1,422 @@
+"""The command line: thin, honest, and quiet about nothing."""
+
+import json
+import os
+import pty
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from agents import both_calls, human, thread
+from broken_threads import answer, application, kind_of, say, silent, ways_of
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command
+from pydantic import BaseModel
+from strict import ai
+
+import langgraph_patch.cli
+from langgraph_patch.cli import main
+from langgraph_patch.threads import scan_threads
+
+TESTS = Path(__file__).parent
+HOSTILE = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
+
+
+class Customer(BaseModel):
+    """A class of an application."""
+
+    name: str
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A database: a broken thread, a healthy one, a paused one."""
+    made = str(tmp_path / "threads.sqlite")
+    with SqliteSaver.from_conn_string(made) as saver:
+        for thread_id in ("broken", "paused"):
+            say(application("react_v2", saver, both_calls()), thread(thread_id), "go")
+        say(silent("react_v2", saver), thread("broken"), "never mind")
+        say(application("react_v2", saver, answer()), thread("healthy"), "go")
+    return made
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """The application's module and the name of its graph."""
+    name = f"app_{abs(hash(tmp_path))}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
+        "from broken_threads import application\n"
+        "graph = application('react_v2', None)\nnumber = 7\n"
+    )
+    return f"{file}:graph"
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line; its exit code, its output and what it said beside."""
+
+    def ran(*arguments):
+        try:
+            code = main([str(each) for each in arguments])
+        except SystemExit as left:
+            code = left.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return ran
+
+
+def rows(path):
+    """Every row of a database."""
+    with closing(sqlite3.connect(path)) as conn:
+        return [
+            sorted(map(repr, conn.execute(f"SELECT * FROM {table}")))  # noqa: S608 - two names
+            for table in ("checkpoints", "writes")
+        ]
+
+
+# --- scan --------------------------------------------------------------------------------
+
+
+def test_scan_prints_what_is_not_healthy_and_sums_up_beside(run, path):
+    """Data on the standard output, the summary on the standard error, exit code 1."""
+    assert run("scan", path) == (
+        1,
+        (
+            "'broken': damaged - recovered 'send_email' 'c1'; "
+            "inserted 'wire_money' 'c2' (awaiting_input)\n'paused': paused\n"
+        ),
+        "langgraph-patch: looked at 3 histories: 1 healthy, 1 damaged, 1 paused, 0 unreadable.\n",
+    )
+
+
+def test_scan_in_json_is_one_object_a_line(run, path):
+    """Each line is a report, with the changes that would be made."""
+    code, out, _ = run("scan", path, "--format", "json", "--healthy")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert (code, [line["status"] for line in lines]) == (1, ["damaged", "healthy", "paused"])
+    assert [change["kind"] for change in lines[0]["changes"]] == ["recovered", "inserted"]
+    assert "patch" not in lines[0]
+
+
+def test_scan_of_a_clean_database_exits_with_0(run, path):
+    """Nothing damaged: nothing on the standard output."""
+    code, out, err = run("scan", path, "--after", "broken")
+    assert (code, out) == (0, "'paused': paused\n")
+    assert "0 damaged" in err
+
+
+def test_scan_of_an_unreadable_thread_exits_with_3(run, path):
+    """A thread that nobody could look at is not clean."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
+    code, out, _ = run("scan", path)
+    assert code == 3
+    assert "'healthy': unreadable - a row of it is a pickle" in out
+
+
+def test_a_scan_that_saw_nothing_says_so(run, path):
+    """No thread left to look at, or no thread with such a key: exit code 2, and the reason."""
+    assert run("scan", path, "--after", "zzz") == (
+        2,
+        "",
+        "langgraph-patch: there is no thread after 'zzz': nothing was looked at.\n",
+    )
+    code, _, err = run("scan", path, "--messages-key", "chat")
+    assert code == 2
+    assert "none has a state key 'chat': name it with --messages-key." in err
+
+
+def test_shards_divide_a_scan(run, path):
+    """Together, the shards print what one scan prints."""
+    one = run("scan", path)[1]
+    parts = [run("scan", path, "--shard", f"{index}/3")[1] for index in (1, 2, 3)]
+    assert sorted("".join(parts).splitlines()) == sorted(one.splitlines())
+
+
+def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch):
+    """The thread at hand is finished; the next one is not begun; --after goes on."""
+
+    def interrupted(*args, **kwargs):
+        for report in scan_threads(*args, **kwargs):
+            os.kill(os.getpid(), signal.SIGINT)
+            yield report
+
+    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", interrupted)
+    code, out, err = run("scan", path)
+    assert (code, out.count("\n")) == (130, 1)
+    assert err == "langgraph-patch: stopped after thread 'broken': go on with --after.\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# --- repair ------------------------------------------------------------------------------
+
+
+def test_repair_is_a_dry_run_unless_applied(run, path, graph):
+    """Without --apply nothing is written, the plan is printed, and the exit code is 1."""
+    before = rows(path)
+    code, out, err = run("repair", path, "--all", "--graph", graph, "--min-age", 0)
+    assert code == 1
+    assert out == (
+        "'broken': planned - recovered 'send_email' 'c1'; "
+        "inserted 'wire_money' 'c2' (awaiting_input)\n"
+        "'paused': paused - it waits for a human: answer it, or abandon the pause\n"
+    )
+    assert "1 healthy, 1 paused, 1 planned. Nothing was written" in err
+    assert rows(path) == before
+
+
+def test_repair_applied_mends_and_a_second_scan_is_clean(run, path, graph):
+    """Exit code 0; then the scan is clean, and the pause still takes its resume."""
+    code, out, _ = run("repair", path, "--all", "--graph", graph, "--min-age", 0, "--apply")
+    assert (code, out.splitlines()[0][:20]) == (0, "'broken': repaired -")
+    assert run("scan", path)[0] == 0
+    with SqliteSaver.from_conn_string(path) as saver:
+        on = application("react_v2", saver, AIMessage("fine"), AIMessage("fine"))
+        assert on.invoke({"messages": [human("x")]}, thread("broken"))["messages"][-1].text
+        resumed = on.invoke(Command(resume=kind_of("react_v2").yes), thread("paused"))
+        assert [m.text for m in resumed["messages"][-3:]] == ["sent to bob", "wired: yes", "fine"]
+
+
+def test_repair_all_mends_a_whole_incident(run, tmp_path, graph):
+    """Every way in which a thread of one application broke: scan, repair, scan."""
+    path = str(tmp_path / "incident.sqlite")
+    with SqliteSaver.from_conn_string(path) as saver:
+        known = {name: way("react_v2", saver, thread(name))[0] for name, way in ways_of("react_v2")}
+    found = [json.loads(line) for line in run("scan", path, "--format", "json")[1].splitlines()]
+    assert {line["thread_id"]: line["status"] for line in found} == {
+        name: status for name, status in known.items() if status != "healthy"
+    }
+    done = run("repair", path, "--all", "--graph", graph, "--min-age", 0, "--apply")
+    assert (done[0], done[1].count(": repaired - ")) == (0, list(known.values()).count("damaged"))
+    assert run("scan", path)[:2] == (0, "'paused': paused\n")
+
+
+def test_repair_of_named_threads_leaves_the_others(run, path, graph):
+    """Only what is named is looked at; `abandon` mends what waits."""
+    how = ("--graph", graph, "--min-age", 0, "--apply", "--on-pause", "abandon")
+    code, out, _ = run("repair", path, "paused", *how, "--format", "json")
+    assert (code, [json.loads(line)["outcome"] for line in out.splitlines()]) == (0, ["repaired"])
+    assert "'broken': damaged" in run("scan", path)[1]
+
+
+def test_repair_skips_young_threads_and_exits_with_3(run, path, graph):
+    """By default a thread must be a minute old, unless it is forced."""
+    code, out, _ = run("repair", path, "broken", "--graph", graph, "--apply")
+    assert (code, "'broken': young" in out) == (3, True)
+    assert run("repair", path, "broken", "--graph", graph, "--apply", "--force")[0] == 0
+
+
+def test_repair_refuses_what_it_would_flatten_unless_trusted(run, path, graph):
+    """A class that is not loaded would be written back as a dict: refused, and how to go on."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple(thread("broken"))
+        values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
+        saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
+    before = rows(path)
+    how = ("repair", path, "broken", "--graph", graph, "--min-age", 0, "--apply")
+    code, out, _ = run(*how)
+    assert (code, rows(path) == before) == (3, True)
+    assert f"--trust {__name__}:Customer" in out
+    assert run(*how, "--trust", f"{__name__}:Customer")[0] == 0
+
+
+def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(run, path, tmp_path):
+    """A namespace that the graph does not have is a line and exit code 3."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple(thread("broken"))
+        place = {"thread_id": "other", "checkpoint_ns": "child"}
+        saver.put({"configurable": place}, saved.checkpoint, {}, {})
+    name = f"hand_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(
+        "from broken_threads import application\nbuilder = application('react_v2', None).builder\n"
+    )
+    how = ("--graph", f"{tmp_path / name}.py:builder", "--min-age", 0, "--apply")
+    code, out, _ = run("repair", path, "--all", *how)
+    assert code == 3
+    assert "'broken': repaired" in out
+    assert "'other' in 'child': refused - The graph has no subgraph 'child'" in out
+
+
+# --- show --------------------------------------------------------------------------------
+
+
+def test_show_marks_defects_and_puts_the_patch_beside(run, path, monkeypatch):
+    """Both columns, the defect with its sign, the cause and the recovered result."""
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, _ = run("show", path, "broken")
+    assert code == 1
+    assert "! [ai] dangling" in out
+    assert "< [tool c1] recovered" in out
+    assert "+ [tool c2] inserted (awaiting_input)" in out
+    assert "sent to bob" in out
+
+
+def test_show_of_a_sound_thread_has_one_column_and_exits_with_0(run, path):
+    """Healthy and paused threads are shown as they are; JSON has the whole patch."""
+    code, out, _ = run("show", path, "paused")
+    assert (code, "as it would be" in out) == (0, False)
+    code, out, _ = run("show", path, "broken", "--format", "json")
+    assert len(json.loads(out)["patch"]["messages"]) == 5
+
+
+def test_hostile_text_is_shown_as_text(run, tmp_path, monkeypatch):
+    """No escape, no control character, no direction mark, no markup, no forged line."""
+    monkeypatch.setenv("COLUMNS", "200")
+    path = str(tmp_path / "hostile.sqlite")
+    with SqliteSaver.from_conn_string(path) as saver:
+        messages = [human(HOSTILE, "h"), ai(("t", {"x": HOSTILE}, HOSTILE), text=HOSTILE, id="a")]
+        update = {"messages": [*messages, human("x")]}
+        silent("hand_built", saver).update_state(thread(HOSTILE), update, as_node="__start__")
+    for arguments in (["scan", path], ["scan", path, "--format", "json"], ["show", path, HOSTILE]):
+        code, out, err = run(*arguments)
+        assert code == 1
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out + err)
+    assert "[red]x[/red]" in out
+    assert not any(line.startswith("fake") for line in run("scan", path)[1].splitlines())
+    code, _, err = run("show", path, HOSTILE + "2")
+    assert (code, err.count("\n"), "\x1b" in err) == (2, 1, False)
+
+
+# --- bad input ---------------------------------------------------------------------------
+
+
+BAD = {
+    "no such file": (["scan", "/no/such.db"], "there is no such file"),
+    "no database": (["scan", __file__], "it is not a SQLite database"),
+    "a directory": (["scan", "/"], "is no file"),
+    "no command": ([], "required"),
+    "no such command": (["mend"], "invalid choice"),
+    "no such option": (["scan", "{db}", "--fast"], "--fast"),
+    "a bad shard": (["scan", "{db}", "--shard", "9/8"], "expected I/N"),
+    "a shard of words": (["scan", "{db}", "--shard", "a/b"], "expected I/N"),
+    "an unknown thread": (["show", "{db}", "nobody"], "There is no thread 'nobody'"),
+    "an unknown namespace": (["show", "{db}", "broken", "--namespace", "x"], "no namespace 'x'"),
+    "an unknown thread to repair": (
+        ["repair", "{db}", "nobody", "--graph", "{graph}"],
+        "There is no thread 'nobody'",
+    ),
+    "no thread to repair": (["repair", "{db}", "--graph", "{graph}"], "--all"),
+    "no graph": (["repair", "{db}", "--all"], "--graph"),
+    "a graph of another form": (["repair", "{db}", "--all", "--graph", "app"], "expected module"),
+    "no such module": (["repair", "{db}", "--all", "--graph", "no_such:g"], "cannot be imported"),
+    "no such module file": (["repair", "{db}", "--all", "--graph", "/no.py:g"], "no such file"),
+    "a module that fails": (["repair", "{db}", "--all", "--graph", "{failing}:g"], "kaput"),
+    "a module that exits": (["repair", "{db}", "--all", "--graph", "{exiting}:g"], "SystemExit"),
+    "a name taken": (["repair", "{db}", "--all", "--graph", "{json}:g"], "rename the file"),
+    "no such graph": (["repair", "{db}", "--all", "--graph", "{module}:g"], "has no 'g'"),
+    "no graph at all": (["repair", "{db}", "--all", "--graph", "{module}:number"], "is a int"),
+    "a bad class": (["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "x"], "module:C"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(case, run, path, graph, tmp_path):
+    """It says what is wrong and what to do, writes nothing, and shows no traceback."""
+    arguments, said = BAD[case]
+    files = {"failing": "raise RuntimeError('kaput\\nand more')", "exiting": "exit('bye')"}
+    for name, text in (files | {"json": ""}).items():
+        (tmp_path / f"{name}.py").write_text(text)
+        files[name] = str(tmp_path / f"{name}.py")
+    values = {**files, "db": path, "graph": graph, "module": graph.removesuffix(":graph")}
+    before = rows(path)
+    code, out, err = run(*(each.format_map(values) for each in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("langgraph-patch: ")
+    assert said in err
+    assert "Traceback" not in err
+    assert rows(path) == before
+
+
+def test_debug_shows_the_traceback(path):
+    """With --debug the error is raised as it is."""
+    with pytest.raises(langgraph_patch.errors.ThreadError):
+        main(["show", path, "nobody", "--debug"])
+
+
+def test_an_error_that_nobody_expected_is_one_line_too(run, path, monkeypatch):
+    """A bug of ours is named as what it is, without a traceback."""
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", fail)
+    assert run("scan", path) == (2, "", "langgraph-patch: ZeroDivisionError: oh (see --debug).\n")
+
+
+@pytest.mark.parametrize("command", ["", "scan", "show", "repair", "demo"])
+def test_help_documents_the_exit_codes(run, command):
+    """Every --help explains every exit code."""
+    code, out, _ = run(*([command] if command else []), "--help")
+    assert code == 0
+    assert all(f"\n  {number} " in out for number in (0, 1, 2, 3, 130))
+
+
+# --- as a process ------------------------------------------------------------------------
+
+
+def process(*arguments, code="from langgraph_patch.cli import main; sys.exit(main(sys.argv[1:]))"):
+    """Run it as a process of its own."""
+    return subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", f"import sys; {code}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_rich_all_but_show_and_demo_work(path):
+    """`--help`, errors, scan and repair need no rich; show and demo say how to get it."""
+    without = (
+        "sys.modules['rich'] = None; from langgraph_patch.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    assert process("scan", "--help", code=without).returncode == 0
+    assert process("scan", path, code=without).returncode == 1
+    for arguments in (["show", path, "broken"], ["demo"]):
+        done = process(*arguments, code=without)
+        assert (done.returncode, done.stderr) == (
+            2,
+            "langgraph-patch: this needs rich: pip install 'langgraph-patch[cli]'\n",
+        )
+
+
+def test_demo_runs():
+    """The demonstration is the one of the package, and its exit code is passed on."""
+    done = process("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_a_closed_pipe_is_no_error(path):
+    """Whoever reads may stop reading."""
+    command = f"{sys.executable} -m langgraph_patch scan '{path}' --format json | true"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)  # noqa: S603 - our own command
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+def test_a_bar_is_shown_on_a_terminal_only(path):
+    """A terminal gets a bar; a pipe gets plain lines."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "langgraph_patch", "scan", path],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+        check=False,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 100_000)
+    os.close(ours)
+    assert b"threads" in shown
+    assert b"looked at 3 histories" in shown
+    assert b"\x1b" not in done.stdout
+    assert "\x1b" not in process("scan", path).stderr

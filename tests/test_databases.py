@@ -1,0 +1,274 @@
+"""Databases that somebody else wrote: opened read-only, and nothing in them runs."""
+
+import sqlite3
+from contextlib import closing
+
+import ormsgpack
+import pytest
+from agents import human, thread
+from broken_threads import application, say
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from pydantic import BaseModel
+from strict import ai
+
+from langgraph_patch import sources
+from langgraph_patch.databases import open_database
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.sources import Key, Shard, behind, source_of
+from langgraph_patch.threads import scan_threads
+
+
+class Customer(BaseModel):
+    """A class of an application."""
+
+    name: str
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A database with one broken thread."""
+    made = str(tmp_path / "th reads?#%.sqlite")
+    with SqliteSaver.from_conn_string(made) as saver:
+        graph = application("react_v2", saver, ai(("boom", {"x": 1}, "c1"), id="a1"))
+        say(graph, thread(), "go")
+    return made
+
+
+def execute(path, *statements):
+    """Change a database behind everybody's back."""
+    with closing(sqlite3.connect(path)) as conn:
+        for statement in statements:
+            conn.execute(*statement if isinstance(statement, tuple) else (statement,))
+        conn.commit()
+
+
+def scanned(path, **options):
+    """What a scan says of each thread."""
+    with open_database(path, **options) as database:
+        return [(r.status, r.reason) for r in scan_threads(database.saver)]
+
+
+def test_a_database_is_opened_read_only(path):
+    """A scan leaves the file as it was, whatever stands in its name, and cannot write."""
+    with open(path, "rb") as file:  # noqa: PTH123 - its bytes
+        before = file.read()
+    assert scanned(path) == [("damaged", None)]
+    with open(path, "rb") as file:  # noqa: PTH123 - as above
+        assert file.read() == before
+    with (
+        pytest.raises(ThreadError, match="readonly"),
+        open_database(path) as database,
+        database.saver.cursor() as cursor,
+    ):
+        cursor.execute("DELETE FROM checkpoints")
+
+
+def test_a_database_without_a_write_ahead_log_can_be_read(path):
+    """The journal mode is the database's own business; LangGraph's setup would change it."""
+    execute(path, "PRAGMA journal_mode=delete")
+    assert scanned(path) == [("damaged", None)]
+
+
+def test_a_database_of_an_older_version_can_be_read(path):
+    """Before `task_path` existed, writes were stored without it."""
+    execute(path, "ALTER TABLE writes DROP COLUMN task_path")
+    assert scanned(path) == [("damaged", None)]
+
+
+def test_a_database_with_more_columns_can_be_read(path):
+    """A later version may add columns."""
+    execute(path, "ALTER TABLE checkpoints ADD COLUMN later TEXT")
+    assert scanned(path) == [("damaged", None)]
+
+
+def crafted(module, name, *args):
+    """A msgpack row that names a function and its arguments, as LangGraph writes classes."""
+    inner = ormsgpack.packb((module, name, args))
+    return ormsgpack.packb({"v": 4, "id": "f", "ts": "", "channel_values": {
+        "messages": ormsgpack.Ext(1, inner)}, "channel_versions": {"messages": "1"},
+        "versions_seen": {}})  # fmt: skip
+
+
+def test_a_crafted_row_executes_nothing(path, tmp_path):
+    """A row that names `os.system` runs by default in LangGraph; here it is a report."""
+    touched = tmp_path / "touched"
+    row = crafted("os", "system", f"touch '{touched}'")
+    execute(path, ("UPDATE checkpoints SET checkpoint = ?", (row,)))
+    with open_database(path) as database:
+        (report,) = scan_threads(database.saver)
+        assert report.status == "unreadable"
+        assert database.blocked == {"os:system"}
+    assert not touched.exists()
+    with SqliteSaver.from_conn_string(path) as unsafe:
+        unsafe.get_tuple(thread())
+    assert touched.exists(), "the row must be one that would run"
+
+
+def test_a_pickled_row_executes_nothing(path, tmp_path):
+    """A pickle is code, so it is never loaded, and the report says so."""
+    touched = tmp_path / "touched"
+    row = f"cos\nsystem\n(S\"touch '{touched}'\"\ntR.".encode()
+    execute(path, ("UPDATE checkpoints SET type = 'pickle', checkpoint = ?", (row,)))
+    assert scanned(path) == [
+        ("unreadable", "a row of it is a pickle, which is never loaded: it could run any code")
+    ]
+    assert not touched.exists()
+
+
+def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
+    """An untrusted class comes back as a dict, and it is known that it did."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple(thread())
+        values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
+        saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
+    with open_database(path) as database:
+        assert database.saver.get_tuple(thread()).checkpoint["channel_values"]["who"] == {
+            "name": "bob"
+        }
+        assert database.blocked == {f"{__name__}:Customer"}
+    with open_database(path, trust=[(__name__, "Customer")]) as database:
+        loaded = database.saver.get_tuple(thread()).checkpoint["channel_values"]["who"]
+        assert (loaded, database.blocked) == (Customer(name="bob"), set())
+
+
+def _locked(path):
+    conn = sqlite3.connect(path)
+    conn.execute("PRAGMA journal_mode=delete")
+    conn.execute("BEGIN EXCLUSIVE")
+    return conn
+
+
+def test_a_locked_database_is_said_to_be_locked(path):
+    """Another process holds the lock: the message says so, and what to do."""
+    with (
+        closing(_locked(path)),
+        pytest.raises(ThreadError, match="another process has locked the database: try again"),
+    ):
+        scanned(path)
+
+
+def test_a_database_that_is_locked_during_a_scan_stops_it(path):
+    """A lock is no fault of a thread, so it is not reported as one."""
+    execute(path, "PRAGMA journal_mode=delete")
+
+    def scan():
+        with open_database(path) as database, closing(_locked(path)):
+            list(scan_threads(database.saver))
+
+    with pytest.raises(ThreadError, match="locked"):
+        scan()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda _: None, "there is no such file"),
+        (lambda p: p.mkdir(), "is no file"),
+        (lambda p: p.write_text("hello " * 1000), "it is not a SQLite database"),
+        (lambda p: p.write_bytes(b""), "has no table 'checkpoints'"),
+        (lambda p: execute(p, "CREATE TABLE checkpoints (thread_id)"), "no column 'checkpoint_ns'"),
+        (lambda p: closing(_empty(p)).__exit__(), "holds no checkpoint: nothing was looked at"),
+        (lambda p: p.write_bytes(_torn(p)), "the file is damaged|not a SQLite database"),
+    ],
+)
+def test_what_is_no_database_of_threads_is_named(make, said, tmp_path):
+    """No file, a directory, a text, other tables, another version, no rows, a torn file."""
+    path = tmp_path / "x.sqlite"
+    make(path)
+    with pytest.raises(ThreadError, match=said) as raised:
+        scanned(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def _empty(path):
+    conn = sqlite3.connect(path)
+    SqliteSaver(conn).setup()
+    return conn
+
+
+def _torn(path):
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        for number in range(50):
+            say(application("hand_built", saver, ai(text="x" * 1000)), thread(str(number)), "go")
+    return path.read_bytes()[:4096] + bytes(range(256)) * 400
+
+
+def test_a_name_that_no_file_can_have_is_no_file():
+    """Null characters, absurd lengths and URIs are answered, not raised."""
+    for name in ("a\0b", "x" * 5000, "postgresql://u:secret@h/db"):
+        with pytest.raises(ThreadError) as raised:
+            scanned(name)
+        assert "secret" not in str(raised.value)
+
+
+# --- keys --------------------------------------------------------------------------------
+
+
+def test_keys_come_in_pages_without_a_gap(path, monkeypatch):
+    """However pages fall, each thread and namespace comes once, in order."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple(thread())
+        wanted = {Key("1", "")}
+        for number in range(23):
+            key = Key(f"t{number % 7}", ["", "a", "a|b", "a:1"][number % 4])
+            place = {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}
+            saver.put({"configurable": place}, saved.checkpoint, {}, {})
+            wanted.add(key)
+        for size in (1, 2, 5, 500):
+            monkeypatch.setattr(sources, "_PAGE", size)
+            source, last, found = source_of(saver), None, []
+            while page := source.page(last):
+                assert len(page) <= size
+                found += page
+                last = page[-1]
+            assert found == sorted(wanted)
+            assert source.page(behind("t6")) == []
+            assert source.namespaces("t3") == sorted(k for k in wanted if k.thread_id == "t3")
+
+
+def test_odd_thread_ids_are_found(path):
+    """The empty id and ids of any script are keys like others."""
+    ids = ["", " ", "'; DROP TABLE checkpoints; --", "線程", "\U0010ffff", "a\nb"]
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple(thread())
+        for thread_id in ids:
+            place = {"thread_id": thread_id, "checkpoint_ns": ""}
+            saver.put({"configurable": place}, saved.checkpoint, {}, {})
+        assert {r.thread_id for r in scan_threads(saver)} == {"1", *ids}
+
+
+def test_a_shard_is_stable_and_shards_are_a_partition():
+    """A thread is in one shard, on every machine and in every process the same one."""
+    names = [f"thread-{number}" for number in range(1000)]
+    shards = [Shard(index, 8) for index in range(1, 9)]
+    assert all(sum(shard.has(name) for shard in shards) == 1 for name in names)
+    assert [name for name in names[:40] if shards[2].has(name)] == SHARD_3_OF_8
+    with pytest.raises(ThreadError, match="9/8"):
+        Shard(9, 8)
+
+
+SHARD_3_OF_8 = ["thread-18", "thread-23", "thread-26"]
+
+
+def test_forgetting_needs_the_newest_checkpoint_untouched(path):
+    """Nothing is deleted if the thread has moved, or if somebody writes to the checkpoint."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
+        source = source_of(saver)
+        assert not source.forget(Key("1", ""), ids[1], [ids[1]])
+        saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
+        assert not source.forget(Key("1", ""), ids[0], [ids[0]])
+        assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
+
+
+def test_a_saver_that_cannot_forget_says_how_to_go_on():
+    """Without a way to delete one checkpoint, there is still the checkpoint before."""
+
+    class Other(SqliteSaver.__mro__[1]):
+        """A checkpointer of somebody's own."""
+
+    with pytest.raises(ThreadError, match="Other has no way to delete single checkpoints"):
+        source_of(Other()).forget(Key("1", ""), "a", ["a"])
+    assert source_of(InMemorySaver()).page(None) == []
+    assert human("x").text == "x"

@@ -1,0 +1,421 @@
+"""What is said of a call without a result: texts, mark, cause, id, and the caller's own words."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
+from langgraph_patch import (
+    PLACEHOLDER_KEY,
+    DanglingCall,
+    Finding,
+    OptionError,
+    cancelled_text,
+    is_placeholder,
+    patch_messages,
+    set_language,
+    validate_messages,
+)
+from langgraph_patch.placeholders import CAUSES, LANGUAGES
+
+HOSTILE = [
+    "{0.__class__}",
+    "{name}{id}{error}",
+    "{",
+    "%s%n",
+    "x" * 10_000,
+    "工具" * 5_000,
+    "\x1b[31mred\x1b[0m\a",
+    "a\nb\r\nc\tTool call",
+    "\u202egnp.exe",
+    "\ud800",
+]
+
+
+@pytest.fixture(autouse=True)
+def english_again():
+    """Whatever a test sets, the process speaks English after it."""
+    yield
+    set_language("en")
+
+
+def asked(name="wire", call_id="c1", args=None, message_id="a1"):
+    """A model's message with one call."""
+    call = {"name": name, "args": args or {}, "id": call_id}
+    return AIMessage("", tool_calls=[call], id=message_id)
+
+
+def cut(raw='{"a":'):
+    """A model's message with one call whose arguments were cut off."""
+    call = {"name": "wire", "args": raw, "id": "c1", "error": "no JSON"}
+    return AIMessage("", invalid_tool_calls=[call], id="a1")
+
+
+def placeholders(history, **options):
+    """The placeholders in the repaired history."""
+    return [
+        message
+        for message in patch_messages(history, **options).messages
+        if is_placeholder(message)
+    ]
+
+
+def placeholder(history, **options):
+    """The one placeholder in the repaired history."""
+    (found,) = placeholders(history, **options)
+    return found
+
+
+HUMAN = [HumanMessage("never mind")]
+CANCELLED = (
+    "Tool call wire with id c1 was cancelled - "
+    "another message came in before it could be completed."
+)
+WAITED = (
+    "Tool call wire with id c1 was waiting for human input; no answer came and it did not finish."
+)
+MALFORMED = "Tool call wire with id {} was not run: its arguments are not a complete JSON object."
+CASES = [
+    (
+        "awaiting_input",
+        [asked(), *HUMAN],
+        Finding("awaiting_input"),
+        CANCELLED,
+        "工具调用 wire(ID 为 c1)已被取消——在其完成之前收到了另一条消息。",
+    ),
+    (
+        "awaiting_input",
+        [asked(), SystemMessage("be brief")],
+        Finding("awaiting_input"),
+        WAITED,
+        "工具调用 wire(ID 为 c1)正在等待人工输入;没有收到答复,它没有完成。",
+    ),
+    (
+        "failed",
+        [asked(), *HUMAN],
+        Finding("failed", "RuntimeError('kaput')"),
+        "Tool call wire with id c1 failed: RuntimeError('kaput')",
+        "工具调用 wire(ID 为 c1)失败:RuntimeError('kaput')",
+    ),
+    (
+        "malformed",
+        [cut(), *HUMAN],
+        None,
+        MALFORMED.format("c1"),
+        "工具调用 wire(ID 为 c1)没有执行:其参数不是完整的 JSON 对象。",
+    ),
+    (
+        "unknown",
+        [asked(), *HUMAN],
+        None,
+        "No result of tool call wire with id c1 was recorded; it may or may not have run.",
+        "没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cause", "history", "known", "english", "chinese"), CASES)
+def test_each_cause_has_its_text_in_each_language(cause, history, known, english, chinese):
+    """The sentence is true of the cause; the mark says the cause to machines."""
+    evidence = {("a1", "c1"): known} if known else None
+    mark = {"cause": cause, "arguments": '{"a":'} if cause == "malformed" else {"cause": cause}
+
+    for language, text in (("en", english), ("zh", chinese)):
+        found = placeholder(history, evidence=evidence, language=language)
+        assert found == ToolMessage(
+            text,
+            tool_call_id="c1",
+            name="wire",
+            status="error",
+            id=found.id,
+            additional_kwargs={PLACEHOLDER_KEY: mark},
+        )
+
+
+def test_no_cause_and_no_language_goes_untested():
+    """The table above names all of them."""
+    assert {case[0] for case in CASES} == set(CAUSES)
+    assert LANGUAGES == ("en", "zh")
+
+
+def test_a_failure_without_an_error_has_a_text():
+    """Nothing is made up where no error was recorded."""
+    found = placeholder([asked()], evidence={("a1", "c1"): Finding("failed")})
+
+    assert found.content == "Tool call wire with id c1 failed: "
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_ids_and_errors_are_data(text, language):
+    """At most 500 characters, sound names and ids, no format string, for every cause."""
+    history = [
+        asked(name=text, call_id="c1", message_id="a1"),
+        asked(name="wire", call_id=text, message_id="a2"),
+        asked(name=text, call_id=text, message_id="a3"),
+        asked(name="wire", call_id="c4", message_id="a4"),
+        cut(text).model_copy(update={"id": "a5"}),
+    ]
+    evidence = {("a4", "c4"): Finding("failed", text), ("a3", text): Finding("awaiting_input")}
+    patch = patch_messages(history, evidence=evidence, language=language)
+
+    found = [message for message in patch.messages if is_placeholder(message)]
+    assert len(found) == 5
+    assert all(len(message.content) <= 500 for message in found)
+    assert validate_messages(patch.messages) == []
+    for message in (found[0], found[1], found[2], found[4]):
+        assert message.content.isprintable()
+        assert message.tool_call_id in message.content
+        assert message.name in message.content
+    assert text[:300] in found[3].content
+
+
+def test_a_long_error_is_cut_with_an_ellipsis():
+    """To exactly 500 characters; one that just fits is not cut."""
+    head = "Tool call wire with id c1 failed: "
+    room = 500 - len(head)
+
+    for length, said in ((room, "e" * room), (room + 1, "e" * (room - 1) + "…")):
+        evidence = {("a1", "c1"): Finding("failed", "e" * length)}
+        assert placeholder([asked()], evidence=evidence).content == head + said
+
+
+def test_raw_arguments_are_kept_whole_in_the_mark():
+    """What was cut off is all there is; it is not cut further."""
+    raw = '{"a": "' + "x" * 10_000
+
+    assert placeholder([cut(raw)]).additional_kwargs == {
+        PLACEHOLDER_KEY: {"cause": "malformed", "arguments": raw}
+    }
+
+
+# --- ids -------------------------------------------------------------------------------
+
+
+def test_ids_are_made_of_message_call_and_ordinal():
+    """The same call has the same id in every run; any other call has another."""
+    calls = [
+        [asked()],
+        [asked(call_id="c2")],
+        [asked(message_id="a2")],
+        [asked(message_id=None)],
+    ]
+
+    ids = [placeholder(history).id for history in calls]
+
+    assert ids == [placeholder(history).id for history in calls]
+    assert len(set(ids)) == 4
+    assert ids[0] == "patch-b0548b6649fd775f9d4da1d00f4d5551"
+
+
+def test_ids_do_not_depend_on_words_or_on_what_stands_around():
+    """Neither language, text, cause nor neighbours: a thread keeps its bytes."""
+    expected = placeholder([asked()]).id
+
+    assert placeholder([asked()], language="zh").id == expected
+    assert placeholder([asked()], placeholder="gone").id == expected
+    assert placeholder([*HUMAN, asked(), *HUMAN]).id == expected
+    known = {("a1", "c1"): Finding("failed", "x")}
+    assert placeholder([asked()], evidence=known).id == expected
+
+
+def test_ids_of_siblings_differ():
+    """A message that calls under one id thrice gets three placeholders."""
+    calls = [{"name": "wire", "args": {}, "id": "c1"} for _ in range(3)]
+
+    found = placeholders([AIMessage("", tool_calls=calls)])
+
+    assert len({message.id for message in found}) == 3
+    assert len({message.tool_call_id for message in found}) == 3
+
+
+# --- the mark --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "is_one"),
+    [
+        (ToolMessage("x", tool_call_id="c", additional_kwargs={PLACEHOLDER_KEY: {}}), True),
+        (ToolMessage("x", tool_call_id="c", additional_kwargs={PLACEHOLDER_KEY: None}), True),
+        (ToolMessage("x", tool_call_id="c"), False),
+        (HumanMessage("x", additional_kwargs={PLACEHOLDER_KEY: {}}), False),
+        (AIMessage("x"), False),
+    ],
+)
+def test_is_placeholder(message, is_one):
+    """A `ToolMessage` with the mark, whatever it says."""
+    assert is_placeholder(message) is is_one
+
+
+def test_the_mark_is_public_and_stable():
+    """It stands in stored threads: it must never change."""
+    assert PLACEHOLDER_KEY == "langgraph_patch"
+
+
+# --- placeholder= ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["gone", "", "{name}", "x" * 10_000])
+def test_one_text_is_used_verbatim(text):
+    """For every cause, as it is, however long."""
+    found = placeholders([asked(), cut(), *HUMAN], placeholder=text)
+
+    assert [message.content for message in found] == [text, text]
+    assert [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found] == [
+        "unknown",
+        "malformed",
+    ]
+
+
+def test_a_mapping_may_be_partial():
+    """Causes that it does not name have their default text."""
+    found = placeholders([asked(), cut(), *HUMAN], placeholder={"unknown": "{who knows}"})
+
+    assert [message.content for message in found] == [
+        "{who knows}",
+        MALFORMED.format("c1_4934d874"),
+    ]
+
+
+def test_a_callable_is_told_everything():
+    """Once for each call without a result, in the order of the history."""
+    told = []
+    history = [asked(args={"amount": 3}), cut(), *HUMAN]
+
+    def say(call):
+        told.append(call)
+        return f"{call.name} {call.cause}"
+
+    found = placeholders(history, placeholder=say, evidence={("a1", "c1"): Finding("failed", "e")})
+
+    assert told == [
+        DanglingCall("c1", "wire", {"amount": 3}, "unknown", None, history[0], 0),
+        DanglingCall(found[1].tool_call_id, "wire", {}, "malformed", '{"a":', history[1], 1),
+    ]
+    assert [message.content for message in found] == ["wire unknown", "wire malformed"]
+
+
+def test_a_callable_is_told_the_error():
+    """Of a call that failed; and what is stored stays out of its reach."""
+    told = []
+    evidence = {("a1", "c1"): Finding("failed", "RuntimeError('kaput')")}
+
+    patch_messages([asked()], placeholder=lambda call: told.append(call) or "", evidence=evidence)
+
+    assert [(call.cause, call.error) for call in told] == [("failed", "RuntimeError('kaput')")]
+
+
+def test_a_callable_may_return_a_message():
+    """It keeps what it says, and gets our id, mark and call id."""
+    own = ToolMessage(
+        [{"type": "text", "text": "gone"}],
+        tool_call_id="whatever",
+        id="mine",
+        name="other",
+        status="success",
+        artifact={"a": 1},
+        additional_kwargs={"mine": True},
+    )
+
+    found = placeholder([asked()], placeholder=lambda _: own)
+
+    assert found == own.model_copy(
+        update={
+            "tool_call_id": "c1",
+            "id": "patch-b0548b6649fd775f9d4da1d00f4d5551",
+            "additional_kwargs": {"mine": True, PLACEHOLDER_KEY: {"cause": "unknown"}},
+        }
+    )
+    assert (own.id, own.additional_kwargs) == ("mine", {"mine": True})
+
+
+def test_what_a_callable_raises_reaches_the_caller():
+    """As it is; and the history is as it was."""
+    history = [asked(), *HUMAN]
+    kaput = LookupError("kaput")
+
+    def say(call):
+        raise kaput
+
+    with pytest.raises(LookupError) as caught:
+        patch_messages(history, placeholder=say)
+    assert caught.value is kaput
+    assert history == [asked(), *HUMAN]
+
+
+def test_a_callable_is_not_asked_of_a_sound_history():
+    """Nor may it raise then."""
+    history = [asked(), ToolMessage("r", tool_call_id="c1")]
+
+    assert patch_messages(history, placeholder=lambda _: 1 / 0).messages is history
+
+
+@pytest.mark.parametrize("said", [None, 7, b"x", HumanMessage("x"), ["x"]])
+def test_a_callable_that_returns_anything_else_is_refused(said):
+    """The error shows what was returned, for which call, and what was expected."""
+    with pytest.raises(
+        OptionError, match=r"returned .* for tool call 'c1': expected a str or a ToolMessage"
+    ) as caught:
+        patch_messages([asked()], placeholder=lambda _: said)
+    assert repr(said) in str(caught.value)
+
+
+def test_validating_asks_no_callable_and_knows_no_options():
+    """What is broken does not depend on what would be said of it."""
+    assert [defect.kind for defect in validate_messages([asked()])] == ["dangling"]
+
+
+# --- languages -------------------------------------------------------------------------
+
+
+def test_the_language_of_the_process():
+    """`set_language` holds for every later repair, and for `cancelled_text`; an option wins."""
+    call = DanglingCall("c1", "wire", {}, "unknown", None, asked(), 0)
+    set_language("zh")
+
+    assert placeholder([asked()]).content == CASES[-1][4]
+    assert placeholder([asked()], language="en").content == CASES[-1][3]
+    assert cancelled_text(call) == CASES[0][4]
+
+    set_language("en")
+    assert placeholder([asked()]).content == CASES[-1][3]
+    assert cancelled_text(call) == CASES[0][3]
+
+
+@pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
+def test_an_unknown_language_is_refused(language):
+    """And the process goes on speaking as before."""
+    set_language("zh")
+
+    with pytest.raises(OptionError, match=r"language=.*: expected one of en, zh"):
+        set_language(language)
+    assert placeholder([asked()]).content == CASES[-1][4]
+
+
+# --- cancelled_text --------------------------------------------------------------------
+
+
+def test_cancelled_text_says_the_old_sentence_of_every_call():
+    """Whatever the cause; the cause still stands in the mark."""
+    found = placeholders([asked(), cut()], placeholder=cancelled_text)
+
+    assert [message.content for message in found] == [
+        CASES[0][3],
+        CASES[0][3].replace("c1", found[1].tool_call_id),
+    ]
+    assert [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found] == [
+        "unknown",
+        "malformed",
+    ]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("text", HOSTILE)
+def test_bug_10_cancelled_text_of_hostile_calls(text, language):
+    """Called by hand with anything at all it gives at most 500 characters."""
+    set_language(language)
+
+    said = cancelled_text(DanglingCall(text, text, {}, "failed", text, AIMessage(""), 0))
+
+    assert len(said) <= 500
+    assert text[:40] in said

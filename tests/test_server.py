@@ -1,0 +1,327 @@
+"""The real LangGraph server, the real SDK: one agent, bare and patched, broken in every way.
+
+The server runs as a process of its own (`langgraph dev`), offline, on a loopback port. It
+injects its checkpointer, so that the graphs were compiled without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph_sdk import get_client
+from langgraph_sdk.client import LangGraphClient
+
+from langgraph_patch import patch_messages
+
+APP = Path(__file__).with_name("server_app")
+PATCHED = ("patched", "by_middleware")
+GRAPHS = ("bare", *PATCHED)
+SECONDS = 30
+
+UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
+CANCELLED = (
+    "Tool call {} with id {} was cancelled - another message came in before it could be completed."
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running server."""
+    folder = tmp_path_factory.mktemp("server") / "app"
+    shutil.copytree(APP, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "8"]
+    offline = {
+        "LANGGRAPH_NO_VERSION_CHECK": "true",
+        "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+        "LANGSMITH_TRACING": "false",
+        "LANGSMITH_API_KEY": "",
+        "PYTHONPATH": str(APP.parent),
+    }
+    log = folder.parent / "log"
+    with log.open("w") as out:
+        server = subprocess.Popen(  # noqa: S603
+            command, cwd=folder, env={**os.environ, **offline}, stdout=out, stderr=out
+        )
+    try:
+        base = f"http://127.0.0.1:{port}"
+        wait_for_start(server, base, log)
+        yield base
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(10)
+
+
+def wait_for_start(server: subprocess.Popen[bytes], base: str, log: Path) -> None:
+    """Return when the server answers; fail with its log if it does not."""
+    until = time.monotonic() + 2 * SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{base}/ok") as answer:  # noqa: S310
+                assert answer.status == 200
+                return
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    pytest.fail(f"the server did not start:\n{log.read_text()[-5000:]}")
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[LangGraphClient]:
+    """The SDK's client of that server."""
+    async with get_client(url=url) as client:
+        yield client
+
+
+def says(text: str) -> dict[str, Any]:
+    """The input of a run: a human message, as JSON."""
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One thread of the server, and the graph that runs on it."""
+
+    client: LangGraphClient
+    graph: str
+    thread_id: str
+
+    @classmethod
+    async def begin(cls, client: LangGraphClient, graph: str) -> Talk:
+        """A new thread."""
+        thread = await client.threads.create()
+        return cls(client, graph, thread["thread_id"])
+
+    async def start(self, text: str | None, **options: Any) -> str:
+        """Create a run; its id."""
+        value = says(text) if text else None
+        run = await self.client.runs.create(self.thread_id, self.graph, input=value, **options)
+        return run["run_id"]
+
+    async def end(self, run_id: str) -> str:
+        """Wait for a run to end; its status."""
+        async with asyncio.timeout(SECONDS):
+            await self.client.runs.join(self.thread_id, run_id)
+        return (await self.client.runs.get(self.thread_id, run_id))["status"]
+
+    async def run(self, text: str | None, **options: Any) -> str:
+        """A run from begin to end; its status."""
+        return await self.end(await self.start(text, **options))
+
+    async def start_until_mailed(self, text: str) -> str:
+        """Start a run of two tools and return when one is finished and one is not."""
+        run_id = await self.start(text)
+        async with asyncio.timeout(SECONDS):
+            while True:
+                state = await self.client.threads.get_state(self.thread_id)
+                done = [bool(task["result"]) for task in state["tasks"]]
+                if sorted(done) == [False, True]:
+                    return run_id
+                await asyncio.sleep(0.05)
+
+    async def lines(self) -> list[str]:
+        """The thread's messages, one on a line."""
+        state = await self.client.threads.get_state(self.thread_id)
+        return [shown(message) for message in state["values"]["messages"]]
+
+
+def shown(message: dict[str, Any]) -> str:
+    """A message on a line: who speaks, the call that is answered, what is said."""
+    who = [message["type"], message.get("tool_call_id")]
+    return f"{' '.join(filter(None, who))}: {message['content']}"
+
+
+def told(word: str, second: str, *after: str) -> list[str]:
+    """A broken turn as it must stand in the thread, and what was said after it."""
+    first = f"tool mail-{word}: sent to bob"
+    return [f"human: {word}", "ai: ", first, f"tool {word}: {second}", *after]
+
+
+NEVER_MIND = ("human: never mind", "ai: re: never mind")
+
+
+async def check(
+    client: LangGraphClient, play: Callable[[Talk], Awaitable[str]], expected: list[str]
+) -> None:
+    """`play` the same on each graph: the bare one dies, the patched ones go on as `expected`."""
+    talks = [await Talk.begin(client, graph) for graph in GRAPHS]
+    statuses = await asyncio.gather(*(play(talk) for talk in talks))
+    assert dict(zip(GRAPHS, statuses, strict=True)) == {
+        "bare": "error",
+        "patched": "success",
+        "by_middleware": "success",
+    }
+    bare, *patched = talks
+    assert not any("sent to bob" in line for line in await bare.lines())
+    for talk in patched:
+        assert await talk.lines() == expected
+    # The thread does not only survive one message.
+    assert await asyncio.gather(*(talk.run("hello") for talk in patched)) == ["success"] * 2
+    for talk in patched:
+        assert await talk.lines() == [*expected, "human: hello", "ai: re: hello"]
+
+
+async def test_double_texting_interrupts(client: LangGraphClient):
+    """`interrupt`: the mail that was sent is told, of the running tool only what is known."""
+
+    async def play(talk: Talk) -> str:
+        first = await talk.start_until_mailed("report")
+        status = await talk.run("never mind", multitask_strategy="interrupt")
+        assert await talk.end(first) == "interrupted"
+        return status
+
+    unknown = UNKNOWN.format("print_report", "report")
+    await check(client, play, told("report", unknown, *NEVER_MIND))
+
+
+async def test_double_texting_enqueues(client: LangGraphClient):
+    """`enqueue`: the first run pauses for a human, the second finds its calls open."""
+
+    async def play(talk: Talk) -> str:
+        first = await talk.start_until_mailed("ask")
+        status = await talk.run("never mind", multitask_strategy="enqueue")
+        assert await talk.end(first) == "success"  # so the server calls a run that waits
+        return status
+
+    await check(client, play, told("ask", CANCELLED.format("ask_later", "ask"), *NEVER_MIND))
+
+
+async def test_double_texting_rolls_back(client: LangGraphClient):
+    """`rollback`: what was rolled back is gone, what was open before it is told."""
+
+    async def play(talk: Talk) -> str:
+        await talk.run("wire")
+        if talk.graph == "bare":
+            assert await talk.run("report") == "error"
+        else:
+            await talk.start_until_mailed("report")
+        return await talk.run("never mind", multitask_strategy="rollback")
+
+    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+
+
+async def test_a_cancelled_run(client: LangGraphClient):
+    """`runs.cancel` while one tool runs, then a new run."""
+
+    async def play(talk: Talk) -> str:
+        first = await talk.start_until_mailed("report")
+        await client.runs.cancel(talk.thread_id, first, wait=True)
+        return await talk.run("never mind")
+
+    unknown = UNKNOWN.format("print_report", "report")
+    await check(client, play, told("report", unknown, *NEVER_MIND))
+
+
+async def test_an_interrupt_left_unanswered(client: LangGraphClient):
+    """The human says something else instead of `Command(resume=...)`."""
+
+    async def play(talk: Talk) -> str:
+        await talk.run("wire")
+        return await talk.run("never mind")
+
+    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+
+
+async def test_a_state_edited_over_json(client: LangGraphClient):
+    """`threads.update_state` abandons a pause, a run without input goes to the model."""
+
+    async def play(talk: Talk) -> str:
+        await talk.run("wire")
+        edit = says("never mind")
+        await client.threads.update_state(talk.thread_id, edit, as_node="__start__")
+        return await talk.run(None)
+
+    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+
+
+async def test_a_call_written_over_json(client: LangGraphClient):
+    """`threads.update_state` leaves a call that nobody ran; the next message goes through."""
+    call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
+    edit = {"messages": [{"type": "ai", "content": "", "tool_calls": [call]}]}
+
+    async def play(talk: Talk) -> str:
+        await talk.run("hi")
+        await client.threads.update_state(talk.thread_id, edit, as_node="model")
+        return await talk.run("never mind")
+
+    unknown = UNKNOWN.format("send_email", "c1")
+    start = ["human: hi", "ai: re: hi", "ai: ", f"tool c1: {unknown}"]
+    await check(client, play, [*start, *NEVER_MIND])
+
+
+@pytest.mark.parametrize("graph", PATCHED)
+async def test_a_thread_that_died_before_the_rollout(client: LangGraphClient, graph: str):
+    """A thread that the bare graph killed goes on when the patched one is deployed."""
+    talk = await Talk.begin(client, "bare")
+    await talk.run("wire")
+    assert await talk.run("never mind") == "error"
+    rolled_out = Talk(client, graph, talk.thread_id)
+    assert await rolled_out.run("hello?") == "success"
+    cancelled = CANCELLED.format("wire_money", "wire")
+    assert await rolled_out.lines() == told(
+        "wire", cancelled, "human: never mind", "human: hello?", "ai: re: hello?"
+    )
+
+
+@pytest.mark.parametrize("graph", PATCHED)
+async def test_what_a_client_sees_of_a_repair(client: LangGraphClient, graph: str):
+    """In JSON streams a repair is its two results; no message is removed or told again."""
+    talk = await Talk.begin(client, graph)
+    await talk.run("wire")
+    modes = ["messages-tuple", "updates", "values"]
+    seen: list[str] = []
+    last: Any = None
+    async for part in client.runs.stream(
+        talk.thread_id, graph, input=says("never mind"), stream_mode=modes
+    ):
+        assert part.event != "error"
+        if part.event == "messages":
+            seen.append(shown(part.data[0]))
+        elif part.event == "values":
+            last = part.data
+    mail, wire = told("wire", CANCELLED.format("wire_money", "wire"))[2:]
+    assert seen[:2] == [mail, wire]
+    assert "".join(chunk.partition(": ")[2] for chunk in seen[2:]) == "re: never mind"
+    assert [shown(message) for message in last["messages"]] == await talk.lines()
+
+
+async def test_a_repair_made_by_a_client(client: LangGraphClient):
+    """`patch_messages` mends a thread from outside: JSON in, JSON out, the bare graph goes on."""
+    talk = await Talk.begin(client, "bare")
+    await talk.run("wire")
+    assert await talk.run("never mind") == "error"
+    state = await client.threads.get_state(talk.thread_id)
+    patch = patch_messages(state["values"]["messages"])
+    old, new = ([m["id"] for m in state["values"]["messages"]], patch.messages)
+    removed = [{"type": "remove", "id": i, "content": ""} for i in old]
+    for write in (removed, [message.model_dump(mode="json") for message in new]):
+        await client.threads.update_state(talk.thread_id, {"messages": write}, as_node="__start__")
+    assert await talk.run(None) == "success"
+    # Nobody asked the checkpointer here, so nothing is claimed of the calls.
+    assert await talk.lines() == [
+        "human: wire",
+        "ai: ",
+        f"tool mail-wire: {UNKNOWN.format('send_email', 'mail-wire')}",
+        f"tool wire: {UNKNOWN.format('wire_money', 'wire')}",
+        *NEVER_MIND,
+    ]

@@ -1,0 +1,371 @@
+"""Agents that hand over to each other: `langgraph-swarm` and `langgraph-supervisor`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from agents import (
+    CANCELLED,
+    UNKNOWN,
+    Graph,
+    Tools,
+    history,
+    human,
+    lines,
+    react_v1,
+    react_v2,
+    thread,
+)
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+from langgraph_supervisor import create_supervisor
+from langgraph_swarm import create_handoff_tool, create_swarm
+from strict import StrictModel, ai
+
+from langgraph_patch import GraphError, is_placeholder, validate_messages, with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+BOOKED = human("book it")
+HANDOVER = "tool c2: Successfully transferred to bob"
+LOST = f"tool c1: {UNKNOWN.format('send_email', 'c1')}"
+
+
+async def run(graph: Graph, value: Any, *, asynchronous: bool) -> Any:
+    """Run the graph the way that the test asks for."""
+    return await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
+
+
+def recorded(model: Any, tools: Any, **options: Any) -> Graph:
+    """`create_react_agent` v1 whose tool node records each call."""
+    node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
+    return react_v1(model, node, **options)
+
+
+def by_middleware(model: Any, tools: Any, **options: Any) -> Graph:
+    """`create_agent` with the middleware: the agent is patched, whatever it is part of."""
+    return create_agent(model, tools, middleware=[PatchToolCallsMiddleware()], **options)
+
+
+# --- swarms --------------------------------------------------------------------------------
+
+
+def of_builder(builder: Any, saver: Any) -> Graph:
+    """The builder is patched, then compiled."""
+    return with_patching(builder).compile(checkpointer=saver)
+
+
+def of_compiled(builder: Any, saver: Any) -> Graph:
+    """The compiled swarm is patched."""
+    return with_patching(builder.compile(checkpointer=saver))
+
+
+def bare(builder: Any, saver: Any) -> Graph:
+    """Nothing is patched."""
+    return builder.compile(checkpointer=saver)
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """Alice, who is active first, Bob, and what they see and did."""
+
+    graph: Graph
+    alice: StrictModel
+    bob: StrictModel
+    tools: Tools
+
+
+def swarm(
+    build: Callable[..., Graph],
+    compiled: Callable[..., Graph],
+    *,
+    alice: list[Any],
+    bob: list[Any],
+    asynchronous: bool = False,
+    saver: InMemorySaver | None = None,
+) -> Swarm:
+    """Two agents with both tools and a handoff to the other, over the same script lines."""
+    tools = Tools(asynchronous=asynchronous)
+    models = StrictModel(script=alice), StrictModel(script=bob)
+    agents = [
+        build(model, [*tools.tools(), create_handoff_tool(agent_name=other)], name=name)
+        for model, name, other in zip(models, ("alice", "bob"), ("bob", "alice"), strict=True)
+    ]
+    builder = create_swarm(agents, default_active_agent="alice")
+    return Swarm(compiled(builder, saver or InMemorySaver()), *models, tools)
+
+
+def handover(*, first: bool = False) -> AIMessage:
+    """A mail and a handoff in one turn."""
+    calls = [("send_email", {"to": "bob"}, "c1"), ("transfer_to_bob", {}, "c2")]
+    return ai(*(reversed(calls) if first else calls), id="a1")
+
+
+@sync_and_async
+@pytest.mark.parametrize("first", [False, True], ids=["mail first", "handoff first"])
+@pytest.mark.parametrize("compiled", [of_builder, of_compiled])
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (create_agent, "tool c1: sent to bob"),
+        (react_v2, "tool c1: sent to bob"),
+        (recorded, "tool c1: sent to bob"),
+        (react_v1, LOST),
+    ],
+)
+async def test_a_handoff_with_a_sibling_call(
+    build: Any, told: str, compiled: Any, *, first: bool, asynchronous: bool
+):
+    """The sibling's result, which LangGraph drops, is told to Bob and stays in the state.
+
+    A plain v1 tool node records nothing, so there nothing is claimed.
+    """
+    it = swarm(
+        build,
+        compiled,
+        alice=[handover(first=first)],
+        bob=[AIMessage("bob here"), AIMessage("yes?")],
+        asynchronous=asynchronous,
+    )
+    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    messages = history(it.graph, thread())
+    assert lines(messages)[0] == "human: book it"
+    assert sorted(lines(messages)[2:4]) == sorted([told, HANDOVER])
+    assert lines(messages)[4:] == ["ai: bob here"]
+    assert validate_messages(messages) == []
+    assert it.tools.done == ["mail to bob"]
+    await run(it.graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    assert lines(history(it.graph, thread()))[5:] == ["human: hello", "ai: yes?"]
+    assert it.graph.get_state(thread()).values["active_agent"] == "bob"
+
+
+@sync_and_async
+async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
+    """One of two handoffs is followed; the other call is answered by a placeholder."""
+    both = ai(("transfer_to_bob", {}, "c1"), ("transfer_to_bob", {}, "c2"), id="a1")
+    it = swarm(
+        create_agent,
+        of_builder,
+        alice=[both],
+        bob=[AIMessage("bob here")],
+        asynchronous=asynchronous,
+    )
+    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    messages = history(it.graph, thread())
+    assert validate_messages(messages) == []
+    assert sorted(is_placeholder(m) for m in messages if m.type == "tool") == [False, True]
+    assert lines(messages)[-1] == "ai: bob here"
+
+
+@pytest.mark.parametrize("build", [create_agent, react_v2, react_v1, recorded])
+def test_a_bare_swarm_dies_of_it(build: Any):
+    """Without the patch Bob's model refuses, now and at the next message."""
+    it = swarm(build, bare, alice=[handover()], bob=[AIMessage("bob here")])
+    for value in (BOOKED, human("hello?")):
+        with pytest.raises(ValueError, match="c1"):
+            it.graph.invoke({"messages": [value]}, thread())
+
+
+@sync_and_async
+@pytest.mark.parametrize(
+    "value",
+    [{"messages": [human("hello?")]}, None, Command(goto="bob")],
+    ids=["message", "none", "goto"],
+)
+async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
+    """A thread that the bare swarm broke: the patched one tells what was recorded weeks ago."""
+    saver = InMemorySaver()
+    it = swarm(create_agent, bare, alice=[handover()], bob=[], saver=saver)
+    with pytest.raises(ValueError, match="c1"):
+        it.graph.invoke({"messages": [BOOKED]}, thread())
+    it = swarm(
+        create_agent,
+        of_builder,
+        alice=[],
+        bob=[AIMessage("bob here")],
+        saver=saver,
+        asynchronous=asynchronous,
+    )
+    await run(it.graph, value, asynchronous=asynchronous)
+    messages = history(it.graph, thread())
+    assert "tool c1: sent to bob" in lines(messages)
+    assert lines(messages)[-1] == "ai: bob here"
+    assert validate_messages(messages) == []
+
+
+@sync_and_async
+async def test_a_pause_inside_a_swarm_is_resumed(*, asynchronous: bool):
+    """An approval reaches Alice's tool through the patched swarm."""
+    both = ai(("send_email", {"to": "bob"}, "c1"), ("wire_money", {"amount": 3}, "c2"), id="a1")
+    it = swarm(
+        create_agent,
+        of_builder,
+        alice=[both, AIMessage("done")],
+        bob=[],
+        asynchronous=asynchronous,
+    )
+    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(it.graph, Command(resume="yes"), asynchronous=asynchronous)
+    assert lines(history(it.graph, thread()))[2:] == [
+        "tool c1: sent to bob",
+        "tool c2: wired: yes",
+        "ai: done",
+    ]
+    assert it.tools.done == ["mail to bob", "wire 3"]
+
+
+def test_the_router_of_a_swarm_still_decides():
+    """START has no edge in a swarm, only a router: who was active goes on, damaged or not."""
+    it = swarm(create_agent, of_builder, alice=[], bob=[AIMessage("hi"), AIMessage("bob here")])
+    start = {"messages": [BOOKED], "active_agent": "bob"}
+    it.graph.invoke(start, thread())
+    open_call = {"messages": [ai(("send_email", {"to": "bob"}, "c9"))]}
+    it.graph.update_state(thread(), open_call, as_node="bob")
+    it.graph.invoke({"messages": [human("hello")]}, thread())
+    messages = history(it.graph, thread())
+    assert validate_messages(messages) == []
+    assert lines(messages)[-1] == "ai: bob here"
+    assert it.alice.seen == []
+    nodes = [task.name for state in it.graph.get_state_history(thread()) for task in state.tasks]
+    assert nodes.count("patch_tool_calls") == 1
+    assert nodes.count("bob") == 2
+
+
+def test_agents_that_patch_themselves():
+    """Agents with the middleware in a bare swarm: Bob finds what Alice's tools did."""
+    it = swarm(by_middleware, bare, alice=[handover()], bob=[AIMessage("bob here")])
+    it.graph.invoke({"messages": [BOOKED]}, thread())
+    messages = history(it.graph, thread())
+    assert sorted(lines(messages)[2:4]) == sorted(["tool c1: sent to bob", HANDOVER])
+    assert lines(messages)[4:] == ["ai: bob here"]
+    assert validate_messages(messages) == []
+
+
+# --- supervisors ---------------------------------------------------------------------------
+
+
+def supervised(
+    chief: StrictModel, agents: list[Graph], saver: InMemorySaver, *, patched: bool, **options: Any
+) -> Graph:
+    """Each agent is patched before it is composed, and the supervisor's own graph after."""
+    with warnings.catch_warnings():
+        # The supervisor package still calls it, and its users see that.
+        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+        builder = create_supervisor(
+            [with_patching(agent) for agent in agents] if patched else agents,
+            model=chief,
+            **options,
+        )
+    return (with_patching(builder) if patched else builder).compile(checkpointer=saver)
+
+
+def clerk(*script: Any, asks: bool = True) -> tuple[Graph, StrictModel, Tools]:
+    """An agent with the two tools."""
+    model, tools = StrictModel(script=list(script)), Tools(asks=asks)
+    return create_agent(model, tools.tools(), name="clerk"), model, tools
+
+
+TO_CLERK = ai(("transfer_to_clerk", {}, "h1"), id="s1")
+MAIL = ("send_email", {"to": "bob"}, "c1")
+LONG = "c" * 41
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_damage_inside_a_supervised_agent(*, patched: bool):
+    """An agent that made a call with an id that no provider takes: patched, it goes on."""
+    agent, _, tools = clerk(ai(("send_email", {"to": "bob"}, LONG)), AIMessage("mailed"))
+    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
+    graph = supervised(chief, [agent], InMemorySaver(), patched=patched)
+    if not patched:
+        with pytest.raises(ValueError, match="too long"):
+            graph.invoke({"messages": [BOOKED]}, thread())
+        return
+    graph.invoke({"messages": [BOOKED]}, thread())
+    messages = history(graph, thread())
+    assert validate_messages(messages) == []
+    assert lines(messages)[-1] == "ai: all done"
+    assert tools.done == ["mail to bob"]
+
+
+@sync_and_async
+@pytest.mark.parametrize("patched", [False, True])
+async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: bool):
+    """A supervised agent that ends with an open call hands it to the supervisor's history."""
+
+    def stops(state: Any) -> dict[str, Any]:
+        return {"messages": [ai(MAIL, id="a1")]}
+
+    builder = create_agent(StrictModel(script=[]), [], name="clerk").builder
+    del builder.nodes["model"]
+    builder.add_node("model", stops)
+    agent = builder.compile(name="clerk")
+    chief = StrictModel(script=[TO_CLERK, AIMessage("all done"), AIMessage("yes?")])
+    options = {"output_mode": "full_history", "add_handoff_back_messages": False}
+    graph = supervised(chief, [agent], InMemorySaver(), patched=patched, **options)
+    if not patched:
+        with pytest.raises(ValueError, match="c1"):
+            await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+        return
+    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    messages = history(graph, thread())
+    assert validate_messages(messages) == []
+    assert LOST in lines(messages)
+    assert lines(messages)[-1] == "ai: all done"
+    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    assert lines(history(graph, thread()))[-1] == "ai: yes?"
+
+
+@sync_and_async
+async def test_the_supervisors_own_history_was_edited(*, asynchronous: bool):
+    """An open call in the supervisor's history: repaired at its front door."""
+    agent, _, _ = clerk()
+    chief = StrictModel(script=[AIMessage("hi"), AIMessage("fine")])
+    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
+    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    edit = {"messages": [ai(MAIL, id="a1")]}
+    graph.update_state(thread(), edit, as_node="supervisor")
+    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    assert lines(history(graph, thread())) == [
+        "human: book it",
+        "ai: hi",
+        "ai c1: ",
+        LOST,
+        "human: hello",
+        "ai: fine",
+    ]
+
+
+@sync_and_async
+async def test_a_pause_inside_a_supervised_agent_is_resumed(*, asynchronous: bool):
+    """An approval reaches the tool of an agent that was patched before it was composed."""
+    agent, _, tools = clerk(
+        ai(MAIL, ("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("done")
+    )
+    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
+    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
+    graph.invoke({"messages": [BOOKED]}, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    messages = history(graph, thread())
+    assert lines(messages)[-1] == "ai: all done"
+    assert validate_messages(messages) == []
+    assert tools.done == ["mail to bob", "wire 3"]
+
+
+def test_a_supervisor_is_patched_once():
+    """Its agent is found inside; patching it again is refused."""
+    agent, _, _ = clerk()
+    graph = supervised(StrictModel(script=[]), [agent], InMemorySaver(), patched=True)
+    assert isinstance(graph, CompiledStateGraph)
+    with pytest.raises(GraphError, match="patched"):
+        with_patching(graph)
+    assert "{}" in CANCELLED

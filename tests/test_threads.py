@@ -1,0 +1,836 @@
+"""Threads in a database: found, mended, undone, and never harmed by whoever writes beside."""
+
+import sqlite3
+import threading
+from collections import Counter
+from contextlib import closing
+from functools import partial
+
+import pytest
+from agents import CANCELLED, KINDS, UNKNOWN, WAITED, both_calls, human, lines, thread
+from broken_threads import (
+    KilledError,
+    answer,
+    application,
+    kind_of,
+    make_threads,
+    say,
+    silent,
+    stateful_child,
+    ways,
+    ways_of,
+)
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command
+from strict import ai
+
+from langgraph_patch import is_placeholder, validate_messages, with_patching
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.threads import (
+    Shard,
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+
+NAMES = [kind.name for kind in KINDS]
+BREAKABLE = [kind.name for kind in KINDS if not kind.heals]
+
+
+def rows_of(path):
+    """Every row of a database, by thread."""
+    rows = {}
+    with closing(sqlite3.connect(path)) as conn:
+        for table in ("checkpoints", "writes"):
+            for row in conn.execute(f"SELECT * FROM {table}"):  # noqa: S608 - two names
+                rows.setdefault(row[0], set()).add((table, *row))
+    return rows
+
+
+def history(graph, thread_id="1", namespace=""):
+    """The messages that the next run will find."""
+    place = {"thread_id": thread_id, "checkpoint_ns": namespace}
+    return graph.get_state({"configurable": place}).values["messages"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a database may lie."""
+    return str(tmp_path / "threads.sqlite")
+
+
+@pytest.fixture
+def saver(path):
+    """A checkpointer over a new database."""
+    with SqliteSaver.from_conn_string(path) as opened:
+        yield opened
+
+
+def broken(name, saver, thread_id="1"):
+    """A thread in which a human was asked and wrote something else."""
+    graph = application(name, saver, both_calls(), answer())
+    say(graph, thread(thread_id), "go")
+    say(graph, thread(thread_id), "never mind")
+    return silent(name, saver)
+
+
+# --- an incident -------------------------------------------------------------------------
+
+
+class Incident:
+    """A database of broken, paused and healthy threads: before, mended, and after."""
+
+    def __init__(self, path, count):
+        with SqliteSaver.from_conn_string(path) as saver:
+            self.made = make_threads(saver, count)
+            self.before = rows_of(path)
+            self.histories = {
+                m.thread_id: history(silent(m.kind, saver), m.thread_id) for m in self.made
+            }
+            self.found = {r.thread_id: r for r in scan_threads(saver) if not r.namespace}
+            self.scanned = rows_of(path)
+            self.repairs = {
+                m.thread_id: repair_thread(silent(m.kind, saver), thread(m.thread_id), min_age=0)
+                for m in self.made
+            }
+            self.after = rows_of(path)
+            self.second = {r.thread_id: r.status for r in scan_threads(saver) if not r.namespace}
+            self.mended = {
+                m.thread_id: history(silent(m.kind, saver), m.thread_id) for m in self.made
+            }
+
+    def damaged(self):
+        """The threads that were broken."""
+        return [made for made in self.made if made.status == "damaged"]
+
+
+@pytest.fixture(scope="module")
+def incident(tmp_path_factory, request):
+    """One thread for every way and kind of agent; with `--long`, 2,000 threads."""
+    count = 2000 if request.config.getoption("--long", default=False) else len(ways())
+    return Incident(str(tmp_path_factory.mktemp("incident") / "threads.sqlite"), count)
+
+
+def test_an_incident_is_large_and_has_every_status(incident):
+    """At least 200 threads, most of them broken, some healthy, some paused."""
+    counts = Counter(made.status for made in incident.made)
+    assert len(incident.made) >= 200
+    assert counts["damaged"] > 100
+    assert counts["healthy"] >= 10
+    assert counts["paused"] >= 5
+
+
+def test_a_scan_finds_exactly_the_broken_threads(incident):
+    """Each thread is reported as what it is, and reporting writes nothing."""
+    assert {made.thread_id: made.status for made in incident.made} == {
+        thread_id: report.status for thread_id, report in incident.found.items()
+    }
+    assert incident.scanned == incident.before
+
+
+def test_a_repair_mends_the_broken_threads_and_no_others(incident):
+    """Every damaged thread is repaired; healthy and paused ones are told to be so."""
+    outcome = {"damaged": "repaired", "healthy": "healthy", "paused": "paused"}
+    assert {made.thread_id: outcome[made.status] for made in incident.made} == {
+        thread_id: repair.outcome for thread_id, repair in incident.repairs.items()
+    }
+
+
+def test_a_second_scan_is_clean(incident):
+    """After the repair nothing is damaged, and what was paused is still paused."""
+    assert Counter(incident.second.values()) == Counter(
+        "paused" if made.status == "paused" else "healthy" for made in incident.made
+    )
+
+
+def test_no_row_is_changed_and_untouched_threads_are_byte_identical(incident):
+    """A repair adds rows and changes none; a thread that needs none gets none."""
+    for made in incident.made:
+        old, new = incident.before[made.thread_id], incident.after[made.thread_id]
+        assert old <= new
+        assert (old != new) == (made.status == "damaged")
+
+
+def test_the_checkpoint_before_a_repair_stays_and_is_named(incident):
+    """The repair says which checkpoint it began from; that row is still there."""
+    for made in incident.damaged():
+        repair = incident.repairs[made.thread_id]
+        ids = {row[3] for row in incident.after[made.thread_id] if row[0] == "checkpoints"}
+        assert {repair.before, repair.after} <= ids
+        assert repair.after == max(ids)
+
+
+def test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before(saver):
+    """Nobody ever sees a thread half repaired; `DeltaChannel` state needs three."""
+    for kind, count in (("react_v2", 1), ("create_deep_agent", 3)):
+        say(application(kind, saver, both_calls()), thread(kind), "go")
+        how = {"min_age": 0, "on_pause": "abandon"}
+        repair = repair_thread(silent(kind, saver), thread(kind), **how)
+        assert len(repair.checkpoints) == count
+        first = {"thread_id": kind, "checkpoint_ns": "", "checkpoint_id": repair.checkpoints[0]}
+        parent = saver.get_tuple({"configurable": first}).parent_config["configurable"]
+        assert parent["checkpoint_id"] == repair.before
+
+
+def test_a_repair_loses_no_message_and_no_result(incident):
+    """Every message that is no result is there, in order; what tools really said came back."""
+    for made in incident.damaged():
+        spoken = [m.id for m in incident.histories[made.thread_id] if _is_spoken(m)]
+        left = [m.id for m in incident.mended[made.thread_id] if m.id in spoken]
+        assert left == spoken, made
+        texts = {m.text for m in incident.mended[made.thread_id] if isinstance(m, ToolMessage)}
+        assert made.truths <= texts, made
+
+
+def _is_spoken(message):
+    is_result = isinstance(message.content, list) and "tool_result" in str(message.content)
+    by_id = "tool_call_id" in message.additional_kwargs
+    return message.type in ("human", "ai", "system") and not is_result and not by_id
+
+
+def test_a_repair_leaves_the_history_valid_and_says_what_it_holds(incident):
+    """The patch that the repair returns is the history that the thread holds, and it is valid."""
+    for made in incident.damaged():
+        repair = incident.repairs[made.thread_id]
+        assert repair.patch.messages == incident.mended[made.thread_id]
+        assert validate_messages(repair.patch.messages) == []
+        assert repair.patch.changes
+
+
+WAYS = ["abandoned", "killed", "failed_at_the_tail", "F6-steering-message"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_kind_of_agent_takes_a_new_message_after_the_repair(kind, way, saver):
+    """Through a model that refuses what providers refuse, the next message is answered."""
+    if (kind, way) == ("create_deep_agent", "abandoned"):
+        way = "cancelled"  # it repairs the other by itself
+    dict(ways_of(kind))[way](kind, saver, thread())
+    assert repair_thread(silent(kind, saver), thread(), min_age=0).outcome == "repaired"
+    graph = application(kind, saver, AIMessage("fine"))
+    graph.invoke({"messages": [human("next")]}, thread())
+    assert lines(history(graph))[-2:] == ["human: next", "ai: fine"]
+
+
+def test_every_mended_thread_takes_a_new_message(incident):
+    """What an incident left, mended, goes through a strict model."""
+    damaged = incident.damaged()
+    graph = application("hand_built", None, *[AIMessage("fine") for _ in damaged])
+    for made in damaged:
+        said = [*incident.mended[made.thread_id], human("next")]
+        assert graph.invoke({"messages": said})["messages"][-1].text == "fine"
+
+
+# --- what a scan says --------------------------------------------------------------------
+
+
+def test_a_report_tells_causes_and_recovered_results(saver):
+    """What would be done is in the report, with what the checkpoints know."""
+    broken("create_agent", saver)
+    (report,) = scan_threads(saver)
+    assert str(report) == (
+        "'1': damaged - recovered 'send_email' 'c1'; inserted 'wire_money' 'c2' (awaiting_input)"
+    )
+    assert [(d.kind, d.index) for d in report.defects] == [("dangling", 1), ("dangling", 1)]
+    assert report.messages == 3
+    assert report.to_dict()["patch"]["changes"][0]["kind"] == "recovered"
+
+
+def test_a_paused_thread_that_is_damaged_too_says_so(saver):
+    """Old damage under a pause is named; the pause itself is no damage."""
+    graph = application("react_v2", saver, both_calls())
+    old = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
+    graph.update_state(thread(), {"messages": old}, as_node="__start__")
+    graph.update_state(thread(), {"messages": [both_calls()]}, as_node="agent")
+    graph.invoke(None, thread())
+    (report,) = scan_threads(saver)
+    assert (report.status, [d.tool_call_id for d in report.defects]) == ("paused", ["c0"])
+
+
+def test_threads_can_be_named_sharded_and_begun_later(saver):
+    """Shards divide all threads; a named thread is found; `after` begins behind one."""
+    for number in range(20):
+        broken("react_v2", saver, f"t{number:02}")
+    every = [r.thread_id for r in scan_threads(saver)]
+    parts = [[r.thread_id for r in scan_threads(saver, shard=Shard(i, 3))] for i in (1, 2, 3)]
+    assert (
+        sorted(name for part in parts for name in part)
+        == every
+        == [f"t{number:02}" for number in range(20)]
+    )
+    assert all(parts)
+    assert [r.thread_id for r in scan_threads(saver, thread_ids=["t07"])] == ["t07"]
+    assert [r.thread_id for r in scan_threads(saver, after="t17")] == ["t18", "t19"]
+
+
+def test_one_broken_row_never_stops_a_scan(saver):
+    """A row that cannot be read is a report with the reason; the others are looked at."""
+    for number in range(3):
+        broken("react_v2", saver, f"t{number}")
+    with saver.cursor() as cursor:
+        cursor.execute("UPDATE checkpoints SET checkpoint = x'c1c1' WHERE thread_id = 't1'")
+    reports = {r.thread_id: r for r in scan_threads(saver)}
+    assert [r.status for r in reports.values()] == ["damaged", "unreadable", "damaged"]
+    assert reports["t1"].reason
+
+
+def test_a_later_format_is_unreadable_and_not_misread(saver):
+    """A checkpoint of a LangGraph that is not known yet is not guessed at."""
+    broken("react_v2", saver)
+    saved = saver.get_tuple(thread())
+    checkpoint = {**saved.checkpoint, "v": 99, "id": "f" + saved.checkpoint["id"][1:]}
+    saver.put(saved.config, checkpoint, {}, {})
+    (report,) = scan_threads(saver)
+    assert report.status == "unreadable"
+    assert "format 99" in report.reason
+
+
+def test_evidence_that_cannot_be_read_is_said(saver):
+    """If only an older row is broken, the damage is reported, and that causes are unknown."""
+    broken("create_agent", saver)
+    newest = saver.get_tuple(thread()).checkpoint["id"]
+    with saver.cursor() as cursor:
+        cursor.execute(
+            "UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ?", (newest,)
+        )
+    (report,) = scan_threads(saver)
+    assert report.status == "damaged"
+    assert "older checkpoints cannot be read" in report.reason
+    assert {change.cause for change in report.patch.changes} == {"unknown"}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_memory_and_sqlite_are_scanned_alike(kind, saver):
+    """Any checkpointer is scanned, also one whose keys can only be learned by listing."""
+    found = []
+    for each in (saver, InMemorySaver()):
+        for way in ("healthy", "paused", "killed"):
+            dict(ways_of(kind))[way](kind, each, thread(way))
+        found.append([(r.thread_id, r.status) for r in scan_threads(each) if not r.namespace])
+    assert found[0] == found[1]
+    assert found[0] == [("healthy", "healthy"), ("killed", "damaged"), ("paused", "paused")]
+
+
+# --- pauses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_paused_thread_is_left_alone_and_takes_its_resume(kind, saver, path):
+    """A live pause is untouched by a scan and a repair, and the human's answer arrives."""
+    say(application(kind, saver, both_calls()), thread(), "go")
+    before = rows_of(path)
+    assert repair_thread(application(kind, saver), thread(), min_age=0).outcome == "paused"
+    assert rows_of(path) == before
+    graph = application(kind, saver, answer())
+    graph.invoke(Command(resume=kind_of(kind).yes), thread())
+    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    assert texts == ["sent to bob", "wired: yes"]
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_an_abandoned_pause_goes_on_with_the_truth(kind, saver):
+    """What finished is kept, what waited is said to have waited, and the thread goes on."""
+    say(application(kind, saver, both_calls()), thread(), "go")
+    repair = repair_thread(application(kind, saver), thread(), min_age=0, on_pause="abandon")
+    assert repair.outcome == "repaired"
+    graph = application(kind, saver, AIMessage("fine"))
+    graph.invoke({"messages": [human("next")]}, thread())
+    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    if kind_of(kind).told[0] == "sent to bob":
+        assert texts == ["sent to bob", WAITED.format("wire_money", "c2")]
+    else:
+        assert texts == [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
+    assert history(graph)[-1].text == "fine"
+
+
+def test_a_breakpoint_before_the_tools_is_a_pause(saver):
+    """`interrupt_before` asks a human too, though no interrupt is recorded."""
+    bench = kind_of("hand_built").make(both_calls(), checkpointer=saver, interrupt_before=["tools"])
+    say(bench.graph, thread(), "go")
+    assert repair_thread(bench.graph, thread(), min_age=0).outcome == "paused"
+    repair = repair_thread(bench.graph, thread(), min_age=0, on_pause="abandon")
+    assert repair.outcome == "repaired"
+
+
+# --- age, options, refusals --------------------------------------------------------------
+
+
+def test_a_young_thread_may_have_a_tool_running(saver, path):
+    """Within `min_age` nothing is written, unless it is forced."""
+    graph = broken("react_v2", saver)
+    before = rows_of(path)
+    repair = repair_thread(graph, thread())
+    assert (repair.outcome, repair.skipped) == ("young", True)
+    assert rows_of(path) == before
+    assert repair_thread(graph, thread(), force=True).outcome == "repaired"
+
+
+def test_a_dry_run_writes_nothing_and_shows_the_patch(saver, path):
+    """The whole repair is rehearsed; the database does not change."""
+    graph = broken("create_agent", saver)
+    before = rows_of(path)
+    repair = repair_thread(graph, thread(), min_age=0, dry_run=True)
+    assert (repair.outcome, repair.after) == ("planned", None)
+    assert [m.type for m in repair.patch.messages] == ["human", "ai", "tool", "tool", "human"]
+    assert rows_of(path) == before
+    assert repair_thread(graph, thread(), min_age=0).patch == repair.patch
+
+
+def test_the_options_of_the_patch_reach_it(saver):
+    """Placeholder and language are those that were asked for."""
+    graph = broken("react_v1", saver)
+    said = repair_thread(graph, thread(), min_age=0, dry_run=True, placeholder="gone")
+    assert [m.text for m in said.patch.messages if is_placeholder(m)] == ["gone", "gone"]
+    said = repair_thread(graph, thread(), min_age=0, dry_run=True, language="zh")
+    assert "没有记录" in said.patch.messages[2].text
+
+
+def test_a_placeholder_that_raises_reaches_the_caller_and_nothing_is_written(saver, path):
+    """An application's error is its own."""
+    graph = broken("react_v1", saver)
+    before = rows_of(path)
+
+    def fail(call):
+        raise KeyError(call.name)
+
+    with pytest.raises(KeyError, match="send_email"):
+        repair_thread(graph, thread(), min_age=0, placeholder=fail)
+    assert rows_of(path) == before
+
+
+def test_a_patched_graph_repairs_as_a_bare_one(saver):
+    """With `with_patching` or without, the stored history is the same."""
+    graph = broken("react_v2", saver)
+    bare = repair_thread(graph, thread(), min_age=0, dry_run=True)
+    repair = repair_thread(with_patching(graph), thread(), min_age=0)
+    assert repair.patch == bare.patch
+    assert history(graph) == bare.patch.messages
+
+
+def test_another_graph_is_refused_where_work_would_be_lost(saver, path):
+    """A graph that has no node for what finished in the thread would drop it."""
+    say(application("create_agent", saver, both_calls()), thread(), "go")
+    before = rows_of(path)
+    other = stateful_child(saver)
+    repair = repair_thread(other, thread(), min_age=0, on_pause="abandon")
+    assert (repair.outcome, rows_of(path) == before) == ("refused", True)
+    assert "no node" in repair.reason
+
+
+def test_a_message_that_a_run_had_only_just_accepted_is_kept(saver):
+    """Killed between the input and the first step: the human's message is taken in."""
+    graph = broken("react_v2", saver)
+    real = saver.put
+
+    def doomed(config, checkpoint, metadata, versions):
+        if metadata["source"] == "loop":
+            raise KilledError
+        return real(config, checkpoint, metadata, versions)
+
+    saver.put = doomed
+    say(graph, thread(), "still there?", durability="sync")
+    saver.put = real
+    assert saver.get_tuple(thread()).metadata["source"] == "input"
+    assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
+    assert [m.text for m in history(graph) if m.type == "human"] == [
+        "go",
+        "never mind",
+        "still there?",
+    ]
+
+
+def test_a_message_that_waits_to_be_taken_in_is_kept(saver):
+    """Killed even before: the message stands in the input channel only."""
+    graph = broken("react_v2", saver)
+    graph.update_state(thread(), {"messages": [human("late")]}, as_node="__input__")
+    assert START in graph.get_state(thread()).next
+    assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
+    texts = [m.text for m in history(graph) if m.type == "human"]
+    assert texts == ["go", "never mind", "late"]
+
+
+def test_the_same_in_delta_state_is_refused(saver):
+    """Where the message cannot be taken in without a trace, the repair says how to go on."""
+    graph = silent("create_deep_agent", saver)
+    damage = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
+    graph.update_state(thread(), {"messages": damage}, as_node=START)
+    graph.update_state(thread(), {"messages": [human("late")]}, as_node="__input__")
+    assert START in graph.get_state(thread()).next
+    repair = repair_thread(graph, thread(), min_age=0)
+    assert (repair.outcome, "invoke(None)" in repair.reason) == ("refused", True)
+
+
+def test_placeholders_of_others_give_way_if_asked(saver):
+    """Deepagents says "was cancelled" of a mail that went out; the truth can replace it."""
+    graph = application("create_deep_agent", saver, both_calls(), answer())
+    say(graph, thread(), "go")
+    say(graph, thread(), "never mind")
+    assert repair_thread(graph, thread(), min_age=0).outcome == "healthy"
+    repair = repair_thread(graph, thread(), min_age=0, replace_foreign=True)
+    assert repair.outcome == "repaired"
+    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    assert texts == ["sent to bob", CANCELLED.format("wire_money", "c2")]
+
+
+def test_checkpoint_ids_of_another_make_are_repaired_too(saver):
+    """Ids that are no uuid6 cannot be counted on from; the graph's own are used."""
+    graph = broken("react_v2", saver)
+    saved = saver.get_tuple(thread())
+    saver.delete_thread("1")
+    place = {"thread_id": "1", "checkpoint_ns": ""}
+    saver.put({"configurable": place}, {**saved.checkpoint, "id": "0007"}, {"step": 7}, {})
+    repair = repair_thread(graph, thread(), min_age=0)
+    assert (repair.outcome, repair.before) == ("repaired", "0007")
+    assert validate_messages(history(graph)) == []
+
+
+def test_a_checkpoint_id_says_what_is_expected(saver):
+    """With a `checkpoint_id` that is not the newest, nothing is done."""
+    graph = broken("react_v2", saver)
+    old = list(saver.list(thread()))[-1].config
+    assert repair_thread(graph, old, min_age=0).outcome == "moved"
+    newest = saver.get_tuple(thread()).config
+    assert repair_thread(graph, newest, min_age=0).outcome == "repaired"
+
+
+def test_the_checkpointer_of_the_config_or_the_option_is_used(saver):
+    """A graph compiled without one takes it from a server's config or from the option (F16)."""
+    broken("create_deep_agent", saver)
+    say(application("create_deep_agent", saver, both_calls()), thread("2"), "go")
+    graph = application("create_deep_agent", None)
+    config = thread("2")
+    config["configurable"]["__pregel_checkpointer"] = saver
+    repair = repair_thread(graph, config, min_age=0, on_pause="abandon")
+    assert [m.type for m in repair.patch.messages] == ["human", "ai", "tool", "tool"]
+    assert history(application("create_deep_agent", saver), "2") == repair.patch.messages
+    assert repair_thread(graph, thread("2"), checkpointer=saver).outcome == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("graph", "config", "options", "error", "said"),
+    [
+        (lambda s: application("react_v2", s), thread("no"), {}, ThreadError, "no thread 'no'"),
+        (lambda s: application("react_v2", s), {}, {}, ThreadError, "names no thread"),
+        (lambda _: application("react_v2", None), thread(), {}, GraphError, "no checkpointer"),
+        (lambda _: StateGraph(MessagesState), thread(), {}, GraphError, "compiled graph"),
+        (
+            lambda s: application("react_v2", s),
+            thread(),
+            {"messages_key": "chat"},
+            GraphError,
+            "'chat'",
+        ),
+        (
+            lambda s: application("react_v2", s),
+            thread(),
+            {"on_pause": "drop"},
+            OptionError,
+            "on_pause='drop'",
+        ),
+        (
+            lambda s: application("react_v2", s),
+            {"configurable": {"thread_id": "1", "checkpoint_ns": "tools:1"}},
+            {},
+            ThreadError,
+            "no later run reads it",
+        ),
+        (
+            lambda s: application("react_v2", s),
+            {"configurable": {"thread_id": "1", "checkpoint_ns": "child"}},
+            {},
+            GraphError,
+            "no subgraph 'child'",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error_that_names_the_value(  # noqa: PLR0917 - a table's columns
+    graph, config, options, error, said, saver
+):
+    """No thread, no checkpointer, no graph, no such key, option or namespace."""
+    broken("react_v2", saver)
+    with pytest.raises(error, match=said):
+        repair_thread(graph(saver), config, **options)
+
+
+# --- others write at the same time -------------------------------------------------------
+
+
+class Crowded(SqliteSaver):
+    """A checkpointer that lets somebody else act just before one of its calls."""
+
+    def __init__(self, conn):
+        super().__init__(conn)
+        self.calls, self.at, self.act = 0, -1, lambda: None
+
+    def _count(self):
+        self.calls += 1
+        if self.calls == self.at:
+            self.act()
+
+    def get_tuple(self, config):
+        """As SQLite does."""
+        self._count()
+        return super().get_tuple(config)
+
+    def put(self, *args):
+        """As SQLite does."""
+        self._count()
+        return super().put(*args)
+
+    def put_writes(self, *args):
+        """As SQLite does."""
+        self._count()
+        return super().put_writes(*args)
+
+
+def crowd(kind, path, act):
+    """Repair once for each call of the checkpointer, and let `act` happen before that call."""
+    with (
+        closing(sqlite3.connect(path, check_same_thread=False)) as conn,
+        SqliteSaver.from_conn_string(path) as other,
+    ):
+        dict(ways_of(kind))["killed"](kind, other, thread("t"))
+        saver, at = Crowded(conn), 0
+        graph = silent(kind, saver)
+        while saver.calls >= at:
+            at += 1
+            thread_id = f"t{at}"
+            copy_thread(other, "t", thread_id)
+            saver.calls, saver.at = 0, at
+            saver.act = partial(act, silent(kind, other), thread_id)
+            repair = repair_thread(graph, thread(thread_id), min_age=0)
+            saver.at = -1
+            yield repair, graph, thread_id
+
+
+def copy_thread(saver, old, new):
+    """The same thread under another name."""
+    with saver.cursor() as cursor:
+        for table in ("checkpoints", "writes"):
+            rows = cursor.execute(f"SELECT * FROM {table} WHERE thread_id = ?", (old,)).fetchall()  # noqa: S608 - two names
+            marks = ", ".join("?" * len(rows[0]))
+            copies = [(new, *row[1:]) for row in rows]
+            cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", copies)  # noqa: S608 - as above
+
+
+@pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
+def test_what_an_application_writes_at_any_moment_stands(kind, path):
+    """Before whichever call of a repair it comes, a human's message is never lost."""
+    outcomes, wrote = Counter(), set()
+
+    def write(other, thread_id):
+        other.update_state(thread(thread_id), {"messages": [human("late")]}, as_node=START)
+        wrote.add(thread_id)
+
+    for repair, graph, thread_id in crowd(kind, path, write):
+        outcomes[repair.outcome] += 1
+        for _ in range(2):
+            said = [m.id for m in history(graph, thread_id) if m.id == "late"]
+            assert said == ["late"] * (thread_id in wrote)
+            repair_thread(graph, thread(thread_id), min_age=0)
+        texts = [m.text for m in history(graph, thread_id) if isinstance(m, ToolMessage)]
+        assert texts == ["sent to bob", "sent to eve"]
+        assert validate_messages(history(graph, thread_id)) == []
+    assert outcomes["moved"] >= 3
+    assert outcomes["repaired"] >= 2
+
+
+@pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
+def test_two_repairs_at_any_moment_are_one(kind, path):
+    """One wins or both are one: the results came back once, and the history is valid."""
+    outcomes = Counter()
+
+    def mend(other, thread_id):
+        outcomes[repair_thread(other, thread(thread_id), min_age=0).outcome] += 1
+
+    for repair, graph, thread_id in crowd(kind, path, mend):
+        outcomes[repair.outcome] += 1
+        texts = [m.text for m in history(graph, thread_id) if isinstance(m, ToolMessage)]
+        assert texts == ["sent to bob", "sent to eve"]
+        assert validate_messages(history(graph, thread_id)) == []
+    assert set(outcomes) <= {"repaired", "moved", "healthy"}
+    assert outcomes["repaired"] >= 10
+
+
+def test_repairs_from_many_threads_at_once_leave_one_history(saver):
+    """Eight repairs race for real; the history is what one of them alone would have made."""
+    graph = broken("react_v2", saver)
+    wanted = repair_thread(graph, thread(), min_age=0, dry_run=True).patch.messages
+    start, outcomes = threading.Barrier(8), []
+
+    def race():
+        start.wait()
+        outcomes.append(repair_thread(graph, thread(), min_age=0).outcome)
+
+    racers = [threading.Thread(target=race) for _ in range(8)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert set(outcomes) <= {"repaired", "moved", "healthy"}
+    assert outcomes.count("repaired") >= 1
+    assert history(graph) == wanted
+
+
+# --- undo --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_an_undone_repair_leaves_no_trace(kind, saver, path):
+    """The rows are those of before; the abandoned pause is back and takes its resume."""
+    say(application(kind, saver, both_calls()), thread(), "go")
+    before = rows_of(path)
+    graph = application(kind, saver, answer())
+    repair = repair_thread(graph, thread(), min_age=0, on_pause="abandon")
+    assert rows_of(path) != before
+    undo_repair(graph, repair)
+    assert rows_of(path) == before
+    graph.invoke(Command(resume=kind_of(kind).yes), thread())
+    assert [m.text for m in history(graph) if isinstance(m, ToolMessage)][-1] == "wired: yes"
+
+
+def test_undo_is_refused_once_the_thread_has_moved_on(saver):
+    """A message after the repair is worth more than the undo."""
+    graph = broken("react_v2", saver)
+    repair = repair_thread(graph, thread(), min_age=0)
+    on = application("react_v2", saver, AIMessage("fine"))
+    on.invoke({"messages": [human("next")]}, thread())
+    with pytest.raises(ThreadError, match="moved on"):
+        undo_repair(graph, repair)
+    assert lines(history(graph))[-2:] == ["human: next", "ai: fine"]
+
+
+def test_there_is_nothing_to_undo_if_nothing_was_written(saver):
+    """A skipped repair cannot be undone, and neither can one be undone twice."""
+    graph = broken("react_v2", saver)
+    with pytest.raises(ThreadError, match="wrote nothing"):
+        undo_repair(graph, repair_thread(graph, thread()))
+    repair = repair_thread(graph, thread(), min_age=0)
+    undo_repair(graph, repair)
+    with pytest.raises(ThreadError, match="moved on"):
+        undo_repair(graph, repair)
+
+
+def test_undo_in_memory(path):
+    """The in-memory checkpointer forgets as SQLite does."""
+    saver = InMemorySaver()
+    graph = broken("react_v2", saver)
+    before = [saved.config for saved in saver.list(thread())]
+    repair = repair_thread(graph, thread(), min_age=0)
+    undo_repair(graph, repair)
+    assert [saved.config for saved in saver.list(thread())] == before
+    again = repair_thread(graph, thread(), min_age=0)
+    application("react_v2", saver, AIMessage("fine")).invoke({"messages": [human("x")]}, thread())
+    with pytest.raises(ThreadError, match="moved on"):
+        undo_repair(graph, again)
+
+
+# --- async -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["create_agent", "create_deep_agent"])
+async def test_the_async_twins_do_the_same(kind, path):
+    """Scan, repair, undo over an async checkpointer give what the sync ones give."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        dict(ways_of(kind))["killed"](kind, saver, thread())
+        scanned = [r.to_dict() | {"age": 0} for r in scan_threads(saver)]
+        wanted = repair_thread(silent(kind, saver), thread(), min_age=0, dry_run=True)
+    before = rows_of(path)
+    async with AsyncSqliteSaver.from_conn_string(path) as saver:
+        graph = application(kind, saver, AIMessage("fine"))
+        assert [r.to_dict() | {"age": 0} async for r in ascan_threads(saver)] == scanned
+        named = [r.thread_id async for r in ascan_threads(saver, thread_ids=["1"])]
+        assert named == ["1"]
+        repair = await arepair_thread(graph, thread(), min_age=0)
+        assert (repair.outcome, repair.patch) == ("repaired", wanted.patch)
+        await aundo_repair(graph, repair)
+        assert rows_of(path) == before
+        assert await arepair_thread(graph, thread(), min_age=0) == repair
+        await graph.ainvoke({"messages": [human("next")]}, thread())
+        with pytest.raises(ThreadError, match="moved on"):
+            await aundo_repair(graph, repair)
+
+
+async def test_the_async_twins_over_delta_state_and_memory():
+    """`DeltaChannel` state and the in-memory checkpointer, asynchronously."""
+    saver = InMemorySaver()
+    say(application("create_deep_agent", saver, both_calls()), thread(), "go")
+    graph = application("create_deep_agent", saver)
+    repair = await arepair_thread(graph, thread(), min_age=0, on_pause="abandon")
+    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    assert texts == ["sent to bob", WAITED.format("wire_money", "c2")]
+    assert [r.status async for r in ascan_threads(saver)] == ["healthy"]
+    await aundo_repair(graph, repair)
+    assert [r.status async for r in ascan_threads(saver)] == ["paused"]
+
+
+# --- subgraphs ---------------------------------------------------------------------------
+
+
+def stale_child(saver):
+    """A stateful subgraph that asked a human; its parent has moved on."""
+    say(stateful_child(saver, both_calls()), thread(), "go")
+    builder = StateGraph(MessagesState)
+    builder.add_node("delegate", lambda _: {"messages": [AIMessage("later")]})
+    builder.add_edge(START, "delegate")
+    say(builder.compile(checkpointer=saver), thread(), "never mind")
+
+
+def test_a_pause_inside_a_subgraph_is_live_as_long_as_the_root_waits(saver):
+    """Root and child both report the one pause, and neither is repaired."""
+    say(stateful_child(saver, both_calls()), thread(), "go")
+    assert [(r.namespace, r.status) for r in scan_threads(saver)] == [
+        ("", "paused"),
+        ("delegate", "paused"),
+    ]
+    inner = {"configurable": {"thread_id": "1", "checkpoint_ns": "delegate"}}
+    assert repair_thread(stateful_child(saver), inner, min_age=0).outcome == "paused"
+
+
+def test_a_lasting_namespace_is_found_and_mended(saver):
+    """A stateful subgraph whose pause nobody can answer any more is broken, and then is not."""
+    stale_child(saver)
+    assert [(r.namespace, r.status) for r in scan_threads(saver)] == [
+        ("", "healthy"),
+        ("delegate", "damaged"),
+    ]
+    graph = stateful_child(saver, AIMessage("fine"))
+    inner = {"configurable": {"thread_id": "1", "checkpoint_ns": "delegate"}}
+    repair = repair_thread(graph, inner, min_age=0)
+    assert (repair.outcome, repair.namespace) == ("repaired", "delegate")
+    assert {r.status for r in scan_threads(saver)} == {"healthy"}
+    graph.invoke({"messages": [human("next")]}, thread())
+    assert history(graph)[-1].text == "fine"
+    child = history(graph, namespace="delegate")
+    assert [m.type for m in child] == ["human", "ai", "tool", "tool", "human", "ai"]
+
+
+def test_undo_in_a_namespace(saver, path):
+    """A repair of a subgraph's history is undone like any other."""
+    stale_child(saver)
+    before = rows_of(path)
+    graph = stateful_child(saver)
+    inner = {"configurable": {"thread_id": "1", "checkpoint_ns": "delegate"}}
+    undo_repair(graph, repair_thread(graph, inner, min_age=0))
+    assert rows_of(path) == before
+
+
+def test_a_namespace_of_one_run_is_no_damage(saver):
+    """What a subgraph without memory left behind is never read again, so it is not reported."""
+    inner = kind_of("react_v2").make(both_calls(), answer())
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", inner.graph)
+    builder.add_edge(START, "agent")
+    graph = builder.compile(checkpointer=saver)
+    say(graph, thread(), "go")
+    assert [r.status for r in scan_threads(saver)] == ["paused", "paused"]
+    say(graph, thread(), "never mind")
+    assert [(r.namespace, r.status) for r in scan_threads(saver)] == [("", "healthy")]
