@@ -89,7 +89,7 @@ def record_tool_calls(
     def body() -> Record:
         with call.working():
             if (saver := call.reads_from()) is not None:
-                with call.run.turn:
+                with call.run.turn, _reading(call):
                     call.run.saved = call.run.saved or [saver.get_tuple(call.thread())]
                 if (found := call.found(call.run.saved[0])) is not None:
                     return found
@@ -124,7 +124,9 @@ async def arecord_tool_calls(
             if (saver := call.reads_from()) is not None:
                 if not call.run.saved:
                     call.run.saved = [asyncio.ensure_future(saver.aget_tuple(call.thread()))]
-                if (found := call.found(await asyncio.shield(call.run.saved[0]))) is not None:
+                with _reading(call):
+                    saved = await asyncio.shield(call.run.saved[0])
+                if (found := call.found(saved)) is not None:
                     return found
             try:
                 return call.record(await execute(request))
@@ -139,6 +141,19 @@ async def arecord_tool_calls(
         while call.waits_for_worker(future):
             await asyncio.wait([future], timeout=POLL_SECONDS)
         return cast("Result", (await future)["recorded"]["result"])
+
+
+@contextlib.contextmanager
+def _reading(call: RecordedCall) -> Iterator[None]:
+    # Without an answer nobody knows whether the tool has run: it is not run again.
+    try:
+        yield
+    except Exception as error:
+        call.run.saved = []  # a retry shall ask again
+        raise RecordingError(
+            f"Tool call {call.id!r} was not run now: the checkpointer raised {error!r} when it was "
+            "asked what an earlier run had recorded. See to the checkpointer, then resume."
+        ) from error
 
 
 @contextlib.contextmanager

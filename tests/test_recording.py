@@ -990,6 +990,31 @@ def test_a_saver_that_refuses_the_mark_does_not_hide_the_tools_error(run, world)
     assert any("disk full" in note for note in raised.value.__notes__)
 
 
+def test_a_resume_that_cannot_read_runs_no_tool(run, world):
+    """Nobody knows what an earlier run recorded: nothing is done twice, and one may try again."""
+
+    class Failing(CountingSaver):
+        fails_at = 0
+
+        def get_tuple(self, config):
+            found = super().get_tuple(config)
+            if self.reads == self.fails_at:
+                msg = "connection lost"
+                raise OSError(msg)
+            return found
+
+    saver = Failing()
+    app = graph(MAIL_AND_WIRE, recorded(world.tools(), handle_tool_errors=False), saver=saver)
+    run(app, GO)
+    saver.fails_at = saver.reads + 2  # the first read is the graph's own
+    with pytest.raises(RecordingError, match="connection lost"):
+        run(app, Command(resume="yes"))
+    assert world.ran == {"bob": 1}
+    done = run(app, Command(resume="yes"))
+    assert results(done) == {"c1": "sent to bob", "c2": "wired to eve: yes"}
+    assert world.ran == {"bob": 1, "eve": 1}
+
+
 def test_runs_are_forgotten(run, world):
     """Neither a finished nor a paused run is kept in memory; failed ones only up to a bound."""
     recorded_call.runs.clear()
