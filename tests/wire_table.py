@@ -64,11 +64,13 @@ def cell(wire: str, names: list[str]) -> str:
 
 
 def table() -> str:
-    """The table and its notes."""
-    lines = [f"| damage | {' | '.join(WIRES)} |", f"|---|{len(WIRES) * '---|'}"]
+    """The table and its notes; damage of which all wires say the same shares a row."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for title, prefixes in ROWS.items():
         names = [name for name in DAMAGED if name.startswith(prefixes)]
-        lines.append(f"| {title} | {' | '.join(cell(wire, names) for wire in WIRES)} |")
+        alike.setdefault(tuple(cell(wire, names) for wire in WIRES), []).append(title)
+    lines = [f"| damage | {' | '.join(WIRES)} |", f"|---|{len(WIRES) * '---|'}"]
+    lines += [f"| {'; '.join(titles)} | {' | '.join(cells)} |" for cells, titles in alike.items()]
     return "\n".join([*lines, "", NOTES])
 
 
