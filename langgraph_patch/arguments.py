@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.postgres import masked
 from langgraph_patch.sources import Shard
 from langgraph_patch.threads import MIN_AGE
 from langgraph_patch.visible import one_line
@@ -33,7 +34,7 @@ Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD, f"langgraph-patch: {one_line(message)} (see {self.prog} --help)\n")
+        self.exit(BAD, f"langgraph-patch: {one_line(masked(message))} (see {self.prog} --help)\n")
 
 
 def _shard(text: str) -> Shard:
@@ -81,12 +82,13 @@ def parser(**commands: Command) -> argparse.ArgumentParser:
     scan.add_argument("--healthy", action="store_true", help="list healthy threads too")
     show.add_argument("thread", metavar="THREAD")
     show.add_argument("--namespace", default="", help="of a subgraph (default: the root graph)")
+    show.add_argument("--html", metavar="FILE", help="write it as a page instead")
     _add_repairing(repair)
     return made
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("database", metavar="DB", help="the path of a SQLite file")
+    parser.add_argument("database", metavar="DB", help="a SQLite file, or a postgresql:// URI")
     parser.add_argument("--messages-key", default="messages", help="the state key of the history")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one object a line"

@@ -15,16 +15,21 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch.arguments import BAD, CLEAN, DAMAGED, REFUSED, STOPPED, parser
 from langgraph_patch.asking import run
+from langgraph_patch.changes import Patch
 from langgraph_patch.databases import Database, open_database
 from langgraph_patch.errors import OptionError, PatchError, ThreadError
 from langgraph_patch.loading import load_graph
+from langgraph_patch.postgres import masked
+from langgraph_patch.render import page, report_html
 from langgraph_patch.reports import ThreadRepair, ThreadReport
 from langgraph_patch.stored import history_of
 from langgraph_patch.threads import repair_thread, scan_threads
@@ -100,16 +105,18 @@ def _show(options: argparse.Namespace) -> int:
             )
             if report.namespace == options.namespace
         ]
+        if reports and reports[0].status == "unreadable":
+            _write_page(reports[0], [], options)
+            _print(reports[0], options)
+            return REFUSED
         saved = database.saver.get_tuple({"configurable": place})
         if not reports or saved is None:
             raise ThreadError(f"Thread {options.thread!r} has no namespace {options.namespace!r}.")
-        if reports[0].status == "unreadable":
-            _print(reports[0], options)
-            return REFUSED
         history = run(history_of(database.saver, saved, options.messages_key)) or []
+    _write_page(reports[0], history, options)
     if options.format == "json":
         _print(reports[0], options, whole=True)
-    else:
+    elif options.html is None:
         with _rich_needed():
             from rich.console import Console  # noqa: PLC0415 - may not be installed
 
@@ -274,8 +281,22 @@ def _print(
     sys.stdout.flush()
 
 
+def _write_page(
+    report: ThreadReport, history: list[BaseMessage], options: argparse.Namespace
+) -> None:
+    if options.html is None:
+        return
+    shown = report_html(report.to_dict(), Patch([], (), history).to_dict()["before"])
+    file = Path(options.html)
+    try:
+        file.write_text(page(f"Thread {report.thread_id}", [shown]), encoding="utf-8")
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
+    _tell(f"wrote {options.html!r}.")
+
+
 def _tell(text: str) -> None:
-    sys.stderr.write(f"langgraph-patch: {one_line(text)}\n")
+    sys.stderr.write(f"langgraph-patch: {one_line(masked(text))}\n")
 
 
 @contextmanager

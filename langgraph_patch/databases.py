@@ -21,6 +21,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.postgres import is_postgres, masked, open_postgres
 
 _TIMEOUT = 2.0  # seconds to wait for another's lock
 _NEEDED = {
@@ -66,13 +67,14 @@ def open_database(
     """Open a database of threads that somebody else wrote.
 
     Args:
-        target: The path of a SQLite file.
+        target: The path of a SQLite file, or the `postgresql://` URI of a PostgreSQL database.
         write: Whether it may be written to. Default: it is opened read-only.
         trust: Classes that may be loaded beside LangChain's and LangGraph's, as (module,
             class). Default: none.
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads.
+        OptionError: If it is a PostgreSQL database, and psycopg is not installed.
 
     Example:
         >>> from langgraph_patch.databases import open_database
@@ -81,11 +83,9 @@ def open_database(
         Traceback (most recent call last):
         langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
     """
-    if "://" in target:
-        raise ThreadError("a database URI is not supported: expected the path of a SQLite file.")
     serde = JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    with closing(_connected(target, write=write)) as conn:
-        saver = (SqliteSaver if write else _ReadOnlySaver)(conn, serde=serde)
+    opened = open_postgres if is_postgres(target) else _open_sqlite
+    with opened(target, write=write, serde=serde) as saver:
         database = Database(saver)
 
         def note(event: SerdeEvent) -> None:
@@ -95,10 +95,24 @@ def open_database(
         unregister = register_serde_event_listener(note)
         try:
             yield database
-        except sqlite3.Error as error:
-            raise ThreadError(f"{target!r}: {_advice(error)}") from error
         finally:
             unregister()
+
+
+@contextmanager
+def _open_sqlite(
+    target: str, *, write: bool, serde: JsonPlusSerializer
+) -> Iterator[BaseCheckpointSaver[Any]]:
+    if "://" in target or masked(target) != target:
+        raise ThreadError(
+            f"{masked(target)!r:.200} is no database that is known: expected the path of a SQLite "
+            f"file, or a URI that begins with postgresql:// or postgres://."
+        )
+    with closing(_connected(target, write=write)) as conn:
+        try:
+            yield (SqliteSaver if write else _ReadOnlySaver)(conn, serde=serde)
+        except sqlite3.Error as error:
+            raise ThreadError(f"{target!r}: {_advice(error)}") from error
 
 
 class _ReadOnlySaver(SqliteSaver):

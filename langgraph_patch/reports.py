@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from langgraph_patch.changes import Defect, Patch
+from langgraph_patch.render import report_html
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "moved", "refused"]
@@ -56,6 +57,10 @@ class ThreadReport:
             "patch": self.patch.to_dict() if self.patch else None,
             "reason": self.reason,
         }
+
+    def _repr_html_(self) -> str:
+        """What is known of the thread, and the patch beside it, as notebooks show it."""
+        return report_html(self.to_dict())
 
     def __str__(self) -> str:
         return f"{_name(self.thread_id, self.namespace)}: {self.status}{self._details()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from langgraph_patch.errors import EvidenceError, ThreadError
 from langgraph_patch.evidence import afind_evidence, find_evidence
 from langgraph_patch.messages import patch_messages, unanswered, validate_messages
 from langgraph_patch.reports import ThreadReport
-from langgraph_patch.sources import Key, Shard, behind, source_of
+from langgraph_patch.sources import Key, Shard, behind, has_failed, source_of
 from langgraph_patch.stored import age_of, history_of, id_of, is_ephemeral, pauses_of
 
 
@@ -81,9 +80,9 @@ class Scan:
             return None
         try:
             return (yield from self._read(key))
-        except sqlite3.OperationalError:
-            raise  # a locked database is no matter of this thread
-        except Exception as error:  # noqa: BLE001 - a broken row may raise anything
+        except Exception as error:
+            if has_failed(error):
+                raise  # a locked or lost database is no matter of this thread
             return ThreadReport(*key, "unreadable", reason=_one_line(error))
 
     def _read(self, key: Key) -> Steps[ThreadReport]:

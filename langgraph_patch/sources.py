@@ -6,25 +6,22 @@ last one ended, so that a scan holds one page in memory and no cursor open.
 
 from __future__ import annotations
 
-import hashlib
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.keys import Key, Shard, behind
+from langgraph_patch.postgres_source import is_lost, postgres_source
+
+__all__ = ["Key", "Shard", "Source", "behind", "has_failed", "source_of"]
 
 _PAGE = 500
-
-
-class Key(NamedTuple):
-    """Which history: a thread, and the namespace of a graph in it (`""` is the root)."""
-
-    thread_id: str
-    namespace: str
 
 
 class Source(Protocol):
@@ -48,11 +45,6 @@ class Source(Protocol):
             Whether that was so.
         """
         ...
-
-
-def behind(thread_id: str) -> Key:
-    """The last key that a thread can have."""
-    return Key(thread_id, "\U0010ffff")
 
 
 # --- SQLite ------------------------------------------------------------------------------
@@ -199,24 +191,9 @@ def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
         return _Sqlite(saver)
     if any(base.__name__ == "AsyncSqliteSaver" for base in type(saver).__mro__):
         return _AsyncSqlite(saver)
-    return _Listed(saver)
+    return postgres_source(saver) or _Listed(saver)
 
 
-# --- shards ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One of `count` parts of all threads; the same thread is always in the same part."""
-
-    index: int
-    count: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.index <= self.count:
-            raise ThreadError(f"shard {self.index}/{self.count}: expected I/N with 1 <= I <= N.")
-
-    def has(self, thread_id: str) -> bool:
-        """Whether the thread is in this part."""
-        digest = hashlib.sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
+def has_failed(error: BaseException) -> bool:
+    """Whether the database failed (locked, lost, shut down), and not one thread of it."""
+    return isinstance(error, sqlite3.OperationalError) or is_lost(error)

@@ -220,7 +220,8 @@ def undo_repair(
 
     Raises:
         ThreadError: If the repair wrote nothing, if the thread has moved on since, or if the
-            checkpointer is none that can delete single checkpoints (SQLite and memory can).
+            checkpointer is none that can delete single checkpoints (SQLite, PostgreSQL and
+            memory can).
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from deepagents import create_deep_agent
-from deepagents.graph import DeepAgentState
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
@@ -332,7 +331,7 @@ REDUCERS: dict[str, Any] = {
     "add_messages": Added,
     "add_messages_openai": AddedForOpenAI,
     "delta": Delta,
-    "deepagents": DeepAgentState,
+    "deepagents": create_deep_agent(StrictModel(script=[])).builder.state_schema,
     "operator_add": Concatenated,
     "new_only": NewOnly,
     "none": Replaced,

@@ -286,6 +286,49 @@ def test_hostile_text_is_shown_as_text(run, tmp_path, monkeypatch):
     assert (code, err.count("\n"), "\x1b" in err) == (2, 1, False)
 
 
+def test_show_writes_a_page(run, path, tmp_path, monkeypatch):
+    """`--html` writes one page in the place of the table, over an old one; rich is not needed."""
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    file = tmp_path / "page.html"
+    file.write_text("old " * 100_000)
+    code, out, err = run("show", path, "broken", "--html", file)
+    assert (code, out, err) == (1, "", f"langgraph-patch: wrote {str(file)!r}.\n")
+    page = file.read_text()
+    assert page.startswith("<!doctype html>")
+    for said in ("! dangling", "↺ recovered", "+ inserted (awaiting_input)", "sent to bob"):
+        assert said in page
+    assert "<script" not in page
+    assert "old " not in page
+    code, out, _ = run("show", path, "paused", "--html", file, "--format", "json")
+    assert (code, json.loads(out)["status"]) == (0, "paused")
+    assert "Messages (2)" in file.read_text()
+
+
+def test_a_page_of_an_unreadable_thread_says_why(run, path, tmp_path):
+    """Where there is nothing to show, the page has the reason; exit code 3."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
+    file = tmp_path / "page.html"
+    code, out, _ = run("show", path, "healthy", "--html", file)
+    assert (code, "is a pickle" in out, "is a pickle" in file.read_text()) == (3, True, True)
+
+
+def test_a_page_of_hostile_text_is_text(run, tmp_path):
+    """Markup, escapes, direction marks and a megabyte, in thread, names, ids and contents."""
+    hostile = f"<script>alert(1)</script>'\"><img src=x>{HOSTILE}"
+    path, file = str(tmp_path / "hostile.sqlite"), tmp_path / "page.html"
+    with SqliteSaver.from_conn_string(path) as saver:
+        call = ai((hostile, {hostile: hostile}, hostile), text=hostile, id=hostile)
+        update = {"messages": [human(hostile + "x" * 1_000_000, "h"), call, human("x")]}
+        silent("hand_built", saver).update_state(thread(hostile), update, as_node="__start__")
+    code, _, err = run("show", path, hostile, "--html", file)
+    assert (code, err.count("\n")) == (1, 1)
+    page = file.read_text()
+    assert not re.search(r"<script|<img|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)
+    assert page.count("x" * 1_000_000) == 2
+    assert "1,000,0" in page
+
+
 # --- bad input ---------------------------------------------------------------------------
 
 
@@ -314,6 +357,12 @@ BAD = {
     "a name taken": (["repair", "{db}", "--all", "--graph", "{json}:g"], "rename the file"),
     "no such graph": (["repair", "{db}", "--all", "--graph", "{module}:g"], "has no 'g'"),
     "no graph at all": (["repair", "{db}", "--all", "--graph", "{module}:number"], "is a int"),
+    "no such folder": (
+        ["show", "{db}", "broken", "--html", "/no/such/x.html"],
+        "cannot be written",
+    ),
+    "a folder": (["show", "{db}", "broken", "--html", "/"], "cannot be written"),
+    "no file name": (["show", "{db}", "broken", "--html", ""], "cannot be written"),
     "a bad class": (["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "x"], "module:C"),
 }
 

@@ -8,8 +8,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from strict import ai
 
-from langgraph_patch import patch_messages
+from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.render import FOLD, SIGNS, page, patch_html, report_html
+from langgraph_patch.reports import ThreadReport
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -18,6 +19,7 @@ HOSTILE = [
     "\x1b[2J\x1b]0;owned\x07",
     "a\x00b\x85c\u202egnp.exe",
     "\ud800 half a character",
+    "\u061c\u2066turned\u2069\u200b\U000e0041",
 ]
 
 
@@ -49,12 +51,31 @@ def test_hostile_text_makes_no_markup_and_no_control_character(hostile):
         ai((hostile, {"x": hostile}, hostile), id="a"),
         ToolMessage(hostile, tool_call_id=hostile, id="t"),
     ]
-    shown = page(hostile, [patch_messages(history)._repr_html_()])
-    plain = page("x", [patch_messages([HumanMessage("x"), ai(("t", {}, "c"))])._repr_html_()])
-    assert tags_of(shown).tags <= tags_of(plain).tags | {"details", "summary"}
+    shown = page(hostile, [patch_messages(history)._repr_html_(), *reports(history, hostile)])
+    sound = [HumanMessage("x"), ai(("t", {}, "c"))]
+    plain = page("x", [patch_messages(sound)._repr_html_(), *reports(sound, "x")])
+    assert tags_of(shown).tags == tags_of(plain).tags
     assert tags_of(shown).attributes == tags_of(plain).attributes
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800]", shown)
+    assert not RAW.search(shown)
     shown.encode()
+
+
+RAW = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u202a-\u202e\u2066-\u2069\ud800-\udfff\U000e0041]"
+)
+
+
+def reports(history, name):
+    """A thread of that name as a report, in every status."""
+    known = {"checkpoint_id": name, "age": 1.5, "messages": len(history), "reason": name}
+    defects = tuple(validate_messages(history))
+    patch = patch_messages(history)
+    dumped = patch.to_dict()["before"]
+    yield ThreadReport(name, name, "damaged", defects=defects, patch=patch, **known)._repr_html_()
+    for status in ("healthy", "paused", "unreadable"):
+        report = ThreadReport(name, name, status, defects=defects, **known)
+        yield report._repr_html_()
+        yield report_html(report.to_dict(), dumped)
 
 
 def test_a_page_loads_and_runs_nothing():
@@ -76,6 +97,7 @@ def test_each_change_has_its_sign_and_its_word():
     shown = patch_html(patch_messages(history).to_dict())
     for kind in ("inserted (unknown)", "moved", "dropped", "converted", "renamed"):
         assert f"{SIGNS[kind.split()[0]]} {kind}" in shown, kind
+        assert f'<td class="{kind.split()[0]}">' in shown, kind
     assert "Before (5)" in shown
     assert "After (5)" in shown
 
@@ -85,7 +107,7 @@ def test_long_content_is_folded_and_whole():
     long = "x" * 1_000_000
     shown = patch_html(patch_messages([ai(("t", {}, "c1")), HumanMessage(long)]).to_dict())
     assert shown.count("<details>") == 2
-    assert f"<summary>{'x' * FOLD}… (1,000,000 characters)</summary>" in shown
+    assert f"<summary><span>{'x' * FOLD}…</span> (1,000,000 characters)</summary>" in shown
     assert f"<pre>{long}</pre>" in shown
 
 
@@ -94,6 +116,81 @@ def test_a_sound_history_says_so():
     assert "Nothing to repair in 1 messages." in patch_html(
         patch_messages([AIMessage("hi")]).to_dict()
     )
+
+
+def rows_of(shown):
+    """The rows of the two sides: what stands left and right, as (head, beside) of each cell."""
+    return [
+        tuple(re.sub(r"<pre>.*|<[^>]*>", " ", cell, flags=re.DOTALL).split() for cell in cells)
+        for cells in re.findall(
+            r"<tr>(<td class=[^>]*>.*?</td>)(<td class=[^>]*>.*?</td>)</tr>", shown
+        )
+    ]
+
+
+def test_a_message_stands_beside_itself():
+    """What is new, dropped or moved has a gap beside it; everything else has its like."""
+    history = [
+        HumanMessage("hi", id="h0"),
+        ai(("a", {}, "c1"), ("b", {}, "c2"), id="m"),
+        HumanMessage("steer", id="h"),
+        ToolMessage("late", tool_call_id="c1", id="r"),
+        ToolMessage("late again", tool_call_id="c1", id="r2"),
+    ]
+    report = ThreadReport("1", "", "damaged", defects=tuple(validate_messages(history)),
+                          patch=patch_messages(history))  # fmt: skip
+    assert rows_of(report._repr_html_()) == [
+        (["#0", "human"], ["from", "#0", "human"]),
+        (["#1", "ai", "!", "dangling"], ["from", "#1", "ai"]),
+        ([], ["→", "moved", "from", "#3", "tool", "for", "c1"]),
+        ([], ["+", "inserted", "(unknown)", "new", "tool", "for", "c2"]),
+        (["#2", "human"], ["from", "#2", "human"]),
+        (["→", "moved", "#3", "tool", "for", "c1", "!", "misplaced"], []),
+        (["−", "dropped", "#4", "tool", "for", "c1", "!", "duplicate"], []),
+    ]
+
+
+def test_a_placeholder_that_gave_way_is_said_to_be_replaced():
+    """The old placeholder and the real result stand on their sides, both marked."""
+    first = patch_messages([ai(("a", {}, "c1"), id="m"), HumanMessage("x", id="h")])
+    real = ToolMessage("done", tool_call_id="c1", id="r")
+    second = patch_messages(first.messages, evidence={("m", "c1"): real})
+    assert rows_of(second._repr_html_()) == [
+        (["#0", "ai"], ["from", "#0", "ai"]),
+        ([], ["↺", "recovered", "new", "tool", "for", "c1"]),
+        (["−", "replaced", "#1", "tool", "for", "c1"], []),
+        (["#2", "human"], ["from", "#2", "human"]),
+    ]
+
+
+def test_two_changes_of_one_message_are_both_told():
+    """Two calls of one message, one promoted and one renamed: both signs, on both sides."""
+    message = AIMessage(
+        "",
+        id="m",
+        tool_calls=[{"name": "a b", "args": {}, "id": "c1", "type": "tool_call"}],
+        invalid_tool_calls=[
+            {"name": "w", "args": "{", "id": "c2", "error": "", "type": "invalid_tool_call"}
+        ],
+    )
+    (both, *_) = rows_of(patch_messages([message])._repr_html_())
+    for side in both:
+        assert {"✎", "renamed,", "↑", "promoted"} <= {*side} or {
+            "✎", "renamed", "↑", "promoted,"} <= {*side}  # fmt: skip
+
+
+def test_a_report_without_a_patch_shows_the_conversation():
+    """A paused thread is shown as it is, with what is wrong beside the pause."""
+    history = [ai(("a", {}, "c1"), id="m"), HumanMessage("x" * 10, id="h")]
+    dumped = patch_messages(history).to_dict()["before"]
+    report = ThreadReport("1", "", "paused", defects=tuple(validate_messages(history)))
+    shown = report_html(report.to_dict(), dumped)
+    assert "Messages (2)" in shown
+    assert shown.index("! dangling") < shown.index("#1 human")
+    assert "1 dangling" in report._repr_html_()
+    unreadable = ThreadReport("1", "", "unreadable", reason="a pickle")._repr_html_()
+    assert "a pickle" in unreadable
+    assert "<td class=" not in unreadable
 
 
 def test_a_report_shows_its_facts_and_its_patch():
