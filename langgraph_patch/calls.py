@@ -53,7 +53,7 @@ class Call:
         raw: The text of arguments that are no complete JSON object, else None.
         source: Where the call was found first.
         block_type: The type of the content block that carries it, if one does.
-        entry: The call as it stands in `tool_calls`, or as it should stand there.
+        entry: The call as it should stand in `tool_calls`, save for a new id or name.
         listed: Whether it stands in `tool_calls` as it should.
     """
 
@@ -155,8 +155,7 @@ def _new_call(
     unfinished = source == "invalid_tool_calls" and not stored_args
     args = None if unfinished else complete_args(stored_args)
     text = text_of(name)
-    built = {"name": text, "args": args or {}, "id": call_id, "type": "tool_call"}
-    listed = entry is not None and entry.get("args") is args
+    built = {"name": text, "args": args or {}, "id": call_id}
     return Call(
         id=call_id,
         name=text,
@@ -164,8 +163,8 @@ def _new_call(
         raw=None if args is not None else _raw_text(stored_args),
         source=source,
         block_type=block_type,
-        entry=entry if entry is not None and listed else {**(entry or {}), **built},
-        listed=listed,
+        entry={**(entry or {}), **built},
+        listed=entry is not None and entry.get("args") is args,
     )
 
 

@@ -69,7 +69,6 @@ class Turn:
 class Reading:
     """A history, read: who calls, who answers."""
 
-    messages: Sequence[BaseMessage]
     turns: dict[int, Turn]
     entries: dict[int, list[Entry]]
 
@@ -99,7 +98,7 @@ def read_history(
     _name_calls(turns.values())
     for turn in turns.values():
         turn.end = _end_of(turn, messages, entries)
-    return Reading(messages, turns, entries)
+    return Reading(turns, entries)
 
 
 def _turn(index: int, message: AIMessage, calls: Sequence[Call]) -> Turn:

@@ -29,7 +29,7 @@ from langgraph_patch.placeholders import (
 )
 from langgraph_patch.updates import writes_for
 
-logger = logging.getLogger("langgraph_patch")
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 
@@ -72,7 +72,7 @@ class PatchNode(Runnable[Any, Any]):
         ['ai', 'tool', 'human', 'ai']
     """
 
-    name = "patch_tool_calls"
+    name: str | None = "patch_tool_calls"
 
     allow_pending = False
     """Whether calls at the tail are left to whoever runs next (the front door does)."""
@@ -88,7 +88,7 @@ class PatchNode(Runnable[Any, Any]):
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         on_patch: OnPatch | None = None,
     ) -> None:
-        self.placeholder = checked_placeholder(placeholder)
+        self.placeholder: Placeholder | None = checked_placeholder(placeholder)
         self.language = checked_language(language) if language is not None else None
         if not isinstance(messages_key, str) or not messages_key:
             raise OptionError(f"messages_key={messages_key!r}: expected the name of a state key.")
@@ -249,5 +249,5 @@ def key_error(key: str, channels: Any) -> GraphError:
     return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
 
 
-patch_node = PatchNode()
+patch_node: PatchNode = PatchNode()
 """A `PatchNode` with all defaults: `builder.add_node("patch_tool_calls", patch_node)`."""

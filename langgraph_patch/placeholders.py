@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
 from langgraph_patch.rewriting import MAX_ID, MAX_NAME, digest_of
 
-PLACEHOLDER_KEY = "langgraph_patch"
+PLACEHOLDER_KEY: Final = "langgraph_patch"
 """The key in `additional_kwargs` that marks a placeholder of ours."""
 
 MAX_TEXT = 500

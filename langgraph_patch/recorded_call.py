@@ -75,7 +75,7 @@ class _Run:
 
 
 runs: OrderedDict[tuple[str, float | None], _Run] = OrderedDict()
-runs_lock = threading.Lock()
+runs_lock: threading.Lock = threading.Lock()
 
 
 @dataclass(eq=False)

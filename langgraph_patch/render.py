@@ -62,6 +62,10 @@ body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 .lgp .sides .converted{border-color:#7c4dbd;background:#f5efff}
 .lgp .sides .promoted{border-color:#00707a;background:#e5f7f8}
 .lgp .sides .renamed{border-color:#46606f;background:#eef4f7}
+.lgp table,.lgp table th{color:inherit;background:none;font-size:inherit;margin-left:0}
+.lgp table tbody tr:nth-child(n),.lgp table tbody tr:nth-child(n):hover{background:none}
+.lgp .sides td,.lgp .sides th,.lgp .facts td,.lgp .facts th{text-align:left}
+.lgp td pre,.lgp summary{padding:0;background:none;color:inherit;word-break:normal}
 @media(max-width:50rem){.lgp .sides,.lgp .sides tbody,.lgp .sides tr,.lgp .sides td{display:block}
   .lgp .sides thead,.lgp .sides td.none,.lgp .sides td.same{display:none}
   .lgp .sides td{margin:.3rem 0}}

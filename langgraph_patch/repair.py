@@ -118,8 +118,10 @@ class Repair:
         kept = {slot for slot in turn.slots if self._keeps_answer(slot)}
         missing = [slot for slot in turn.slots if slot not in kept and slot not in held]
         order = [*sorted(kept, key=_order_of_answer), *missing]
-        if missing:
-            order.sort(key=_order_of_call if _has_namesakes(turn) else _reals_first)
+        if _has_namesakes(turn) and (missing or not all(map(_stands_in_place, kept))):
+            order.sort(key=_order_of_call)
+        elif missing:
+            order.sort(key=_reals_first)
         human_follows = bool(missing) and self._human_follows(turn)
         for slot in order:
             if slot in kept:
@@ -283,6 +285,10 @@ class Repair:
         self._note(
             kind, why, entry.index, call.id, call.name, slot=slot, before=before, after=after
         )
+
+
+def _stands_in_place(slot: Slot) -> bool:
+    return slot.answer is not None and slot.turn.in_place(slot.answer)
 
 
 def _order_of_answer(slot: Slot) -> tuple[bool, int, int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
+from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
 from langgraph_patch.calls import (
     CALL_BLOCKS,
@@ -45,9 +46,7 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> A
     """
     update: dict[str, Any] = {
         "tool_calls": [
-            call.entry
-            if call.listed and (call.entry.get("id"), call.entry.get("name")) == (call_id, name)
-            else {**call.entry, "id": call_id, "name": name, "type": "tool_call"}
+            {**call.entry, "id": call_id, "name": name, "type": "tool_call"}
             for call, call_id, name in calls
         ],
         "invalid_tool_calls": [],
@@ -57,8 +56,14 @@ def write_calls(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) -> A
     if (extra := _renamed_kwargs(message, calls)) != message.additional_kwargs:
         update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
-        update["tool_call_chunks"] = []  # built again from tool_calls when it is loaded
+        update["tool_call_chunks"] = [_chunk_of(entry) for entry in update["tool_calls"]]
     return message.model_copy(update=update)
+
+
+def _chunk_of(entry: Mapping[str, Any]) -> ToolCallChunk:
+    """A listed call as LangChain writes it into a chunk: loaded again, the message is the same."""
+    args = json.dumps(entry["args"], default=repr)
+    return tool_call_chunk(name=entry["name"], args=args, id=entry["id"], index=None)
 
 
 def _finder(
@@ -99,8 +104,7 @@ def _renamed_kwargs(message: AIMessage, calls: Sequence[tuple[Call, str, str]]) 
     kept = {call_id for call, call_id, _ in calls if call.id == call_id}
     for key, value in extra.items():
         if isinstance(value, dict) and key != "function_call":
-            moved = _rekeyed(value, calls, kept)
-            extra[key] = value if moved == value else moved
+            extra[key] = _rekeyed(value, calls, kept)
     if isinstance(raw := extra.get("tool_calls"), list):
         extra["tool_calls"] = _renamed_raw(raw, calls)
     if any(call.source == "additional_kwargs" for call, _, _ in calls):

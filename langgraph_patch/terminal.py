@@ -74,7 +74,7 @@ def _cell(message: BaseMessage, sign: str, colour: str, said: str) -> Text:
     who = message.type
     if isinstance(message, ToolMessage):
         who = f"{who} {message.tool_call_id}"
-    text = Text(f"{sign} ", style=colour)
+    text = Text().append(f"{sign} ", style=colour)
     text.append(visible(f"[{who}]"), style="bold")
     if said:
         text.append(f" {said}", style=f"{colour} bold")

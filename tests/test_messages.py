@@ -7,6 +7,7 @@ mistakes that this package once made itself. Histories are compared whole.
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 from langchain.agents import create_agent
@@ -22,10 +23,11 @@ from langchain_core.messages import (
     ToolMessage,
     trim_messages,
 )
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
-from strict import StrictModel
+from strict import StrictModel, refuse
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -42,6 +44,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from langgraph_patch.calls import read_calls
 from langgraph_patch.messages import unanswered
 
 H = HumanMessage
@@ -133,7 +136,7 @@ def defects(history, **options):
 # --- a call without a result -----------------------------------------------------------
 
 
-def test_r1_a_new_message_instead_of_a_result():
+def test_r01_a_new_message_instead_of_a_result():
     """The call is answered by a placeholder, before the new message."""
     history = [H("a"), ai("c1"), H("b")]
 
@@ -142,7 +145,7 @@ def test_r1_a_new_message_instead_of_a_result():
     assert defects(history) == ["dangling"]
 
 
-def test_r2_real_results_of_siblings_come_first_if_the_tools_differ():
+def test_r02_real_results_of_siblings_come_first_if_the_tools_differ():
     """What survived stands before the placeholders; those stand in call order."""
     calls = ai(("a", "c1"), ("b", "c2"), ("d", "c3"))
 
@@ -196,7 +199,7 @@ def test_r19_an_answer_by_hand_stays():
     assert repaired(history) == [*history[:2], made("dead"), *history[2:]]
 
 
-def test_r8_two_handoffs_of_which_one_was_carried_out():
+def test_r08_two_handoffs_of_which_one_was_carried_out():
     """The handoff that did not happen is answered behind the one that did."""
     calls = ai(("transfer_to_bob", "c1"), ("transfer_to_eve", "c2"))
 
@@ -259,7 +262,7 @@ def test_pending_calls_that_live_only_in_a_block_are_left_as_they_are():
 # --- malformed arguments ---------------------------------------------------------------
 
 
-def test_r9_malformed_arguments():
+def test_r09_malformed_arguments():
     """The call is listed with `{}` and answered; the raw text is in the mark."""
     history = [H("q"), AIMessage("", invalid_tool_calls=[invalid_of('{"a":')]), H("z")]
 
@@ -268,7 +271,7 @@ def test_r9_malformed_arguments():
     assert defects(history) == ["malformed", "malformed"]
 
 
-def test_r9_malformed_arguments_that_a_tool_node_answered():
+def test_r09_malformed_arguments_that_a_tool_node_answered():
     """The answer stays; the call is listed, since no wire takes a result without a call."""
     answer = result("Error: your arguments are no JSON", "c1", status="error")
     history = [AIMessage("", invalid_tool_calls=[invalid_of("{")]), answer]
@@ -277,7 +280,7 @@ def test_r9_malformed_arguments_that_a_tool_node_answered():
 
 
 @pytest.mark.parametrize("args", [None, ""])
-def test_f9_no_arguments_at_all(args):
+def test_f09_no_arguments_at_all(args):
     """LangChain found them invalid: the model did not even begin them."""
     history = [AIMessage("", invalid_tool_calls=[invalid_of(args)])]
 
@@ -286,14 +289,14 @@ def test_f9_no_arguments_at_all(args):
 
 
 @pytest.mark.parametrize("arguments", [None, "", "{}"])
-def test_f9_absent_arguments_are_those_of_a_tool_that_takes_none(arguments):
+def test_f09_absent_arguments_are_those_of_a_tool_that_takes_none(arguments):
     """A call of a finished message is not malformed because it says nothing."""
     block = {**FUNCTION_CALL, "arguments": arguments}
 
     assert repaired([AIMessage([block])]) == [ai("c1", content=[block]), made("c1")]
 
 
-def test_f9_arguments_that_are_complete_are_kept():
+def test_f09_arguments_that_are_complete_are_kept():
     """What LangChain could not parse, but is a JSON object, is the call's arguments."""
     history = [AIMessage("", invalid_tool_calls=[invalid_of('{"a": 1}')])]
 
@@ -301,7 +304,7 @@ def test_f9_arguments_that_are_complete_are_kept():
 
 
 @pytest.mark.parametrize("args", ["[1]", "7", '"x"', "null", "nope", 5, [1]])
-def test_f9_arguments_that_are_no_object_are_malformed(args):
+def test_f09_arguments_that_are_no_object_are_malformed(args):
     """A JSON value of another kind is no arguments."""
     message = AIMessage("").model_copy(update={"invalid_tool_calls": [invalid_of(args)]})
 
@@ -309,7 +312,7 @@ def test_f9_arguments_that_are_no_object_are_malformed(args):
     assert repaired([message]) == [ai("c1"), made_of_malformed("c1", raw)]
 
 
-def test_f9_the_block_of_a_malformed_call_is_sent_without_its_text():
+def test_f09_the_block_of_a_malformed_call_is_sent_without_its_text():
     """Anthropic refuses a text as the input of a `tool_use` block that is sent as it is."""
     block = {"type": "tool_use", "id": "c1", "name": "t", "input": '{"a'}
     history = [AIMessage([block], invalid_tool_calls=[invalid_of('{"a')])]
@@ -579,7 +582,7 @@ def test_f27_blocks_that_nobody_knows_are_left_alone(value):
 @pytest.mark.parametrize(
     "between", [H("steer"), SystemMessage("be brief"), AIMessage("hm"), AIMessage([{"type": "x"}])]
 )
-def test_r6_a_message_between_call_and_result(between):
+def test_r06_a_message_between_call_and_result(between):
     """The real result is moved to its call; the message stays, behind it."""
     history = [H("1"), ai("c1"), between, result("r", "c1"), H("2")]
 
@@ -588,14 +591,14 @@ def test_r6_a_message_between_call_and_result(between):
     assert defects(history) == ["misplaced"]
 
 
-def test_r6_a_result_before_its_call():
+def test_r06_a_result_before_its_call():
     """The real result is moved behind its call."""
     history = [H("1"), result("r", "c1"), ai("c1"), H("2")]
 
     assert repaired(history) == [H("1"), ai("c1"), result("r", "c1"), H("2")]
 
 
-def test_f6_a_move_is_told_whole():
+def test_f06_a_move_is_told_whole():
     """Where it stood, whose it is, what it was and what it is."""
     stored = result("r", "c 1", id="x")
     history = [ai("c 1", id="a1"), H("x"), stored]
@@ -614,7 +617,7 @@ def test_f6_a_move_is_told_whole():
     ]
 
 
-def test_f6_a_human_message_that_only_carries_a_call_id_parts_results():
+def test_f06_a_human_message_that_only_carries_a_call_id_parts_results():
     """It turned out to be no result: what stands behind it is not in its place."""
     said = H("and?", additional_kwargs={"tool_call_id": "c1"})
     history = [ai("c1", "c2"), result("r1", "c1"), said, result("r2", "c2")]
@@ -622,7 +625,7 @@ def test_f6_a_human_message_that_only_carries_a_call_id_parts_results():
     assert repaired(history) == [ai("c1", "c2"), result("r1", "c1"), result("r2", "c2"), said]
 
 
-def test_f6_a_result_in_a_later_turn():
+def test_f06_a_result_in_a_later_turn():
     """The real result is moved over whole turns."""
     history = [ai("c1"), H("a"), ai("c2"), result("r2", "c2"), H("b"), result("r1", "c1")]
 
@@ -636,14 +639,14 @@ def test_f6_a_result_in_a_later_turn():
     ]
 
 
-def test_f6_results_among_the_results_of_another_turn():
+def test_f06_results_among_the_results_of_another_turn():
     """A result that stands in the place of another turn's is moved out of it."""
     history = [ai("c1"), ai("c2"), result("r1", "c1"), result("r2", "c2")]
 
     assert repaired(history) == [ai("c1"), result("r1", "c1"), ai("c2"), result("r2", "c2")]
 
 
-def test_r7_a_result_without_a_call():
+def test_r07_a_result_without_a_call():
     """It is dropped, and whole in the changes."""
     orphan = result("r", "gone", name="t", artifact={"rows": 1})
     patch = patch_messages([H("1"), orphan, H("2")])
@@ -654,7 +657,7 @@ def test_r7_a_result_without_a_call():
     assert validate_messages([H("1"), orphan, H("2")]) == [Defect("orphan", 1, "gone", "t")]
 
 
-def test_f7_trimming_cut_through_a_pair():
+def test_f07_trimming_cut_through_a_pair():
     """`trim_messages` leaves a window that begins with a result."""
     history = [H("q"), ai("c1"), result("r", "c1"), AIMessage("a"), H("z")]
     window = trim_messages(history, strategy="last", token_counter=len, max_tokens=3)
@@ -663,7 +666,7 @@ def test_f7_trimming_cut_through_a_pair():
     assert repaired(window) == [AIMessage("a"), H("z")]
 
 
-def test_f7_trimming_cut_between_parallel_results():
+def test_f07_trimming_cut_between_parallel_results():
     """Results whose call went go; those of calls that are left stay."""
     window = [result("b", "c2"), ai("c3", "c4"), result("c", "c3"), result("d", "c4")]
 
@@ -676,7 +679,7 @@ def summarizer(keep):
     return SummarizationMiddleware(model, trigger=("messages", 4), keep=("messages", keep))
 
 
-def test_r7_summarising_keeps_an_orphan():
+def test_r07_summarising_keeps_an_orphan():
     """The middleware looks for the call of one of the results and keeps them all."""
     history = [H("q"), ai("B"), result("a", "A"), result("b", "B"), H("z")]
 
@@ -686,7 +689,7 @@ def test_r7_summarising_keeps_an_orphan():
     assert repaired([summary, *kept]) == [summary, history[1], *history[3:]]
 
 
-def test_f7_summarising_cut_through_a_pair():
+def test_f07_summarising_cut_through_a_pair():
     """With a message between call and result the middleware cuts the pair in two."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]
 
@@ -696,7 +699,7 @@ def test_f7_summarising_cut_through_a_pair():
     assert repaired([summary, *kept]) == [summary, history[2], history[4]]
 
 
-def test_f7_an_agent_that_summarises_goes_on():
+def test_f07_an_agent_that_summarises_goes_on():
     """The model is given a valid history although the summary cut through a pair before it."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]
     model = StrictModel(script=[AIMessage("fine")])
@@ -1177,7 +1180,7 @@ def react_loop(model, answer, say):
     builder.add_edge(START, "agent")
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
-    return builder.compile()
+    return builder.compile(checkpointer=InMemorySaver())
 
 
 ROLES = [as_function_messages, as_result_blocks, as_chat_messages, as_human_messages]
@@ -1186,17 +1189,30 @@ ROLES = [as_function_messages, as_result_blocks, as_chat_messages, as_human_mess
 @pytest.mark.parametrize("say", [fine, raising])
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("answer", ROLES)
-def test_f29_a_wrong_role_loop_ends_after_one_call(answer, count, say):
-    """Unpatched the model calls until the recursion limit; patched it is told and is done."""
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+async def test_f29_a_wrong_role_loop_ends_after_one_call(answer, count, say, *, asynchronous):
+    """Unpatched the model calls until the recursion limit; patched it is told and is done.
+
+    The state holds results in the right role then, and the next turn calls nothing again.
+    """
+    config = {"recursion_limit": 12, "configurable": {"thread_id": "1"}}
+
+    async def run(graph, text):
+        value = {"messages": text}
+        out = await graph.ainvoke(value, config) if asynchronous else graph.invoke(value, config)
+        return out["messages"]
+
     loop = Caller(script=[], tools=count)
     with pytest.raises(GraphRecursionError):
-        react_loop(loop, answer, say).invoke({"messages": "go"}, {"recursion_limit": 12})
+        await run(react_loop(loop, answer, say), "go")
     assert loop.calls == 6
 
     model = Caller(script=[], tools=count)
     graph = with_patching(react_loop(model, answer, say))
-    messages = graph.invoke({"messages": "go"}, {"recursion_limit": 12})["messages"]
+    messages = await run(graph, "go")
 
+    assert model.calls == 1
+    refuse(await run(graph, "again?"))
     assert model.calls == 1
     assert [(m.type, m.text, getattr(m, "tool_call_id", None)) for m in messages] == [
         ("human", "go", None),
@@ -1209,7 +1225,7 @@ def test_f29_a_wrong_role_loop_ends_after_one_call(answer, count, say):
 # --- evidence --------------------------------------------------------------------------
 
 
-def test_f2_evidence_of_a_real_result():
+def test_f02_evidence_of_a_real_result():
     """It is written beside its call, as it is."""
     real = result("sent to bob", "c1", name="t", id="x", artifact={"a": 1})
     history = [H("q"), ai("c1", "c2", id="a1"), H("never mind")]
@@ -1225,7 +1241,7 @@ def test_f2_evidence_of_a_real_result():
     assert kinds(history, evidence=evidence) == ["recovered", "inserted"]
 
 
-def test_f2_a_recovered_result_without_an_id_gets_one():
+def test_f02_a_recovered_result_without_an_id_gets_one():
     """A message without an id could not be written into a thread twice alike."""
     history = [ai("c1", id="a1")]
     evidence = {("a1", "c1"): result("r", "c1")}
@@ -1251,7 +1267,7 @@ def test_r36_the_id_of_a_result_is_made_of_message_call_and_ordinal():
     ]
 
 
-def test_f2_a_recovered_result_under_an_id_that_is_taken():
+def test_f02_a_recovered_result_under_an_id_that_is_taken():
     """Under that id it would replace another message of the thread."""
     history = [H("q", id="x"), ai("c1", id="a1")]
     evidence = {("a1", "c1"): result("r", "c1", id="x")}
@@ -1259,7 +1275,7 @@ def test_f2_a_recovered_result_under_an_id_that_is_taken():
     assert repaired(history, evidence=evidence) == [*history, result("r", "c1", id="result")]
 
 
-def test_f3_each_cause_has_its_text():
+def test_f03_each_cause_has_its_text():
     """Finished, waiting, failed and not recorded are told apart."""
     history = [ai(("a", "c1"), ("b", "c2"), ("d", "c3"), ("e", "c4"), id="a1"), H("never mind")]
     evidence = {
@@ -1296,7 +1312,7 @@ def test_f3_each_cause_has_its_text():
         ([{"role": "user", "content": "h"}], CANCELLED),
     ],
 )
-def test_f3_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
+def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
     """What stands behind the call, before the model's next turn, decides on the words."""
     evidence = {("a1", "c1"): Finding("awaiting_input")}
 
@@ -1794,3 +1810,291 @@ def test_message_classes_of_others_are_messages():
 
     assert repaired(history) == [history[0], made("c1"), history[1]]
     assert is_placeholder(patch_messages(history).messages[1])
+
+
+# --- the edges of each decision: which of two, and what if there is none ------------------
+
+
+def test_a_sound_history_is_not_read_the_long_way(monkeypatch):
+    """One look is enough; with a pending call too, if it may be pending."""
+    sound = [H("q"), ai("c1"), result("r", "c1")]
+    pending = [H("q"), ai("c1")]
+
+    def unread(*_, **__):
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr("langgraph_patch.messages.Repair", unread)
+    assert validate_messages(sound) == []
+    assert validate_messages(pending, allow_pending=True) == []
+    assert patch_messages(sound).messages is sound
+    assert patch_messages(pending, allow_pending=True).messages is pending
+    with pytest.raises(AssertionError, match="the long way"):
+        validate_messages(pending)
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_validating_takes_placeholders_of_others_for_results(foreign):
+    """However the history comes: a tuple is read the long way."""
+    assert validate_messages((ai("c1"), foreign, H("x"))) == []
+
+
+def test_f29_a_human_message_waits_until_all_others_are_matched():
+    """A real result of the same call comes first, even if it stands later."""
+    said = H("r", id="h", additional_kwargs={"tool_call_id": "c1"})
+
+    assert repaired([ai("c1"), said, result("real", "c1")]) == [
+        ai("c1"),
+        result("real", "c1"),
+        said,
+    ]
+
+
+def test_f29_a_human_message_that_carries_the_id_of_no_call():
+    """It is the result of that call or of none."""
+    said = H("r", id="h", additional_kwargs={"tool_call_id": "gone"})
+
+    assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
+
+
+def test_f06_a_result_before_its_call_does_not_oust_the_one_behind_it():
+    """The one in place stays; the early one is dropped, whole."""
+    early = result("early", "c1")
+    patch = patch_messages([early, ai("c1"), result("r", "c1")])
+
+    assert patch.messages == [ai("c1"), result("r", "c1")]
+    assert patch.changes == (Change("dropped", 0, "c1", None, None, early, None),)
+
+
+def late_under(old_id, *history):
+    """What becomes of a real result that comes late, under an id that was used again."""
+    once = patch_messages(list(history)).messages
+    answered = [*once, result("late", old_id)]
+    messages = patch_messages(answered).messages
+    assert validate_messages(messages) == []
+    return [m.text == "late" for m in messages if isinstance(m, ToolMessage)]
+
+
+@pytest.mark.parametrize("old_id", ["t:0", "call_a"])
+def test_f11_a_late_result_goes_to_the_nearest_of_two_open_calls(old_id):
+    """The renamed one if that is the later, also where the id itself has an underscore."""
+    turns = ai(old_id, id="a1"), H("x"), ai(old_id, id="a2"), H("y")
+    renamed = patch_messages(list(turns)).messages[3]
+
+    assert late_under(old_id, *turns) == [False, True]
+    assert late_under(old_id, renamed, H("x"), ai(old_id, id="a1"), H("y")) == [False, True]
+
+
+def test_f11_a_late_result_goes_to_the_first_of_two_calls_in_one_message():
+    """The one that kept the id."""
+    assert late_under("t:0", ai("t:0", "t:0", id="a1"), H("x")) == [True, False]
+
+
+def test_f11_a_late_result_stands_in_call_order_if_one_tool_is_called_twice():
+    """Gemini knows results by their order alone: moved behind a placeholder it would be another's.
+
+    Where the tools differ, the order of the history stays.
+    """
+    alike, unlike = ai("c1", "c2"), ai("c1", ("u", "c2"))
+    late, other = result("r1", "c1"), result("r2", "c2")
+
+    assert repaired([alike, other, H("x"), late]) == [alike, late, other, H("x")]
+    assert repaired([unlike, other, H("x"), late]) == [unlike, other, late, H("x")]
+
+
+def test_f11_an_id_that_only_looks_renamed():
+    """A call has been renamed from an id only if its own id can be derived from that."""
+    assert late_under("t:0", ai("t:0_deadbeef", id="a1"), H("x")) == [False]
+
+
+def test_f11_ids_that_only_begin_alike_are_no_family():
+    """However many there are, the renamed call among them is found."""
+    turns = ai("t", id="a1"), result("r", "t"), ai("t", id="a2"), H("x")
+    crowd = [ai(f"t_{number}", id=f"b{number}") for number in range(40)]
+
+    assert late_under("t", *turns, *crowd) == [False, True, *[False] * 40]
+
+
+def test_f12_each_of_two_calls_with_one_id_has_its_own_placeholder():
+    """Older repairs wrote two under one id: both are kept, each for its own call."""
+    mark = {PLACEHOLDER_KEY: {"cause": "unknown"}}
+    first, second = (result(text, "c1", additional_kwargs=mark) for text in ("one", "two"))
+    _, *answers = patch_messages([ai("c1", "c1", id="a1"), first, second]).messages
+
+    assert [answer.text for answer in answers] == ["one", "two"]
+
+
+def test_r36_derived_ids_are_the_same_in_every_version():
+    """A later result is found by them, so they may not change: their beginning, their digest."""
+    history = [ai(None), ai(None), ai("Call/" + "x" * 40, id="a1"), ai("", id="a2")]
+
+    ids = [m.tool_calls[0]["id"] for m in repaired(history) if m.type == "ai"]
+    assert ids == [
+        "call_efb3dd49",
+        "call_90ad0d44",
+        "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe",
+        "call_4327b674",
+    ]
+    assert len(ids[2]) == 40
+
+
+def test_f12_a_message_id_of_another_type():
+    """What an application wrote in there does not stop a repair."""
+    odd = ai("").model_copy(update={"id": UUID(int=7)})
+    once, again = (patch_messages([odd]).messages for _ in range(2))
+
+    assert validate_messages(once) == []
+    assert once == again
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        FunctionMessage(name="t", content=[{"type": "text", "text": "r", "call_id": ""}]),
+        ChatMessage(
+            role="tool", name="t", content=[{"type": "text", "text": "r", "tool_use_id": ""}]
+        ),
+        H([{"type": "tool_result", "tool_use_id": "c 1", "content": [{"tool_use_id": "c 1"}]}]),
+    ],
+)
+def test_f29_blocks_of_a_converted_result_name_its_call(said):
+    """Inside too, and also where the call gets a new id."""
+    call_id = "c 1" if said.type == "human" else "c1"
+    mended, answer = repaired([ai(call_id, id="a1"), said])
+
+    (block,) = answer.content
+    assert block.get("tool_use_id", block.get("call_id")) == mended.tool_calls[0]["id"]
+
+
+def test_f29_blocks_of_nobody_beside_one_that_is_matched():
+    """Each block is judged by itself; those without a call are dropped."""
+    blocks = [
+        {"type": "tool_result", "tool_use_id": call_id, "content": "r"} for call_id in ("c1", "no")
+    ]
+    patch = patch_messages([ai("c1"), H(blocks)])
+
+    assert [m.type for m in patch.messages] == ["ai", "tool"]
+    assert [(c.kind, c.tool_call_id) for c in patch.changes] == [
+        ("converted", "c1"),
+        ("dropped", "no"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AIMessage("", invalid_tool_calls=[invalid_of('{"a": 1}')]),
+        AIMessageChunk(
+            content="", tool_call_chunks=[{"name": "t", "args": '{"a', "id": "c1", "index": 0}]
+        ),
+    ],
+    ids=["invalid but complete", "listed but cut"],
+)
+def test_f09_what_cannot_be_run_is_never_pending(message):
+    """Whoever runs next would run it, or skip it: it is answered at once."""
+    assert len(patch_messages([message], allow_pending=True).messages) == 2
+    assert validate_messages([message], allow_pending=True)
+
+
+def test_f10_the_plain_result_of_a_custom_call_is_converted():
+    """Told whole: it stands in its place, but not in the form that the wire takes."""
+    call = call_of("sh", "c1", {"__arg1": "ls"})
+    history = [AIMessage([CUSTOM], tool_calls=[call]), result("a.txt", "c1")]
+    output = result([{"type": "custom_tool_call_output", "output": "a.txt"}], "c1")
+    patch = patch_messages(history)
+
+    assert patch.changes == (Change("converted", 1, "c1", "sh", None, history[1], output),)
+    assert validate_messages(history) == [Defect("wrong_role", 1, "c1", "sh")]
+
+
+def test_the_bad_name_of_a_result_is_told_whole():
+    """The change names the result before and after."""
+    history = [ai("c1"), result("r", "c1", name="no good")]
+    good = result("r", "c1", name="t")
+
+    assert patch_messages(history).changes == (
+        Change("renamed", 1, "c1", "t", None, history[1], good),
+    )
+    assert validate_messages(history) == [Defect("bad_name", 1, "c1", "t")]
+
+
+def test_r26_the_signature_of_two_calls_under_one_bad_id():
+    """Both get a new id, and the signature under each."""
+    signatures = {"c 1": "s=="}
+    (mended, *_) = repaired([ai("c 1", ("u", "c 1"), id="a1", additional_kwargs={"s": signatures})])
+
+    ids = [call["id"] for call in mended.tool_calls]
+    assert len(set(ids)) == 2
+    assert mended.additional_kwargs == {"s": dict.fromkeys(ids, "s==")}
+
+
+def test_f10_the_raw_form_is_no_map_by_call_id():
+    """A call that is called as a key of it changes nothing in it."""
+    raw = {"name": "t", "arguments": "{}"}
+    history = [ai("name", ("u", "name"), id="a1", additional_kwargs={"function_call": raw})]
+
+    assert repaired(history)[0].additional_kwargs == {"function_call": raw}
+
+
+@pytest.mark.parametrize("raw", [7, "tool", {"id": "c1"}, True])
+def test_f10_a_raw_form_that_is_no_list_holds_no_calls(raw):
+    """Whatever an application put there."""
+    history = [AIMessage("a", additional_kwargs={"tool_calls": raw}), H("x")]
+
+    assert patch_messages(history).messages is history
+
+
+def test_calls_say_where_they_were_found():
+    """The first place counts."""
+    invalid = AIMessage("", invalid_tool_calls=[invalid_of("{")])
+    raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": "{}"}})
+
+    assert [
+        [call.source for call in read_calls(m)]
+        for m in (ai("c1"), invalid, AIMessage([TOOL_USE]), raw)
+    ] == [["tool_calls"], ["invalid_tool_calls"], ["content"], ["additional_kwargs"]]
+
+
+def test_evidence_leaves_a_placeholder_whose_mark_says_nothing():
+    """A mark of another make has no cause: it is a placeholder, and stays."""
+    said = result("?", "c1", id="x", additional_kwargs={PLACEHOLDER_KEY: True})
+    history = [ai("c1", id="a1"), said]
+
+    patch = patch_messages(history, evidence={("a1", "c1"): Finding("failed", "kaput")})
+    assert patch.messages is history
+
+
+def test_results_of_one_tool_in_another_order_than_its_calls_stay():
+    """Both in place: that other damage is mended is no reason to touch them."""
+    told = [ai("c1", "c2"), result("r2", "c2"), result("r1", "c1"), H("x")]
+
+    assert repaired([*told, ai("c3")]) == [*told, ai("c3"), made("c3")]
+
+
+def test_our_placeholder_gives_way_where_those_of_others_do_too():
+    """With `replace_foreign` as without it."""
+    history = [*patch_messages([ai("c1", id="a1"), H("x")]).messages, result("late", "c1")]
+
+    assert repaired(history, replace_foreign=True) == [
+        ai("c1", id="a1"),
+        result("late", "c1"),
+        H("x"),
+    ]
+
+
+def test_r25_a_renamed_chunk_says_the_same_in_its_pieces():
+    """As LangChain writes them, whatever the arguments hold."""
+    odd = {"a": {1, 2}}
+    chunk = AIMessageChunk(content="", id="a1")
+    stored = chunk.model_copy(update={"tool_calls": [call_of("t", "c 1", odd)]})
+    mended = patch_messages([stored]).messages[0]
+
+    assert mended.tool_call_chunks == [
+        {
+            "name": "t",
+            "args": '{"a": "{1, 2}"}',
+            "id": mended.tool_calls[0]["id"],
+            "index": None,
+            "type": "tool_call_chunk",
+        }
+    ]
+    assert mended.tool_calls[0]["args"] == odd

@@ -1,0 +1,549 @@
+"""Graphs in graphs, with schemas of their own: broken in every way, they go on.
+
+Whatever the family and the break: the model, which refuses what providers refuse, is never
+given a broken history, what is stored is valid, and a recorded result of a call that the
+history holds is in it. `test_matrix.py` does the same with agents as people compose them.
+
+What cannot be (`Family.forgets`): a graph without a memory of its own hands its messages to
+its parent when it is done. If its run is abandoned, the parent never hears of the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+from agents import CANCELLED, Graph, both_calls, history, human, lines, thread
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import StructuredTool
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.runtime import Runtime
+from langgraph.types import Command, interrupt
+from strict import RefusedError, StrictModel, refuse
+from typing_extensions import TypedDict
+from watched import Watched
+
+from langgraph_patch import GraphError, validate_messages, with_patching
+from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+
+BOOKED = {"messages": [human("book it")]}
+NEVER_MIND = {"messages": [human("never mind")]}
+
+
+class Told(TypedDict):
+    """What a graph that a tool runs says in the end."""
+
+    told: str
+
+
+class Desk:
+    """The tools: the mail is sent, the money waits for a human, or fails at the first try.
+
+    Attributes:
+        saver: Where the runs are recorded.
+        fails: Whether `wire_money` fails at the first try, and then needs nobody.
+        by_graph: Whether `wire_money` runs a graph to do its work.
+        done: What was really done, in order.
+    """
+
+    def __init__(self, *, fails: bool) -> None:
+        self.saver = Watched()
+        self.fails = fails
+        self.by_graph = False
+        self.done: list[str] = []
+
+    def send_email(self, to: str) -> str:
+        """Send an email."""
+        self.done.append("mail")
+        return f"sent to {to}"
+
+    def wire_money(self, amount: int) -> str:
+        """Wire money."""
+        return self.inner().invoke({"told": ""})["told"] if self.by_graph else self.wire()
+
+    async def awire_money(self, amount: int) -> str:
+        """Wire money."""
+        if self.by_graph:
+            return (await self.inner().ainvoke({"told": ""}))["told"]
+        return await RunnableLambda(lambda _: self.wire()).ainvoke(None)
+
+    def wire(self) -> str:
+        """Ask the human; or fail, when the mail is on record, and do better next time."""
+        if not self.fails:
+            return f"wired: {interrupt('wire 3?')}"
+        self.done.append("try")
+        if self.done.count("try") == 1:
+            self.saver.wait_for("sent to bob")
+            raise ConnectionError("the bank is down")
+        return "wired: at last"
+
+    def inner(self) -> Graph:
+        """The graph that a tool runs."""
+        builder = StateGraph(Told)
+        builder.add_node("wire", lambda _: {"told": self.wire()})
+        builder.add_edge(START, "wire")
+        return builder.compile()
+
+    def tools(self) -> list[StructuredTool]:
+        """As the agents take them, for sync and async runs."""
+        return [
+            StructuredTool.from_function(self.send_email),
+            StructuredTool.from_function(self.wire_money, self.awire_money),
+        ]
+
+    def node(self) -> ToolNode:
+        """A tool node of one's own, where each call is recorded."""
+        return ToolNode(
+            self.tools(), wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls
+        )
+
+
+def script() -> StrictModel:
+    """A model that makes two calls and then always says what it was told last."""
+    return StrictModel(script=[both_calls(), *[lambda seen: AIMessage(f"re: {seen[-1].text}")] * 9])
+
+
+def loop(builder: StateGraph[Any, Any], desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
+    """Put an agent and its tools into a builder of any schema."""
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", desk.node())
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+# --- the families --------------------------------------------------------------------------
+
+Wrap = Callable[[Any], Any]
+Build = Callable[[Desk, StrictModel, Wrap], Graph]
+
+
+def parent_of(child: Graph, schema: Any = MessagesState) -> StateGraph[Any, Any]:
+    """A graph whose only node is a graph."""
+    builder = StateGraph(schema)
+    builder.add_node("clerk", child)
+    builder.add_edge(START, "clerk")
+    return builder
+
+
+def two_deep(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """An agent in a graph in a graph."""
+    office = parent_of(create_agent(model, desk.tools())).compile()
+    return wrap(parent_of(office).compile(checkpointer=desk.saver))
+
+
+def with_a_memory(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """A node that is an agent with a memory of its own."""
+    clerk = create_agent(model, desk.tools(), checkpointer=True)
+    return wrap(parent_of(clerk).compile(checkpointer=desk.saver))
+
+
+class Planned(MessagesState):
+    """A history, and a plan that only the nodes inside know of."""
+
+    plan: str
+
+
+class Private(TypedDict):
+    """What a node may ask for that is in no other schema."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    notes: str
+
+
+def private(desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
+    """An agent whose nodes pass something on that nobody else sees."""
+
+    def plan(state: MessagesState) -> Private:
+        return {"messages": [], "notes": "quietly"}
+
+    def call(state: Private) -> dict[str, Any]:
+        assert state["notes"] == "quietly"
+        return {"messages": [model.invoke(state["messages"])]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("plan", plan)
+    builder.add_node("agent", call)
+    builder.add_node("tools", desk.node())
+    builder.add_edge(START, "plan")
+    builder.add_edge("plan", "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def private_state(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """A state that only some nodes see, in the graph that remembers."""
+    return wrap(private(desk, model).compile(checkpointer=desk.saver))
+
+
+def private_state_inside(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """The same inside, under a parent with another state."""
+    return wrap(parent_of(private(desk, model).compile(), Planned).compile(checkpointer=desk.saver))
+
+
+class Whole(MessagesState):
+    """All that a graph knows."""
+
+    steps: int
+
+
+class Question(MessagesState):
+    """What it takes."""
+
+
+class Answer(TypedDict):
+    """What it gives: no history."""
+
+    steps: int
+
+
+def schemas(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """Another schema for what goes in and for what comes out."""
+    builder = StateGraph(Whole, input_schema=Question, output_schema=Answer)
+    return wrap(loop(builder, desk, model).compile(checkpointer=desk.saver))
+
+
+def schemas_inside(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """The same inside; there the history comes out."""
+    builder = StateGraph(Whole, input_schema=Question, output_schema=MessagesState)
+    child = loop(builder, desk, model).compile()
+    return wrap(parent_of(child, Planned).compile(checkpointer=desk.saver))
+
+
+@dataclass
+class Ann:
+    """The context of a run."""
+
+    user: str
+
+
+def context(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """Parent and child that are told who the user is."""
+
+    def call(state: MessagesState, runtime: Runtime[Ann]) -> dict[str, Any]:
+        assert runtime.context.user == "ann"
+        return {"messages": [model.invoke(state["messages"])]}
+
+    child = StateGraph(MessagesState, context_schema=Ann)
+    child.add_node("agent", call)
+    child.add_node("tools", desk.node())
+    child.add_edge(START, "agent")
+    child.add_conditional_edges("agent", tools_condition)
+    child.add_edge("tools", "agent")
+    builder = StateGraph(MessagesState, context_schema=Ann)
+    builder.add_node("clerk", child.compile())
+    builder.add_edge(START, "clerk")
+    return wrap(builder.compile(checkpointer=desk.saver))
+
+
+class Case(TypedDict):
+    """The state of a child that does not share its parent's."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    number: int
+
+
+def called(desk: Desk, model: StrictModel, wrap: Wrap, **options: Any) -> Graph:
+    """A graph with a state of its own that a node calls: it is the child that is patched."""
+    child = wrap(loop(StateGraph(Case), desk, model).compile(**options))
+
+    def call(state: MessagesState) -> dict[str, Any]:
+        out = child.invoke({"messages": state["messages"][-1:], "number": 7})
+        return {"messages": out["messages"][-1:]}
+
+    async def acall(state: MessagesState) -> dict[str, Any]:
+        out = await child.ainvoke({"messages": state["messages"][-1:], "number": 7})
+        return {"messages": out["messages"][-1:]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("clerk", RunnableLambda(call, acall))
+    builder.add_edge(START, "clerk")
+    return builder.compile(checkpointer=desk.saver)
+
+
+def called_with_a_memory(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """The same, and the child remembers."""
+    return called(desk, model, wrap, checkpointer=True)
+
+
+def in_a_tool(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
+    """An agent with a tool that runs a graph, which asks the human or fails."""
+    desk.by_graph = True
+    return wrap(create_agent(model, desk.tools(), checkpointer=desk.saver))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How graphs are put into each other.
+
+    Attributes:
+        build: Makes one out of tools and a model, patched by `wrap`.
+        entry: The node that `goto` names.
+        forgets: Whether a run that is abandoned leaves no trace in any history.
+        namespace: Where the history with the calls is.
+        context: The context of a run.
+    """
+
+    build: Build
+    entry: str = "clerk"
+    forgets: bool = False
+    namespace: str = ""
+    context: Any = None
+
+
+FAMILIES = {
+    family.build.__name__: family
+    for family in (
+        Family(two_deep, forgets=True),
+        Family(with_a_memory, namespace="clerk"),
+        Family(private_state, entry="agent"),
+        Family(private_state_inside, forgets=True),
+        Family(schemas, entry="agent"),
+        Family(schemas_inside, forgets=True),
+        Family(context, forgets=True, context=Ann("ann")),
+        Family(called, forgets=True),
+        Family(called_with_a_memory, namespace="clerk"),
+        Family(in_a_tool, entry="model"),
+    )
+}
+
+
+# --- the breaks ----------------------------------------------------------------------------
+
+
+class Play:
+    """One thread of one family: the bare graph and the patched one, over the same tools."""
+
+    def __init__(self, name: str, *, fails: bool = False, asynchronous: bool = False) -> None:
+        self.family = FAMILIES[name]
+        self.asynchronous = asynchronous
+        self.desk = Desk(fails=fails)
+        self.model = script()
+        self.bare = self.family.build(self.desk, self.model, lambda graph: graph)
+        self.graph = self.family.build(self.desk, self.model, with_patching)
+
+    async def run(self, value: Any, graph: Graph | None = None) -> Any:
+        """Run a graph, the patched one if none is given, the way that the test asks for."""
+        graph, context = graph or self.graph, self.family.context
+        if self.asynchronous:
+            return await graph.ainvoke(value, thread(), context=context)
+        return graph.invoke(value, thread(), context=context)
+
+    async def break_off(self, graph: Graph | None = None) -> None:
+        """Let the human be asked, or the tool fail."""
+        if self.desk.fails:
+            with pytest.raises(ConnectionError, match="the bank is down"):
+                await self.run(BOOKED, graph)
+        else:
+            await self.run(BOOKED, graph)
+            assert self.graph.get_state(thread()).interrupts
+        assert self.desk.done.count("mail") == 1
+
+    async def die(self) -> None:
+        """Let the bare graph be refused: by a message, or where that is forgotten by an edit."""
+        await self.break_off(self.bare)
+        value: Any = NEVER_MIND
+        if self.family.forgets:
+            edit = {"messages": [both_calls(), human("never mind")]}
+            self.bare.update_state(thread(), edit, as_node=START)
+            value = None
+        with pytest.raises(RefusedError, match="c1"):
+            await self.run(value, self.bare)
+
+    def history(self) -> list[AnyMessage]:
+        """The history that holds the calls, if any does."""
+        place = {"thread_id": "1", "checkpoint_ns": self.family.namespace}
+        saved = self.desk.saver.get_tuple({"configurable": place})
+        assert saved is not None
+        return saved.checkpoint["channel_values"]["messages"]
+
+    def results(self) -> dict[str, str]:
+        """What each call came to, in a history that is valid."""
+        messages = self.history()
+        assert validate_messages(messages) == []
+        refuse(messages)
+        return {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+
+    async def check_the_next_turns(self) -> None:
+        """The thread goes on as if nothing had been, and nothing is done twice."""
+        assert self.graph.get_state(thread()).next == ()
+        results = self.results()
+        for text in ("hello", "and now?"):
+            await self.run({"messages": [human(text)]})
+            shown = lines(history(self.graph, thread()))
+            assert shown[-2:] == [f"human: {text}", f"ai: re: {text}"]
+            assert self.results() == results
+        assert self.desk.done.count("mail") == 1
+
+
+@sync_and_async
+@pytest.mark.parametrize("fails", [False, True], ids=["interrupted", "raised"])
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
+    """The model never refuses, what is stored is valid, the mail's result is told."""
+    play = Play(name, fails=fails, asynchronous=asynchronous)
+    await play.break_off()
+    await play.run(NEVER_MIND)
+    told = (
+        "Tool call wire_money with id c2 failed: ConnectionError('the bank is down')"
+        if fails
+        else CANCELLED.format("wire_money", "c2")
+    )
+    remembered = {"c1": "sent to bob", "c2": told}
+    assert play.results() == ({} if play.family.forgets else remembered)
+    await play.check_the_next_turns()
+
+
+@sync_and_async
+@pytest.mark.parametrize("how", ["none", "goto"])
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "called"])
+async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchronous: bool):
+    """What the bare graph died of is mended, whichever way the patched one is started.
+
+    A graph that a node calls holds nothing that could be edited or die.
+    """
+    play = Play(name, asynchronous=asynchronous)
+    await play.die()
+    await play.run(None if how == "none" else Command(goto=play.family.entry))
+    assert play.results().keys() == {"c1", "c2"}
+    if not play.family.forgets:
+        assert play.results()["c1"] == "sent to bob"
+    assert lines(play.history())[-2:] == ["human: never mind", "ai: re: never mind"]
+    await play.check_the_next_turns()
+
+
+@sync_and_async
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_a_goto_beside_a_live_pause(name: str, *, asynchronous: bool):
+    """LangGraph runs it beside what waits: the pause lives on, and its answer arrives."""
+    play = Play(name, asynchronous=asynchronous)
+    await play.break_off()
+    await play.run(Command(goto=play.family.entry))
+    assert play.graph.get_state(thread()).interrupts
+    await play.run(Command(resume="yes"))
+    if name != "called":
+        assert play.results() == {"c1": "sent to bob", "c2": "wired: yes"}
+    await play.check_the_next_turns()
+
+
+@sync_and_async
+@pytest.mark.parametrize("fails", [False, True], ids=["answered", "tried again"])
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_what_is_resumed_is_not_repaired(name: str, *, fails: bool, asynchronous: bool):
+    """An answer to the pause, or `invoke(None)` after a failure: both results are real."""
+    play = Play(name, fails=fails, asynchronous=asynchronous)
+    await play.break_off()
+    await play.run(None if fails else Command(resume="yes"))
+    told = "wired: at last" if fails else "wired: yes"
+    assert lines(history(play.graph, thread()))[-1] == f"ai: re: {told}"
+    if name != "called":
+        assert play.results() == {"c1": "sent to bob", "c2": told}
+    await play.check_the_next_turns()
+
+
+@sync_and_async
+@pytest.mark.parametrize("name", [name for name, f in FAMILIES.items() if f.forgets])
+async def test_what_an_abandoned_subgraph_did_is_known_to_nobody(name: str, *, asynchronous: bool):
+    """The mail's result lies in the checkpointer, under a namespace that no run reads again.
+
+    No call dangles, so there is nothing to patch, and the model is not told of the mail. Who
+    needs that gives the subgraph a memory of its own.
+    """
+    play = Play(name, asynchronous=asynchronous)
+    await play.break_off()
+    await play.run(NEVER_MIND)
+    assert not any("c1" in line or "mail" in line for line in lines(play.model.seen[-1]))
+    namespaces = [
+        saved.config["configurable"]["checkpoint_ns"]
+        for saved in play.desk.saver.list({"configurable": {"thread_id": "1"}})
+        if "sent to bob" in repr(saved.pending_writes)
+    ]
+    assert namespaces
+    assert all(":" in namespace for namespace in namespaces)
+
+
+# --- what belongs to the schemas -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_comes_out_is_as_before(name: str):
+    """A sound run of the patched graph gives what the bare one gives, under the same keys."""
+    play = Play(name)
+    play.model.script[:] = [AIMessage("hi", id="hi")] * 2
+    outs = [
+        graph.invoke({"messages": [human("hello")]}, thread(number), context=play.family.context)
+        for number, graph in (("1", play.bare), ("2", play.graph))
+    ]
+    assert outs[0] == outs[1]
+    assert play.bare.get_output_jsonschema() == play.graph.get_output_jsonschema()
+    assert play.bare.get_input_jsonschema() == play.graph.get_input_jsonschema()
+
+
+@sync_and_async
+async def test_a_child_that_a_node_calls_must_be_patched_itself(*, asynchronous: bool):
+    """The parent cannot see it: there is no model to patch, and patching another is not enough."""
+    play = Play("called_with_a_memory", asynchronous=asynchronous)
+    with pytest.raises(GraphError, match="agent"):
+        with_patching(play.bare)
+    parent = with_patching(play.bare, model_node="clerk")
+    await play.break_off(parent)
+    with pytest.raises(RefusedError, match="c1"):
+        await play.run(NEVER_MIND, parent)
+
+
+class Chat(TypedDict):
+    """A child's history under another name than its parent's."""
+
+    chat: Annotated[list[AnyMessage], add_messages]
+
+
+@sync_and_async
+async def test_a_child_with_another_key_must_be_patched_itself(*, asynchronous: bool):
+    """With the key that it has: the parent's patch passes it by."""
+
+    def build(*, patched: bool) -> tuple[Graph, StrictModel]:
+        model = StrictModel(script=[both_calls(), AIMessage("fine")])
+        builder = StateGraph(Chat)
+        builder.add_node("agent", lambda state: {"chat": [model.invoke(state["chat"])]})
+        builder.add_edge(START, "agent")
+        child = builder.compile(checkpointer=True)
+        if patched:
+            child = with_patching(child, messages_key="chat")
+
+        def call(state: MessagesState) -> dict[str, Any]:
+            return {"messages": child.invoke({"chat": state["messages"][-1:]})["chat"][-1:]}
+
+        async def acall(state: MessagesState) -> dict[str, Any]:
+            out = await child.ainvoke({"chat": state["messages"][-1:]})
+            return {"messages": out["chat"][-1:]}
+
+        parent = StateGraph(MessagesState)
+        parent.add_node("agent", RunnableLambda(call, acall))
+        parent.add_edge(START, "agent")
+        return with_patching(parent.compile(checkpointer=Watched())), model
+
+    async def run(graph: Graph, value: Any) -> Any:
+        if asynchronous:
+            return await graph.ainvoke(value, thread())
+        return graph.invoke(value, thread())
+
+    for patched in (False, True):
+        graph, model = build(patched=patched)
+        await run(graph, BOOKED)
+        if not patched:
+            with pytest.raises(RefusedError, match="c1"):
+                await run(graph, NEVER_MIND)
+            continue
+        await run(graph, NEVER_MIND)
+        assert lines(model.seen[-1])[0] == "human: book it"
+        assert lines(history(graph, thread()))[-1] == "ai: fine"
+        assert validate_messages(history(graph, thread())) == []
