@@ -22,6 +22,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.postgres import is_postgres, masked, open_postgres
+from langgraph_patch.tables import check_tables
 
 _TIMEOUT = 2.0  # seconds to wait for another's lock
 _NEEDED = {
@@ -145,20 +146,19 @@ def _connected(target: str, *, write: bool) -> sqlite3.Connection:
 
 
 def _check_schema(conn: sqlite3.Connection, target: str, *, write: bool) -> None:
-    for table, needed in _NEEDED.items():
-        columns = {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
-        if not columns:
-            raise ThreadError(f"{target!r} has no table {table!r}: it holds no LangGraph threads.")
-        missing = [column for column in needed if column not in columns]
-        if missing:
-            raise ThreadError(
-                f"{target!r}: table {table!r} has no column {missing[0]!r}: it was written by "
-                f"another version of langgraph-checkpoint-sqlite. Open it once with the version "
-                f"that your application uses, then try again."
-            )
+    def columns_of(table: str) -> set[str]:
+        return {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
+
+    check_tables(
+        repr(target),
+        _NEEDED,
+        columns_of,
+        library="langgraph-checkpoint-sqlite",
+        advice="Open it once with the version that your application uses, then try again.",
+    )
     if conn.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None:
         raise ThreadError(f"{target!r} holds no checkpoint: nothing was looked at.")
-    if "task_path" not in columns and not write:
+    if "task_path" not in columns_of("writes") and not write:
         # Written before that column existed. A view of our own connection adds it.
         conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
 

@@ -18,6 +18,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.tables import check_tables
 
 _TIMEOUT = 10  # seconds to wait for a connection, unless the URI says otherwise
 _NEEDED = {
@@ -184,17 +185,13 @@ _ADVICE = {
 
 
 def _check(conn: Any, name: str, *, write: bool) -> None:
-    for table, needed in _NEEDED.items():
-        columns = {row["attname"] for row in conn.execute(_COLUMNS, (table,))}
-        if not columns:
-            raise ThreadError(f"{name} has no table {table!r}: it holds no LangGraph threads.")
-        missing = [column for column in needed if column not in columns]
-        if missing:
-            raise ThreadError(
-                f"{name}: table {table!r} has no column {missing[0]!r}: it was written by another "
-                f"version of langgraph-checkpoint-postgres. Call `setup()` of that which your "
-                f"application uses, then try again."
-            )
+    check_tables(
+        name,
+        _NEEDED,
+        lambda table: {row["attname"] for row in conn.execute(_COLUMNS, (table,))},
+        library="langgraph-checkpoint-postgres",
+        advice="Call `setup()` of that which your application uses, then try again.",
+    )
     if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
         raise ThreadError(f"{name} holds no checkpoint: nothing was looked at.")
     if not write and conn.execute("SHOW transaction_read_only").fetchone() != _READ_ONLY:

@@ -41,6 +41,7 @@ from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from pydantic import BaseModel, Field
+from schemas import Data, FrozenData, Model
 from strict import RefusedError, StrictModel, ai, refuse
 from typing_extensions import TypedDict
 
@@ -81,26 +82,6 @@ class NarrowModel(BaseModel):
     """The same as a pydantic model."""
 
     notes: list[str] = Field(default_factory=list)
-
-
-@dataclass
-class Data:
-    """A state as a dataclass."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-@dataclass(frozen=True)
-class FrozenData:
-    """A state as a frozen dataclass."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-class Model(BaseModel):
-    """A state as a pydantic model."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
 
 
 def messages_in(state: Any) -> list[AnyMessage]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -28,7 +27,7 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
-from pydantic import BaseModel
+from schemas import Data, FrozenData, Model
 from strict import StrictModel, ai
 from typing_extensions import TypedDict
 
@@ -49,26 +48,6 @@ from langgraph_patch import (
 
 class Typed(TypedDict):
     """A state as a `TypedDict`."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-@dataclass
-class Data:
-    """A state as a dataclass."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-@dataclass(frozen=True)
-class FrozenData:
-    """A state as a frozen dataclass."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-class Model(BaseModel):
-    """A state as a pydantic model."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 

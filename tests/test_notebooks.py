@@ -166,7 +166,7 @@ def test_a_notebook_that_needs_a_network_fails(where, tmp_path):
 def test_a_path_of_a_machine_is_seen(path):
     """And an address on the web, or the end of an HTML tag, is none."""
     assert MACHINE_PATH.search(path)
-    assert not MACHINE_PATH.search("https://host/tmp/x and <b>a</b> and and/or, tmp/x")
+    assert not MACHINE_PATH.search("https://host/opt/x and <b>a</b> and and/or, tmp/x")
 
 
 if __name__ == "__main__":
