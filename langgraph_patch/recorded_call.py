@@ -38,9 +38,11 @@ START_SECONDS = 30.0
 """How long a call waits for a worker, while no call of its message runs, until it is given up."""
 
 POLL_SECONDS = 0.5  # how often it looks
-RUNS_KEPT = 64  # failed runs remembered, in case a retry policy starts them again
 
-_TURN_SECONDS = 1.0
+TURN_SECONDS = 1.0
+"""How long a call waits for those before it, which may never come: a wrapper may answer them."""
+
+RUNS_KEPT = 64  # failed runs remembered, in case a retry policy starts them again
 
 Record: TypeAlias = dict[str, dict[str, Any]]
 
@@ -130,12 +132,12 @@ class RecordedCall:
         only. ToolNode's threads race for it. To be late is safe: a call is then asked again.
         """
         with self.run.turn:
-            self.run.turn.wait_for(self._is_next, _TURN_SECONDS)
+            self.run.turn.wait_for(self._is_next, TURN_SECONDS)
             return self._start(body)
 
     async def astart_in_turn(self, body: Callable[[], Any]) -> Any:
         """Do what `start_in_turn` does. Who comes in turn does not await."""
-        end = time.monotonic() + _TURN_SECONDS
+        end = time.monotonic() + TURN_SECONDS
         while not self._is_next() and (left := end - time.monotonic()) > 0:
             self.run.waiters.append(waiter := asyncio.get_running_loop().create_future())
             await asyncio.wait([waiter], timeout=left)
@@ -176,7 +178,7 @@ class RecordedCall:
         with run.turn:
             run.paused = min(run.paused, self.place)
             run.turn.notify_all()
-            run.turn.wait_for(lambda: run.next >= last or run.paused != self.place, _TURN_SECONDS)
+            run.turn.wait_for(lambda: run.next >= last or run.paused != self.place, TURN_SECONDS)
 
     def waits_for_worker(self, future: Any) -> bool:
         """Tell whether nobody has taken the call up yet; give up where nobody ever will."""
