@@ -151,10 +151,11 @@ def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch)
             yield report
 
     monkeypatch.setattr(langgraph_patch.cli, "scan_threads", interrupted)
+    before = signal.getsignal(signal.SIGINT)
     code, out, err = run("scan", path)
     assert (code, out.count("\n")) == (130, 1)
     assert err == "langgraph-patch: stopped after thread 'broken': go on with --after.\n"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- repair ------------------------------------------------------------------------------
