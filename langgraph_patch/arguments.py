@@ -17,7 +17,7 @@ CLEAN, DAMAGED, BAD, REFUSED, STOPPED = 0, 1, 2, 3, 130
 _EPILOG = """exit codes:
   0    nothing is damaged, or everything damaged was repaired
   1    damage was found (scan, show), or would be repaired (repair without --apply)
-  2    bad usage or input; nothing was written
+  2    bad usage or input, or the database failed; what was repaired before is printed
   3    a thread could not be read, or its repair was refused; the other threads were dealt with
   130  stopped by Ctrl-C, between two threads; --after goes on from there
 """

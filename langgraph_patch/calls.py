@@ -197,7 +197,7 @@ def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:
         for place, block in enumerate(message.content):
             if isinstance(block, dict):
                 inner = unwrapped(block)
-                if inner.get("type") in CALL_BLOCKS:
+                if type_of(inner) in CALL_BLOCKS:
                     yield place, inner
 
 
@@ -207,6 +207,12 @@ def unwrapped(block: Mapping[str, Any]) -> Mapping[str, Any]:
         return block
     value = block.get("value")
     return value if isinstance(value, Mapping) else block
+
+
+def type_of(block: Mapping[str, Any]) -> str:
+    """What a content block is; nothing if it does not say so in a word."""
+    kind = block.get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def _blocks_by_id(message: AIMessage) -> dict[str, list[Mapping[str, Any]]]:
@@ -316,7 +322,7 @@ def _as_tool_message(message: BaseMessage, call_id: str) -> ToolMessage:
         content=message.content,
         tool_call_id=call_id,
         name=message.name,
-        id=message.id,
+        id=None if message.id is None else str(message.id),
         additional_kwargs=message.additional_kwargs,
         response_metadata=message.response_metadata,
     )

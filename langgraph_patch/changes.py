@@ -161,4 +161,5 @@ def _dumped(message: Any) -> Any:
     """A message as JSON values; what LangGraph accepts as a message, as it is."""
     if not isinstance(message, BaseMessage):
         return message
-    return json.loads(json.dumps(message.model_dump(), default=repr))  # artifacts may be anything
+    held = message.model_dump(warnings=False)  # what an application changed is shown as it is
+    return json.loads(json.dumps(held, default=repr))  # artifacts may be anything

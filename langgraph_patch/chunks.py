@@ -16,8 +16,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
-from langgraph_patch.calls import CALL_BLOCKS, block_call_id, complete_args
-from langgraph_patch.errors import StreamError
+from langgraph_patch.calls import CALL_BLOCKS, block_call_id, complete_args, text_of, type_of
+from langgraph_patch.errors import MessagesError, StreamError
+from langgraph_patch.fields import check_fields
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """The key of `additional_kwargs` under which blocks are kept that a cut left open."""
@@ -144,8 +145,9 @@ def message_from_stream(
     for chunk in arrived:
         if not isinstance(chunk, AIMessageChunk):
             raise StreamError(
-                f"Expected the chunks of one message (AIMessageChunk), got {chunk!r}."
+                f"Expected the chunks of one message (AIMessageChunk), got {chunk!r:.200}."
             )
+        _check_chunk(chunk)
     if ended is None:
         ended = _has_ended(arrived)
     pieces = merge_tool_call_chunks(piece for chunk in arrived for piece in chunk.tool_call_chunks)
@@ -161,6 +163,22 @@ def message_from_stream(
         response_metadata=merged.response_metadata,
         additional_kwargs=_extra(merged, calls, unfinished),
     )
+
+
+def _check_chunk(chunk: AIMessageChunk) -> None:
+    """Refuse a chunk that LangChain's constructor would not have let through."""
+    try:
+        check_fields(chunk)
+    except MessagesError as error:
+        raise StreamError(str(error)) from error
+    for piece in chunk.tool_call_chunks:
+        texts = (piece.get(key) for key in ("name", "args", "id", "type"))
+        if not all(isinstance(text, str | None) for text in texts) or not isinstance(
+            piece.get("index"), int | None
+        ):
+            raise StreamError(
+                f"{piece!r:.200} is no piece of a tool call: expected texts, and a number as index."
+            )
 
 
 _Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
@@ -183,7 +201,7 @@ def _merged(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
     last = AIMessageChunk(content="", chunk_position="last")
     try:
         return add_ai_message_chunks(*chunks, last)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # what LangChain's merging raises is any chunk's matter
         raise StreamError(
             f"The chunks of the message {chunks[0].id!r} cannot be merged: {error}. "
             "Expected the chunks of one message."
@@ -248,7 +266,7 @@ def _settled_block(
 
     None if it is a mere piece.
     """
-    if isinstance(block, str) or block.get("type") not in {*CALL_BLOCKS, "input_json_delta"}:
+    if isinstance(block, str) or type_of(block) not in {*CALL_BLOCKS, "input_json_delta"}:
         return block
     kind = block["type"]
     if kind == "input_json_delta" or not (call_id := block_call_id(block)):
@@ -267,11 +285,12 @@ def _settled_block(
 
 def _open_server_calls(content: _Content) -> set[int]:
     dicts = {place: block for place, block in enumerate(content) if isinstance(block, dict)}
-    answered = {b.get(key) for b in dicts.values() for key in ("tool_use_id", "tool_call_id")}
+    keys = ("tool_use_id", "tool_call_id")
+    answered = {text_of(block.get(key)) for block in dicts.values() for key in keys}
     return {
         place
         for place, block in dicts.items()
-        if block.get("type") in _SERVER_CALLS and block.get("id") not in answered
+        if type_of(block) in _SERVER_CALLS and text_of(block.get("id")) not in answered
     }
 
 
@@ -280,7 +299,7 @@ def _open_reasoning(
 ) -> set[int]:
     """Reasoning at the end, which a provider refuses without what it was thought for."""
     dicts = [block for block in content if isinstance(block, dict)]
-    placed = {block_call_id(block) for block in dicts if block.get("type") in CALL_BLOCKS}
+    placed = {block_call_id(block) for block in dicts if type_of(block) in CALL_BLOCKS}
     if by_id.keys() - placed:
         return set()  # calls without a block of their own follow the content
     left = [place for place in range(len(content)) if place not in open_]
@@ -288,4 +307,4 @@ def _open_reasoning(
 
 
 def _is_reasoning(block: str | dict[str, Any]) -> bool:
-    return isinstance(block, dict) and block.get("type") in _REASONING
+    return isinstance(block, dict) and type_of(block) in _REASONING

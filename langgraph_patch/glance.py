@@ -10,6 +10,7 @@ checks, and ids are checked at the end, all at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from string import ascii_letters, digits
 from typing import Any
 
@@ -26,13 +27,17 @@ from langchain_core.messages import (
 from langgraph_patch.calls import CALL_BLOCKS, CUSTOM_CALL, complete_args, has_result_blocks
 from langgraph_patch.rewriting import MAX_ID, VALID_NAME
 
-_ID_KEYS: Mapping[Any, str] = {
-    kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items() if kind != CUSTOM_CALL
-}
-"""Content blocks that call -> the key of the call's id."""
+_NONE = object()
+"""The key of no block."""
 
-_RARE = {CUSTOM_CALL, "non_standard"}
-"""Blocks for which the repair itself is asked: their results have a form of their own."""
+_ID_KEYS: Mapping[Any, Any] = {
+    **{kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items()},
+    **dict.fromkeys((CUSTOM_CALL, "non_standard"), _NONE),
+}
+"""Content blocks that call -> the key of the call's id.
+
+Those without one are left to the repair: their results have a form of their own.
+"""
 
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """Those of `VALID_ID`."""
@@ -89,7 +94,7 @@ def is_sound(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of eve
                 return False
         return (allow_pending or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
-        return False  # no message, a result that nobody waits for, or a call that lacks a part
+        return False  # no message, a result or block without its call, or a call that lacks a part
 
 
 def _note_name(name: object, names: set[Any]) -> bool:
@@ -100,19 +105,21 @@ def _note_name(name: object, names: set[Any]) -> bool:
     return True
 
 
-def _are_listed(content: Sequence[Any], listed: set[str]) -> bool:
-    """Whether each block that calls stands in `tool_calls`, and only one block for each."""
-    ids = []
+def _are_listed(content: Sequence[Any], listed: AbstractSet[str]) -> bool:
+    """Whether each block that calls stands in `tool_calls`, and only one block for each.
+
+    Raises:
+        KeyError: If one does not.
+    """
+    unseen = set(listed)
     for block in content:
         if type(block) is dict:
-            kind = block.get("type")
-            if kind in _ID_KEYS:
-                ids.append(block[_ID_KEYS[kind]])
-            elif kind in _RARE:
-                return False
+            id_key = _ID_KEYS.get(block.get("type"))
+            if id_key is not None:
+                unseen.remove(block[id_key])
         elif type(block) is not str:
             return False
-    return not ids or (listed.issuperset(ids) and len(set(ids)) == len(ids))
+    return True
 
 
 def _is_bystander(message: object) -> bool:

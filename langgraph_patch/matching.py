@@ -15,6 +15,7 @@ from itertools import islice
 from langchain_core.messages import AIMessage, BaseMessage
 
 from langgraph_patch.calls import Call, Result, read_calls, read_results, rest_of
+from langgraph_patch.fields import check_fields
 from langgraph_patch.rewriting import VALID_ID, derived_id, family_of, origin_of, valid_name
 
 _KIN = 32
@@ -84,10 +85,14 @@ def read_history(
 
     Returns:
         Every turn with its slots, and every entry by the place of its message.
+
+    Raises:
+        MessagesError: If one was made without LangChain's checks, and would not pass them.
     """
     turns: dict[int, Turn] = {}
     entries: dict[int, list[Entry]] = {}
     for index, message in enumerate(messages):
+        check_fields(message)
         if isinstance(message, AIMessage):
             if calls := read_calls(message):
                 turns[index] = _turn(index, message, calls)

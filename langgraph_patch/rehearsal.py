@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,13 +77,16 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         """Forget what was rehearsed since `mark`."""
         del self._acts[mark:]
 
-    def squash(self) -> None:
+    def squash(self, whole: Mapping[str, Any]) -> None:
         """Make one checkpoint of all: a repair that nobody can see half done.
 
-        Only for states whose every value is whole in a checkpoint: `DeltaChannel` state is
-        spread over the writes of all of them.
+        Args:
+            whole: The values that are spread over the writes of many checkpoints
+                (`DeltaChannel` state). One that stands in a checkpoint is read from there.
         """
         last = self._puts[-1]
+        values = {**last.checkpoint["channel_values"], **whole}
+        checkpoint: Checkpoint = {**last.checkpoint, "channel_values": values}
         before = self._base.checkpoint["channel_versions"]
         after = last.checkpoint["channel_versions"]
         one = replace(
@@ -92,7 +95,7 @@ class Rehearsal(BaseCheckpointSaver[Any]):
                 **last.config,
                 "configurable": {**last.config["configurable"], "checkpoint_id": id_of(self._base)},
             },
-            checkpoint=_with_id(last.checkpoint, self._nth_id(last.checkpoint, 1)),
+            checkpoint=_with_id(checkpoint, self._nth_id(checkpoint, 1)),
             metadata={**last.metadata, "step": self._base.metadata.get("step", -1) + 1},
             new_versions={k: v for k, v in after.items() if v != before.get(k)},
         )

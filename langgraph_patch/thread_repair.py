@@ -271,8 +271,9 @@ class Repairing:
 
     def _write(self, patch: Patch) -> Steps[ThreadRepair]:
         """Put the rehearsed checkpoints into the database, and read them back."""
-        if not self._is_delta:
-            self._rehearsal.squash()
+        key = self._options.messages_key
+        is_spread = isinstance(self._target.channels[key], DeltaChannel)
+        self._rehearsal.squash({key: patch.messages} if is_spread else {})
         now = yield from self._newest()
         if id_of(now) != id_of(self._base) or _written(now) != _written(self._base):
             return self._result("moved", _MOVED)

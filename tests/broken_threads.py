@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -78,8 +79,15 @@ def silent(name: str, saver: Saver) -> Graph:
 
 
 def boom(x: int) -> str:
-    """Fail."""
+    """Fail, if possible after a sibling has finished."""
+    time.sleep(0.02)
     raise RuntimeError(f"kaput {x}")
+
+
+def sent(saver: Saver, config: Any) -> frozenset[str]:
+    """What is on record of the mail: a sibling that fails first leaves it unrecorded."""
+    saved = list(saver.list(config))
+    return _SENT if any("sent to bob" in repr(each.pending_writes) for each in saved) else _NONE
 
 
 def say(graph: Graph, config: Any, text: str, **options: Any) -> None:
@@ -96,7 +104,7 @@ def answer() -> AIMessage:
 
 # --- ways to end -------------------------------------------------------------------------
 
-_SENT = frozenset({"sent to bob"})
+_SENT, _NONE = frozenset({"sent to bob"}), frozenset[str]()
 Way = Callable[[str, Saver, Any], tuple[str, frozenset[str]]]
 
 
@@ -144,14 +152,14 @@ def failed(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
     graph = application(kind, saver, calls, answer())
     say(graph, config, "go")
     say(graph, config, "what happened?")
-    return "damaged", _SENT if kind in _ONE_TASK_EACH else frozenset()
+    return "damaged", sent(saver, config)
 
 
 def failed_at_the_tail(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
     """The same, before the human wrote again."""
     calls = ai(("send_email", {"to": "bob"}, "c1"), ("boom", {"x": 1}, "c2"), id="a1")
     say(application(kind, saver, calls), config, "go")
-    return "damaged", _SENT if kind in _ONE_TASK_EACH else frozenset()
+    return "damaged", sent(saver, config)
 
 
 def limited(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:

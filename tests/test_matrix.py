@@ -18,6 +18,7 @@ the rest, unless the node was given `record_tool_calls`.
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,10 +61,12 @@ class Desk:
     Attributes:
         wire: What `wire_money` does: "asks", "raises" or "hangs".
         done: What was really done.
+        ready: What `wire_money` waits for before it raises.
     """
 
     wire: str
     done: list[str] = field(default_factory=list)
+    ready: Callable[[], bool] = lambda: True
 
     def send_email(self, to: str) -> str:
         """Send an email."""
@@ -77,6 +80,8 @@ class Desk:
     def wire_money(self, amount: int) -> str:
         """Wire money."""
         if self.wire == "raises":
+            while not self.ready():
+                time.sleep(0.005)
             raise ConnectionError("the bank is down")
         return f"wired: {interrupt(f'wire {amount}?')}"
 
@@ -84,6 +89,8 @@ class Desk:
         """Wire money."""
         if self.wire == "hangs":
             await asyncio.sleep(3600)
+        while self.wire == "raises" and not self.ready():  # noqa: ASYNC110 - the saver has no event
+            await asyncio.sleep(0.005)
         return self.wire_money(amount)
 
     def tools(self) -> list[BaseTool]:
@@ -303,7 +310,8 @@ async def cancelled(play: Play) -> Any:
 
 
 async def raised(play: Play) -> Any:
-    """A tool raises and nobody handles it."""
+    """A tool raises and nobody handles it; what its sibling did is on record by then."""
+    play.desk.ready = play.recorded if play.kind.records else lambda: True
     value = await play.until_tools(play.patched)
     with pytest.raises(ConnectionError, match="the bank is down"):
         await play.run(play.patched, value)

@@ -1,31 +1,29 @@
 """What the pure core costs, from 100 to 64,000 messages, beside deepagents' own repair.
 
-Run it as `python tests/benchmarks/bench_core.py [rounds] [largest]`. In each round every
-subject reads the same list, in turns which goes first; what is printed is the median of the
-rounds' ratios, so that other processes make no difference. The exponent is the slope of the
-least-squares line through log(messages), log(best time) from 1,000 messages on: 1 is linear.
+deepagents reads the healthy list each time: its own time on a damaged one says how dear its
+repair is, not how dear a look is.
 """
 
 from __future__ import annotations
 
-import gc
-import math
-import statistics
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from measuring import Row, exponent, in_turns, ratio, spent
 
-from langgraph_patch import patch_messages
+from langgraph_patch import patch_messages, validate_messages
 
 SIZES = (100, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
+QUICK_SIZES = (10, 50, 100)
 TURN = 5
 """The messages of a turn: a question, two calls, two results, an answer."""
 
-Subject = Callable[[list[BaseMessage]], object]
+DEEP = "deepagents"
+WALK = "a bare walk"
+"""A loop that reads one field of each message: what the memory alone costs."""
 
 
 def turn(number: int, *, blocks: bool) -> list[BaseMessage]:
@@ -58,91 +56,57 @@ def healthy(size: int, *, blocks: bool) -> list[BaseMessage]:
     return [m for number in range(size // TURN) for m in turn(number, blocks=blocks)]
 
 
-def damaged(size: int, *, blocks: bool) -> list[BaseMessage]:
+def damaged(messages: list[BaseMessage]) -> list[BaseMessage]:
     """The same thread where in every tenth turn a result was lost."""
-    return [
-        message
-        for place, message in enumerate(healthy(size, blocks=blocks))
-        if place % (10 * TURN) != 3  # the second result of the turn
-    ]
+    # The second result of the turn.
+    return [m for place, m in enumerate(messages) if place % (10 * TURN) != 3]
 
 
-THREADS: Mapping[str, Callable[[int], list[BaseMessage]]] = {
-    "healthy": lambda size: healthy(size, blocks=False),
-    "healthy, blocks": lambda size: healthy(size, blocks=True),
-    "damaged": lambda size: damaged(size, blocks=False),
-    "damaged, blocks": lambda size: damaged(size, blocks=True),
-}
-
-_DEEP = PatchToolCallsMiddleware()
-SUBJECTS: Mapping[str, Subject] = {
-    "ours": patch_messages,
-    "deepagents": lambda messages: _DEEP.before_agent({"messages": messages}, None),
-}
+def walk(messages: list[BaseMessage]) -> None:
+    """Read one field of each message."""
+    for message in messages:
+        message.__dict__["content"]
 
 
-def spent(subject: Subject, thread: list[BaseMessage], repeats: int) -> float:
-    """CPU seconds of one call."""
-    start = time.process_time()
-    for _ in range(repeats):
-        subject(thread)
-    return (time.process_time() - start) / repeats
-
-
-def measure(thread: list[BaseMessage], rounds: int) -> dict[str, list[float]]:
-    """The times of each subject, round by round."""
-    repeats = max(1, 8_000 // len(thread))
-    times: dict[str, list[float]] = {name: [] for name in SUBJECTS}
-    for number in range(-1, rounds):  # the first warms up
-        for name in sorted(SUBJECTS, reverse=bool(number % 2)):
-            found = spent(SUBJECTS[name], thread, repeats)
-            if number >= 0:
-                times[name].append(found)
-    return times
-
-
-def ratio(times: Mapping[str, Sequence[float]]) -> float:
-    """Ours over theirs: the median of the rounds."""
-    pairs = zip(times["ours"], times["deepagents"], strict=True)
-    return statistics.median(ours / theirs for ours, theirs in pairs)
-
-
-def exponent(best: Mapping[int, float]) -> float:
-    """The slope of log(time) over log(size)."""
-    points = [(math.log(size), math.log(found)) for size, found in best.items()]
-    slope, _ = statistics.linear_regression(*zip(*points, strict=True))
-    return slope
-
-
-def main() -> None:
-    """Print a Markdown table: a line per size, a column per kind of thread."""
-    rounds, largest = (int(v) for v in (*sys.argv[1:], *("15", "64000")[len(sys.argv) - 1 :]))
-    sizes = [size for size in SIZES if size <= largest]
-    best: dict[str, dict[str, dict[int, float]]] = {
-        name: {subject: {} for subject in SUBJECTS} for name in THREADS
+def ways(messages: list[BaseMessage]) -> Mapping[str, Callable[[], float]]:
+    """Each function on the healthy and on the damaged list, and deepagents on the healthy one."""
+    repeats = max(1, 8_000 // len(messages)) if len(messages) >= SIZES[0] else 1
+    broken = damaged(messages)
+    state: Any = {"messages": messages}
+    deep = PatchToolCallsMiddleware()
+    work: dict[str, Callable[[], object]] = {
+        DEEP: lambda: deep.before_agent(state, None),  # type: ignore[arg-type]
+        WALK: lambda: walk(messages),
     }
-    gc.disable()  # its pauses grow with whatever else is alive
-    sys.stdout.write(f"patch_messages / deepagents on the same list, {rounds} rounds\n\n")
-    sys.stdout.write(f"| messages | {' | '.join(THREADS)} |\n|---:{'|---:' * len(THREADS)}|\n")
-    for size in sizes:
-        cells = []
-        for name, make in THREADS.items():
-            times = measure(make(size), rounds)
-            gc.collect()
-            cells.append(f"x{ratio(times):.2f}")
-            for subject, found in times.items():
-                best[name][subject][size] = min(found)
-        sys.stdout.write(f"| {size:,} | {' | '.join(cells)} |\n")
-        sys.stdout.flush()
-    if len(sizes) > 2:
-        for subject in SUBJECTS:
-            slopes = [
-                exponent({size: t for size, t in best[name][subject].items() if size > SIZES[0]})
-                for name in THREADS
-            ]
-            cells = [f"{slope:.2f}" for slope in slopes]
-            sys.stdout.write(f"| exponent, {subject} | {' | '.join(cells)} |\n")
+    for function in (patch_messages, validate_messages):
+        work[f"{function.__name__}, healthy"] = partial(function, messages)
+        work[f"{function.__name__}, damaged"] = partial(function, broken)
+    return {name: partial(spent, each, repeats) for name, each in work.items()}
 
 
-if __name__ == "__main__":
-    main()
+def rows(*, quick: bool) -> Iterator[Row]:
+    """The ratios at each size, and the exponents."""
+    sizes, rounds = (QUICK_SIZES, 1) if quick else (SIZES, 11)
+    for blocks in (False, True):
+        times = {size: in_turns(ways(healthy(size, blocks=blocks)), rounds) for size in sizes}
+        content = "blocks" if blocks else "plain"
+        for name in times[sizes[0]]:
+            if name in (DEEP, WALK):
+                continue
+            ratios = {size: ratio(times[size], name, DEEP) for size in sizes}
+            goal = (2.0 if blocks else 0.6) if name.endswith("healthy") else None
+            yield Row(
+                f"{name}, {content} / deepagents, the worst size",
+                max(ratios.values()),
+                most=goal,
+                detail=", ".join(f"{size:,}: {found:.2f}" for size, found in ratios.items()),
+            )
+        for name in times[sizes[0]]:
+            best = {size: min(times[size][name]) for size in sizes[1:]}
+            yield Row(
+                f"exponent of {name}, {content}",
+                exponent(best),
+                "{:.2f}",
+                most=None if name in (DEEP, WALK) else 1.05,
+                detail=f"time over messages, from {sizes[1]:,} on",
+            )

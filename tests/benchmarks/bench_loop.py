@@ -1,87 +1,181 @@
-"""What patching costs a healthy thread: 60 turns over SQLite, bare and patched.
+"""What patching costs a healthy thread: a ReAct loop of 100 turns, bare and patched.
 
-Run it as `python tests/benchmarks/bench_loop.py [turns] [pairs]`. In each pair the bare and
-the patched agent run the same script, one after the other, in turns which goes first. CPU
-time is the median of the pairs' ratios; rows and bytes are counted in both tables.
+Every variant of an agent runs the same script into a database of its own, turn beside turn. CPU
+time is the median of the rounds' ratios; rows and bytes are all that the checkpointer keeps.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
+import gc
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from agents import KINDS, Kind, healthy_script, human, stored, thread
+from agents import KINDS, Tools, healthy_script, human, stored, thread
+from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as Deep
+from langchain.agents import create_agent
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from measuring import Row, Times, ratio, spent, spread
+from strict import StrictModel
 
-from langgraph_patch import with_patching
+from langgraph_patch import patch_node, with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware as Ours
 
-NAMES = ("hand_built", "react_v2", "create_agent")
+Build = Callable[..., Any]
 
-WRAPS: dict[str, Callable[[Any], Any]] = {
-    "bare": lambda graph: graph,
-    "patched": with_patching,
+
+def hand_placed(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
+    """The agent of LangGraph's tutorial, with `patch_node` before the model in every step."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("patch_tool_calls", patch_node)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "patch_tool_calls")
+    builder.add_edge("patch_tool_calls", "agent")
+    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_edge("tools", "patch_tool_calls")
+    return builder.compile(checkpointer=checkpointer)
+
+
+def patched(build: Build) -> Build:
+    """The same agent, patched."""
+    return lambda *args, **options: with_patching(build(*args, **options))
+
+
+def _kind(name: str) -> Build:
+    return next(kind.build for kind in KINDS if kind.name == name)
+
+
+AGENTS: Mapping[str, Mapping[str, Build]] = {
+    "hand-built agent": {
+        "bare": _kind("hand_built"),
+        "with_patching": patched(_kind("hand_built")),
+        "patch_node by hand": hand_placed,
+    },
+    "create_react_agent": {
+        "bare": _kind("react_v2"),
+        "with_patching": patched(_kind("react_v2")),
+    },
+    "create_agent": {
+        "bare": create_agent,
+        "with_patching": patched(create_agent),
+        "our middleware": partial(create_agent, middleware=[Ours()]),
+        "deepagents' middleware": partial(create_agent, middleware=[Deep()]),
+    },
 }
 
 
-def loop(kind: Kind, wrap: Callable[[Any], Any], path: Path, turns: int) -> float:
-    """The CPU seconds of one thread with that many turns."""
-    with SqliteSaver.from_conn_string(str(path)) as saver:
-        graph = wrap(kind.make(*healthy_script(turns), checkpointer=saver).graph)
-        start = time.process_time()
-        for turn in range(turns):
-            message = human(f"go {turn:03}", f"h{turn:03}")
-            graph.invoke({"messages": [message]}, thread())
-        return time.process_time() - start
+class Bench:
+    """One thread that a variant of an agent talks in, over one kind of checkpointer.
+
+    Attributes:
+        seconds: The CPU time of its turns.
+        rows: How many rows they left.
+        bytes: How many bytes those hold.
+    """
+
+    def __init__(self, build: Build, path: Path | None, turns: int) -> None:
+        self._path = path
+        self._opened = ExitStack()
+        self._saver: Any = InMemorySaver()
+        if path is not None:
+            opening = SqliteSaver.from_conn_string(str(path))
+            self._saver = self._opened.enter_context(opening)
+        model = StrictModel(script=list(healthy_script(turns)))
+        self._graph = build(model, Tools().tools(), checkpointer=self._saver)
+        self.seconds = 0.0
+        self.rows = self.bytes = 0
+
+    def talk(self, turn: int) -> None:
+        """One turn."""
+        message = human(f"go {turn:03}", f"h{turn:03}")
+        self.seconds += spent(lambda: self._graph.invoke({"messages": [message]}, thread()))
+
+    def close(self) -> None:
+        """Count what was kept, and delete it."""
+        self._opened.close()
+        if self._path is None:
+            self.rows, self.bytes = kept(self._saver)
+            return
+        held = stored(self._path)
+        self.rows, self.bytes = sum(held["rows"].values()), held["bytes"]
+        self._path.unlink()
 
 
-def measure(kind: Kind, turns: int, pairs: int) -> dict[str, Any]:
-    """The ratios patched / bare."""
-    ratios = []
-    held: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for pair in range(-1, pairs):  # the first warms up
-            spent = {}
-            names = sorted(WRAPS, reverse=bool(pair % 2))
-            for name in names:
-                path = Path(folder) / f"{name}{pair}.db"
-                spent[name] = loop(kind, WRAPS[name], path, turns)
-                held[name] = stored(path) if pair == pairs - 1 else {}
-                path.unlink()
-            if pair >= 0:
-                ratios.append(spent["patched"] / spent["bare"])
-    return {
-        "cpu": statistics.median(ratios),
-        "low": min(ratios),
-        "high": max(ratios),
-        "bytes": held["patched"]["bytes"] / held["bare"]["bytes"],
-        "rows": (held["bare"]["rows"], held["patched"]["rows"]),
-        "names": held["patched"]["names"] == held["bare"]["names"],
+def talk_in_turns(
+    builds: Mapping[str, Build], folder: Path | None, turns: int, number: int
+) -> dict[str, Bench]:
+    """Let all variants talk: each turn of one beside the same turn of the others."""
+    variants = {
+        name: Bench(build, folder and folder / name, turns) for name, build in builds.items()
     }
+    gc.freeze()  # else each collection between two turns would go through all that is imported
+    for turn in range(turns):
+        for name in sorted(variants, reverse=bool((turn + number) % 2)):
+            variants[name].talk(turn)
+    gc.unfreeze()
+    for variant in variants.values():
+        variant.close()
+    return variants
 
 
-def main() -> None:
-    """Print a line per agent."""
-    turns, pairs = (int(v) for v in (*sys.argv[1:], *("60", "7")[len(sys.argv) - 1 :]))
-    for kind in KINDS:
-        if kind.name not in NAMES:
-            continue
-        found = measure(kind, turns, pairs)
-        bare, patched = found["rows"]
-        same = "same rows" if bare == patched else f"ROWS {bare} -> {patched}"
-        names = "same names" if found["names"] else "OTHER NAMES"
-        sys.stdout.write(
-            f"{kind.name:14} {turns} turns, {pairs} pairs: CPU x{found['cpu']:.3f} "
-            f"({found['low']:.3f} to {found['high']:.3f}), bytes x{found['bytes']:.5f}, "
-            f"{same} {bare}, {names}\n"
-        )
+def kept(saver: InMemorySaver) -> tuple[int, int]:
+    """The rows of a saver in memory, and the bytes of what they hold."""
+    values = [
+        *saver.blobs.values(),
+        *(v for writes in saver.writes.values() for _, _, v, _ in writes.values()),
+        *(
+            part
+            for spaces in saver.storage.values()
+            for saved in spaces.values()
+            for checkpoint, metadata, _ in saved.values()
+            for part in (checkpoint, metadata)
+        ),
+    ]
+    return len(values), sum(len(data) for _, data in values)
 
 
-if __name__ == "__main__":
-    main()
+def rows(*, quick: bool) -> Iterator[Row]:
+    """For each checkpointer, agent and variant: CPU time, rows and bytes beside the bare one."""
+    turns, rounds = (2, 1) if quick else (100, 5)
+    with tempfile.TemporaryDirectory() as made:
+        for saver, folder in (("SqliteSaver", Path(made)), ("InMemorySaver", None)):
+            for agent, builds in AGENTS.items():
+                found = [talk_in_turns(builds, folder, turns, number) for number in range(rounds)]
+                times = {name: [variants[name].seconds for variants in found] for name in builds}
+                for name in builds:
+                    if name != "bare":
+                        what = f"{agent}, {saver}, {turns} turns: {name} / bare"
+                        yield from _compared(what, name, found[-1], times)
+
+
+def _compared(what: str, name: str, variants: Mapping[str, Bench], times: Times) -> Iterator[Row]:
+    ours, bare = variants[name], variants["bare"]
+    goal = name == "with_patching"
+    yield Row(
+        f"{what}, CPU",
+        ratio(times, name, "bare"),
+        most=1.05 if goal else None,
+        detail=spread(times, name, "bare"),
+    )
+    yield Row(
+        f"{what}, rows",
+        ours.rows / bare.rows,
+        least=1 if goal else None,
+        most=1 if goal else None,
+        detail=f"{bare.rows} -> {ours.rows}",
+    )
+    yield Row(
+        f"{what}, bytes",
+        ours.bytes / bare.bytes,
+        "x{:.4f}",
+        least=0.999 if goal else None,
+        most=1.001 if goal else None,
+        detail=f"{bare.bytes} -> {ours.bytes}",
+    )

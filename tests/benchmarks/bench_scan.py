@@ -1,25 +1,18 @@
-"""How fast a scan is, and how much memory it takes: `python tests/benchmarks/bench_scan.py`.
-
-Compares `scan_threads` with a bare loop of `get_tuple` over the same keys, in one process, in
-turns, in CPU seconds, so that other processes make little difference; what is printed is the
-median of nine ratios. Then scans 1,000 and 20,000 threads and prints the peak of what Python
-holds.
-"""
+"""How fast a scan is, beside a bare loop of `get_tuple`, and how much memory it takes."""
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
 import tempfile
-import time
 import tracemalloc
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import MessagesState, StateGraph
+from measuring import Row, in_turns, ratio, spent, spread
 
 from langgraph_patch.databases import open_database
 from langgraph_patch.threads import scan_threads
@@ -63,26 +56,35 @@ def fill(path: str, threads: int, turns: int, *, damaged: int = 0) -> None:
 
 
 def bare_loop(path: str) -> float:
-    """Seconds to read the newest checkpoint of every key, and do nothing with it."""
+    """CPU seconds to read the newest checkpoint of every key, and do nothing with it."""
     with open_database(path) as database, database.saver.cursor() as cursor:  # type: ignore[attr-defined]
         keys = cursor.execute(
             "SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints"
         ).fetchall()
+    places: list[Any] = [
+        {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace}}
+        for thread_id, namespace in keys
+    ]
     with open_database(path) as database:
-        start = time.process_time()
-        for thread_id, namespace in keys:
-            place = {"thread_id": thread_id, "checkpoint_ns": namespace}
-            database.saver.get_tuple({"configurable": place})
-        return time.process_time() - start
+        return spent(lambda: look_up(database.saver, places))
+
+
+def look_up(saver: Any, places: list[Any]) -> None:
+    """Read, and keep nothing."""
+    for place in places:
+        saver.get_tuple(place)
 
 
 def scan(path: str) -> float:
-    """Seconds to scan."""
+    """CPU seconds to scan."""
     with open_database(path) as database:
-        start = time.process_time()
-        for _ in scan_threads(database.saver):
-            pass
-        return time.process_time() - start
+        return spent(lambda: read_all(database.saver))
+
+
+def read_all(saver: Any) -> None:
+    """Scan, and keep nothing."""
+    for _ in scan_threads(saver):
+        pass
 
 
 def peak(path: str) -> int:
@@ -96,37 +98,32 @@ def peak(path: str) -> int:
     return most - before
 
 
-def main() -> int:
-    """Print the figures; the exit code tells whether they are those that were promised."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--few", type=int, default=1_000)
-    parser.add_argument("--many", type=int, default=20_000)
-    options = parser.parse_args()
-    good = True
+def rows(*, quick: bool) -> Iterator[Row]:
+    """The speed over three kinds of databases, then the memory of each further thread."""
+    few, many, rounds = (20, 40, 1) if quick else (1_000, 20_000, 9)
     with tempfile.TemporaryDirectory() as folder:
-        for turns, damaged in ((2, 0), (25, 0), (25, 10)):
-            path = str(Path(folder) / f"{turns}-{damaged}.sqlite")
-            fill(path, options.few, turns, damaged=damaged)
-            pairs = [(bare_loop(path), scan(path)) for _ in range(9)]
-            ratio = statistics.median(bare / ours for bare, ours in pairs)
-            bare, ours = min(bare for bare, _ in pairs), min(ours for _, ours in pairs)
-            share = f"every {damaged}th damaged" if damaged else "none damaged"
-            print(  # noqa: T201 - a script
-                f"{options.few} threads of {4 * turns} messages, {share}: "
-                f"bare {bare:.3f} s, scan {ours:.3f} s, {ratio:.2f} of the speed"
+        for turns, broken in ((2, 0), (25, 0), (25, 10)):
+            path = str(Path(folder) / f"{turns}-{broken}.sqlite")
+            fill(path, few, turns, damaged=broken)
+            times = in_turns(
+                {"bare": partial(bare_loop, path), "scan": partial(scan, path)}, rounds
             )
-            good &= ratio >= 0.7 or bool(damaged)
+            share = f"every {broken}th damaged" if broken else "none damaged"
+            yield Row(
+                f"speed of a scan / bare get_tuple, {few} threads of {4 * turns} messages, {share}",
+                ratio(times, "bare", "scan"),
+                least=None if broken else 0.7,
+                detail=spread(times, "bare", "scan"),
+            )
         peaks = []
-        for threads in (options.few, options.many):
+        for threads in (few, many):
             path = str(Path(folder) / f"{threads}.sqlite")
             fill(path, threads, 2)
             peaks.append(peak(path))
-            print(f"{threads} threads: peak {peaks[-1] / 1024:.0f} KiB")  # noqa: T201 - a script
-        growth = (peaks[1] - peaks[0]) / (options.many - options.few)
-        print(f"memory per further thread: {growth:.1f} bytes")  # noqa: T201 - a script
-        good &= growth < 200
-    return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        yield Row(
+            "memory of a scan, for each further thread",
+            (peaks[1] - peaks[0]) / (many - few),
+            "{:.1f} bytes",
+            most=200,
+            detail=f"{few}: {peaks[0] / 1024:.0f} KiB, {many}: {peaks[1] / 1024:.0f} KiB",
+        )

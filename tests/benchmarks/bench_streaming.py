@@ -1,26 +1,22 @@
-"""What a chunk costs when the stream is split, as a ratio to the bare stream.
+"""What a chunk costs when the stream is split, beside the bare stream.
 
-    python tests/benchmarks/bench_streaming.py
-
-"bare" is the same source without us, measured in the same run: a generator that does nothing (the
-worst case for us), and a chat model of LangChain, which does nothing but stream.
+"bare" is the same source without us: a generator that does nothing (the worst case for us), and
+a chat model of LangChain, which does nothing but stream.
 """
-
-# ruff: noqa: T201 - a script prints
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import generate_from_stream
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from measuring import Row, in_turns, ratio, spent
 
 from langgraph_patch.streaming import (
     AdaptiveChecker,
@@ -32,17 +28,14 @@ from langgraph_patch.streaming import (
     split_stream,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-
-CHUNKS = 5_000
-ROUNDS = 15
-TOKENS = [AIMessageChunk("word ", id="1") for _ in range(CHUNKS)]
-PAIRS = [(token, {"langgraph_node": "agent"}) for token in TOKENS]
+CHUNKS, QUICK_CHUNKS = 5_000, 100
+Ways = Mapping[str, Callable[[], object]]
 
 
 class Model(BaseChatModel):
-    """A chat model that has nothing to do but to stream."""
+    """A chat model that has nothing to do but to stream that many chunks."""
+
+    count: int
 
     @property
     def _llm_type(self) -> str:
@@ -52,7 +45,7 @@ class Model(BaseChatModel):
         return generate_from_stream(self._stream())
 
     def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
-        for _ in range(CHUNKS):
+        for _ in range(self.count):
             yield ChatGenerationChunk(message=AIMessageChunk("word "))
 
 
@@ -80,26 +73,7 @@ def trusting() -> AdaptiveChecker:
     return checker
 
 
-def best(*ways: Callable[[], object]) -> list[float]:
-    """The best time of each way per chunk, in microseconds; measured in turns, to be fair."""
-    times = [float("inf")] * len(ways)
-    for _ in range(ROUNDS):
-        for place, way in enumerate(ways):
-            gc.collect()
-            start = time.perf_counter()
-            way()
-            times[place] = min(times[place], time.perf_counter() - start)
-    return [seconds / CHUNKS * 1e6 for seconds in times]
-
-
-def report(title: str, names: Iterable[str], times: list[float]) -> None:
-    """One line for each way, the first being the measure of the others."""
-    print(title)
-    for name, spent in zip(names, times, strict=True):
-        print(f"  {name:<32}{spent:8.3f} us a chunk   x{spent / times[0]:.2f}")
-
-
-def splits(source: Callable[[], Iterable[Any]]) -> dict[str, Callable[[], object]]:
+def splits(source: Callable[[], Iterable[Any]]) -> Ways:
     """The bare source, and the source split by each checker."""
     checkers = {"first_chunk_checker": first_chunk_checker, "adaptive, early": trusting()}
     checkers |= {"full_stream_checker": full_stream_checker}
@@ -110,45 +84,57 @@ def splits(source: Callable[[], Iterable[Any]]) -> dict[str, Callable[[], object
     return ways
 
 
-async def adrain() -> None:
+async def adrain(tokens: Iterable[Any]) -> None:
     """Read the async source to the end."""
-    async for _ in agenerator(TOKENS):
+    async for _ in agenerator(tokens):
         pass
 
 
-async def asplit() -> None:
+async def asplit(tokens: Iterable[Any]) -> None:
     """Split the async source and read it to the end."""
-    _, chunks = await asplit_stream(agenerator(TOKENS), checker=first_chunk_checker)
+    _, chunks = await asplit_stream(agenerator(tokens), checker=first_chunk_checker)
     async for _ in chunks:
         pass
 
 
-def main() -> None:
-    """Measure and print."""
-    model = Model()
-    for title, ways in {
-        "split_stream over a generator": splits(lambda: generator(TOKENS)),
-        "split_stream over a chat model": splits(lambda: model.stream("hi")),
-        "asplit_stream over an async generator": {
-            "bare": lambda: asyncio.run(adrain()),
-            "first_chunk_checker": lambda: asyncio.run(asplit()),
+def sources(count: int) -> Mapping[str, Ways]:
+    """What is split or merged, and the ways to do it, the bare one first."""
+    model = Model(count=count)
+    tokens = [AIMessageChunk("word ", id="1") for _ in range(count)]
+    pairs = [(token, {"langgraph_node": "agent"}) for token in tokens]
+    return {
+        "split_stream, generator": splits(lambda: generator(tokens)),
+        "split_stream, chat model": splits(lambda: model.stream("hi")),
+        "asplit_stream, generator": {
+            "bare": lambda: asyncio.run(adrain(tokens)),
+            "first_chunk_checker": lambda: asyncio.run(asplit(tokens)),
         },
-        "final_answers over a generator": {
-            "bare": lambda: drain(generator(PAIRS)),
+        "final_answers, generator": {
+            "bare": lambda: drain(generator(pairs)),
             "first_chunk_checker": lambda: drain(
-                final_answers(generator(PAIRS), checker=first_chunk_checker)
+                final_answers(generator(pairs), checker=first_chunk_checker)
             ),
             "full_stream_checker": lambda: drain(
-                final_answers(generator(PAIRS), checker=full_stream_checker)
+                final_answers(generator(pairs), checker=full_stream_checker)
             ),
         },
-        "message_from_stream": {
-            "LangChain's sum": lambda: TOKENS[0] + TOKENS[1:],
-            "message_from_stream": lambda: message_from_stream(TOKENS),
+        "a message of all chunks": {
+            "LangChain's sum": lambda: tokens[0] + tokens[1:],
+            "message_from_stream": lambda: message_from_stream(tokens),
         },
-    }.items():
-        report(title, ways, best(*ways.values()))
+    }
 
 
-if __name__ == "__main__":
-    main()
+def rows(*, quick: bool) -> Iterator[Row]:
+    """The ratio of each way to the bare one, and what a chunk costs in both."""
+    count, rounds = (QUICK_CHUNKS, 1) if quick else (CHUNKS, 11)
+    for source, ways in sources(count).items():
+        times = in_turns({name: partial(spent, way) for name, way in ways.items()}, rounds)
+        bare, *others = ways
+        each = {name: min(found) / count * 1e6 for name, found in times.items()}
+        for name in others:
+            yield Row(
+                f"{source}: {name} / {bare}",
+                ratio(times, name, bare),
+                detail=f"{each[bare]:.2f} -> {each[name]:.2f} us a chunk",
+            )

@@ -1,0 +1,57 @@
+"""All benchmarks in one Markdown table: `python tests/benchmarks [--quick] [PART ...]`.
+
+Figures are ratios of CPU times that were taken in turns in one process, so that they are
+much the same on any machine, also on one that has other work. `--quick` runs everything once
+over little data: it shows that the benchmarks work, its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import bench_core
+import bench_import
+import bench_loop
+import bench_recording
+import bench_scan
+import bench_streaming
+from measuring import TITLE
+
+PARTS = {
+    "core": bench_core.rows,
+    "loop": bench_loop.rows,
+    "scan": bench_scan.rows,
+    "import": bench_import.rows,
+    "streaming": bench_streaming.rows,
+    "recording": bench_recording.rows,
+}
+
+
+def main() -> int:
+    """Print the table; the exit code tells whether all goals are met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="little data, figures mean nothing")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+    missed = 0
+    sys.stdout.write(
+        TITLE.replace("figure", "figure (quick: it means nothing)") if options.quick else TITLE
+    )
+    for part in options.parts or PARTS:
+        for row in PARTS[part](quick=options.quick):
+            missed += row.met is False
+            sys.stdout.write(str(row))
+            sys.stdout.flush()
+    return 1 if missed and not options.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
