@@ -13,14 +13,15 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch.errors import GraphError
+from langgraph_patch.front_door import FrontDoor, add_front_door
+from langgraph_patch.host import remade_nodes
 from langgraph_patch.last_mile import LastMile
 from langgraph_patch.node import OnPatch, PatchNode, key_error
 from langgraph_patch.placeholders import Language, Placeholder
@@ -57,7 +58,8 @@ def with_patching(
         graph: A `StateGraph`, or what its `compile()` gave, as hand-built or as
             `create_react_agent`, `create_agent` and others build it. It is not changed.
         model_node: The node, or nodes, that call the model. Default: `agent` and `model`,
-            wherever they are. A node that is a compiled graph is one as well.
+            wherever they are. What goes into a node that is a compiled graph is repaired too,
+            but for calls at the tail, which it may be about to run: name it if it answers them.
         recursive: Whether compiled graphs that are nodes are patched inside too.
         persist: Whether repairs are written into the state. If not, only what the model
             sees is repaired, and there is no front door.
@@ -105,7 +107,7 @@ def with_patching(
         recursive=recursive,
         persist=persist,
         name=name,
-        door=_FrontDoor(**options),
+        door=FrontDoor(**options),
         node=PatchNode(**options),
     )
     patched = patcher.patch(_checked_graph(graph))
@@ -174,7 +176,7 @@ class _Patcher:
     recursive: bool
     persist: bool
     name: str
-    door: _FrontDoor
+    door: FrontDoor
     node: PatchNode
     found: set[str] = dataclasses.field(default_factory=set)
 
@@ -199,7 +201,7 @@ class _Patcher:
             elif node in self.names:
                 self._patch_model(patched, node, spec.runnable)
         if self.persist:
-            _add_front_door(patched, self.name, self.door)
+            add_front_door(patched, self.name, self.door)
         return patched
 
     def _patch_subgraph(
@@ -208,20 +210,47 @@ class _Patcher:
         node: str,
         inner: CompiledStateGraph[Any, Any, Any, Any],
     ) -> None:
-        """The last mile around a graph that shares the history, and a patch inside it."""
+        """The last mile around a graph that shares the history, and a patch inside it.
+
+        The graph may be the one that runs the tools: calls at the tail are left to it, unless
+        it is named as a model and has none inside that would answer them.
+        """
         if self.node.messages_key not in inner.builder.channels:
             return
-        if self.recursive and self.name not in inner.builder.nodes:
+        is_patched = self.name in inner.builder.nodes
+        answers = is_patched or (self.recursive and self._holds_model(inner.builder))
+        if self.recursive and not is_patched:
             inner = self.patch(inner)
-        self._patch_model(patched, node, inner)
+        if answers and not self.persist:
+            # What it was shown it would return, and so write, as its own history.
+            self.found.add(node)
+            patched.nodes[node] = dataclasses.replace(patched.nodes[node], runnable=inner)
+        else:
+            allow_pending = answers or node not in self.names
+            self._patch_model(patched, node, inner, allow_pending=allow_pending)
+
+    def _holds_model(self, builder: StateGraph[Any, Any, Any, Any]) -> bool:
+        return any(
+            self._holds_model(spec.runnable.builder)
+            if isinstance(spec.runnable, CompiledStateGraph)
+            else node in self.names
+            for node, spec in builder.nodes.items()
+        )
 
     def _patch_model(
-        self, patched: StateGraph[Any, Any, Any, Any], node: str, runnable: Any
+        self,
+        patched: StateGraph[Any, Any, Any, Any],
+        node: str,
+        runnable: Any,
+        *,
+        allow_pending: bool = False,
     ) -> None:
         self.found.add(node)
         patched.nodes[node] = dataclasses.replace(
             patched.nodes[node],
-            runnable=LastMile(runnable, self.node, persist=self.persist),
+            runnable=LastMile(
+                runnable, self.node, persist=self.persist, allow_pending=allow_pending
+            ),
         )
 
 
@@ -231,7 +260,10 @@ def _copy_of(builder: StateGraph[Any, Any, Any, Any]) -> StateGraph[Any, Any, An
     for attribute, value in vars(builder).items():
         if not isinstance(value, type):
             setattr(copied, attribute, copy.copy(value))
-    copied.nodes = {node: copy.copy(spec) for node, spec in builder.nodes.items()}
+    remade = remade_nodes(builder)
+    copied.nodes = {
+        node: copy.copy(spec) for node, spec in builder.nodes.items() if node not in remade
+    }
     for source, branches in builder.branches.items():
         copied.branches[source] = dict(branches)
     copied.compiled = False
@@ -262,87 +294,3 @@ def _compiled_like(
     ):
         setattr(new, attribute, getattr(old, attribute))
     return new
-
-
-# --- the front door --------------------------------------------------------------------
-
-
-class _FrontDoor(PatchNode):
-    """The visible node. Calls at the tail belong to whoever comes next, it may be the tools."""
-
-    allow_pending = True
-
-
-def _add_front_door(builder: StateGraph[Any, Any, Any, Any], name: str, door: _FrontDoor) -> None:
-    """START goes to `name` if the history is damaged; `name` goes where START went."""
-    key = door.messages_key
-    view = TypedDict("HistoryView", {key: list})  # type: ignore[misc]  # the key is an option
-    ends = sorted(end for start, end in builder.edges if start == START)
-    branches = builder.branches.pop(START, {})
-    builder.edges = {edge for edge in builder.edges if edge[0] != START}
-    builder.add_node(name, door, input_schema=view)
-    for end in ends:
-        builder.add_edge(name, end)
-    if ends:
-        builder.add_conditional_edges(START, _Gate(name, door, ends), [name, *ends])
-        for label, branch in builder.branches[START].items():
-            builder.branches[START][label] = branch._replace(input_schema=view)
-    for label, branch in branches.items():
-        _guard_branch(builder, name, door, label, branch)
-
-
-def _guard_branch(
-    builder: StateGraph[Any, Any, Any, Any], name: str, door: _FrontDoor, label: str, branch: Any
-) -> None:
-    schema = branch.input_schema or builder.state_schema
-    builder.branches[name][label] = branch._replace(input_schema=schema)
-    guarded = branch._replace(
-        path=_Gate(name, door, branch.path),
-        ends={**branch.ends, name: name} if branch.ends is not None else None,
-    )
-    if door.messages_key not in builder.schemas[schema]:
-        view, narrow = _widened(builder, schema, door.messages_key)
-        guarded = guarded._replace(path=_Gate(name, door, narrow | branch.path), input_schema=view)
-    builder.branches[START][label] = guarded
-
-
-def _widened(
-    builder: StateGraph[Any, Any, Any, Any], schema: Any, key: str
-) -> tuple[Any, Runnable[Any, Any]]:
-    """A view of `schema` and the history, and the way back from it to `schema`."""
-    keys = list(builder.schemas[schema])
-    view = TypedDict("RouterView", dict.fromkeys([*keys, key], Any))  # type: ignore[misc]
-    builder.schemas[view] = {**builder.schemas[schema], key: builder.channels[key]}
-
-    def narrow(state: dict[str, Any]) -> Any:
-        own = {k: v for k, v in state.items() if k in keys}
-        return own if issubclass(schema, dict) else schema(**own)
-
-    return view, RunnableLambda(narrow)
-
-
-class _Gate(Runnable[Any, Any]):
-    """The path of a START branch: to the front door if the history is damaged, else on."""
-
-    def __init__(
-        self, name: str, door: _FrontDoor, onward: Sequence[str] | Runnable[Any, Any]
-    ) -> None:
-        self.name = onward.name if isinstance(onward, Runnable) else name
-        self._door_name = name
-        self._door = door
-        self._onward = onward
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._is_damaged(input):
-            return self._door_name
-        onward = self._onward
-        return onward.invoke(input, config) if isinstance(onward, Runnable) else list(onward)
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._is_damaged(input):
-            return self._door_name
-        onward = self._onward
-        return await onward.ainvoke(input, config) if isinstance(onward, Runnable) else list(onward)
-
-    def _is_damaged(self, state: Any) -> bool:
-        return self._door.is_damaged(self._door.history(state, {}), allow_pending=True)

@@ -10,7 +10,7 @@ breaking old threads. An unknown one is only ever not found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
@@ -37,6 +37,9 @@ RETURN: Final = "__return__"
 
 ERROR_SOURCE: Final = "__error_source_node__"
 """The channel that says which node an error came from."""
+
+_DEFAULT_HANDLER = "__default_error_handler__"
+"""The node that `compile()` makes of a default error handler, each time."""
 
 PUSH: Final = "__pregel_push"
 """The first part of the path of a task that a `Send` or a `@task` made."""
@@ -74,6 +77,12 @@ def is_resuming(config: RunnableConfig) -> bool:
     return bool(config.get("configurable", {}).get(_RESUMING))
 
 
+def remade_nodes(builder: Any) -> Collection[str]:
+    """The nodes of a graph's builder that `compile()` would make again, and so refuse."""
+    defaults = getattr(builder, "_node_defaults", None)
+    return () if getattr(defaults, "error_handler", None) is None else (_DEFAULT_HANDLER,)
+
+
 def thread_config(config: RunnableConfig) -> RunnableConfig | None:
     """The thread and the namespace of the graph whose node runs with `config`, or None.
 
@@ -85,7 +94,7 @@ def thread_config(config: RunnableConfig) -> RunnableConfig | None:
     if thread_id is None:
         return None
     namespace = str(configurable.get("checkpoint_ns", "")).rpartition("|")[0]
-    place = {"thread_id": thread_id, "checkpoint_ns": namespace}
+    place = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # as it is stored
     current = configurable.get("checkpoint_map", {}).get(namespace)
     if isinstance(current, str) and configurable.get(_DURABILITY) != "exit":
         place["checkpoint_id"] = current

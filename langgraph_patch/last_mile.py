@@ -8,7 +8,8 @@ two histories; each is repaired on its own, and only the second is written.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -38,13 +39,27 @@ class LastMile(RunnableLambda[Any, Any]):
         inner: The runnable of the node.
         node: Whose options hold, and who repairs and writes.
         persist: Whether repairs are written into the state.
+        allow_pending: Whether calls at the tail are left to the runnable.
     """
 
-    def __init__(self, inner: Runnable[Any, Any], node: PatchNode, *, persist: bool) -> None:
+    def __init__(
+        self,
+        inner: Runnable[Any, Any],
+        node: PatchNode,
+        *,
+        persist: bool,
+        allow_pending: bool = False,
+    ) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self._inner = inner
         self._node = node
         self._persist = persist
+        self._allow_pending = allow_pending
+        # By these LangGraph tells the cache entries of one function from those of another.
+        owner = getattr(inner, "func", None) or inner
+        for name in ("__module__", "__qualname__"):
+            if (value := getattr(owner, name, None)) is not None:
+                setattr(self, name, value)
 
     @property
     def deps(self) -> list[Runnable[Any, Any]]:
@@ -58,11 +73,12 @@ class LastMile(RunnableLambda[Any, Any]):
         if not damaged:
             return self._inner.invoke(input, config, **kwargs)
         patches = {
-            key: self._node.repair(history, config, allow_pending=False)
+            key: self._node.repair(history, config, allow_pending=self._allow_pending)
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)
-        return _joined(update, self._inner.invoke(_shown(input, patches), config, **kwargs))
+        output = self._inner.invoke(_shown(input, patches), config, **kwargs)
+        return self._joined(update, output, patches)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
         """As `invoke`."""
@@ -71,15 +87,30 @@ class LastMile(RunnableLambda[Any, Any]):
         if not damaged:
             return await self._inner.ainvoke(input, config, **kwargs)
         patches = {
-            key: await self._node.arepair(history, config, allow_pending=False)
+            key: await self._node.arepair(history, config, allow_pending=self._allow_pending)
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)
-        return _joined(update, await self._inner.ainvoke(_shown(input, patches), config, **kwargs))
+        output = await self._inner.ainvoke(_shown(input, patches), config, **kwargs)
+        return self._joined(update, output, patches)
 
-    # A node answers as a whole; tokens are streamed by the model inside it.
+    async def astream(
+        self,
+        input: Any,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[Any]:
+        """Stream as the node does, since LangGraph runs nodes so for `astream_events`.
+
+        A repair and an answer are one output: a node that repairs answers as a whole.
+        """
+        if self._damaged(input, config or {}):
+            yield await self.ainvoke(input, config, **kwargs)
+            return
+        async for part in self._inner.astream(input, config, **kwargs):
+            yield part
+
     stream = Runnable.stream
-    astream = Runnable.astream
     transform = Runnable.transform
     atransform = Runnable.atransform
 
@@ -99,7 +130,7 @@ class LastMile(RunnableLambda[Any, Any]):
         return damaged
 
     def _is_damaged(self, history: Sequence[BaseMessage]) -> bool:
-        return self._node.is_damaged(history, allow_pending=False)
+        return self._node.is_damaged(history, allow_pending=self._allow_pending)
 
     def _held(self, config: RunnableConfig) -> list[BaseMessage]:
         channel = channels_of(config).get(self._node.messages_key)
@@ -120,29 +151,70 @@ class LastMile(RunnableLambda[Any, Any]):
             self._node.announce(patch, config, written=False)
         return None
 
+    def _joined(
+        self, update: Command[Any] | None, output: Any, patches: Mapping[str, Patch]
+    ) -> Any:
+        """The repair and the node's own output, as the one flat list that LangGraph accepts."""
+        if not self._persist:
+            return _without(output, self._node.messages_key, _only_shown(patches.values()))
+        if update is None:
+            return output
+        if output is None:
+            return update
+        return [update, *output] if isinstance(output, list | tuple) else [update, output]
+
 
 def _same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
     """Whether two lists hold the very same messages."""
     return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
+# --- what the model is shown, and what it may write of that ------------------------------
+
+
 def _shown(state: Any, patches: Mapping[str, Patch]) -> Any:
-    """A copy of `state` with the repaired histories, of the same kind."""
+    """A copy of `state` with the repaired histories."""
     values = {key: patch.messages for key, patch in patches.items() if key != _HELD}
+    return _with_values(state, values)
+
+
+def _with_values(state: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of a state, of the same kind."""
     if isinstance(state, dict):
         return {**state, **values}
     if isinstance(state, BaseModel):
         return state.model_copy(update=values)
-    shown = copy.copy(state)
+    copied = copy.copy(state)
     for key, value in values.items():
-        object.__setattr__(shown, key, value)  # a state may be a frozen dataclass
-    return shown
+        object.__setattr__(copied, key, value)  # a state may be a frozen dataclass
+    return copied
 
 
-def _joined(update: Command[Any] | None, output: Any) -> Any:
-    """The repair and the node's own output, as the one flat list that LangGraph accepts."""
-    if update is None:
-        return output
-    if output is None:
-        return update
-    return [update, *output] if isinstance(output, list | tuple) else [update, output]
+def _only_shown(patches: Iterable[Patch]) -> Callable[[Any], bool]:
+    """Tells a message that a repair made, and that no state holds."""
+    made: set[int] = set()
+    new: set[str | None] = set()
+    for patch in patches:
+        known = {message.id for message in patch.before}
+        originals = set(map(id, patch.before))
+        made.update(id(message) for message in patch.messages if id(message) not in originals)
+        new.update(message.id for message in patch.messages if message.id not in known)
+    return lambda message: id(message) in made or getattr(message, "id", None) in new
+
+
+def _without(output: Any, key: str, is_strange: Callable[[Any], bool]) -> Any:
+    """A node's output without what it was only shown: no reducer knows those messages."""
+    if isinstance(output, Command):
+        return replace(output, update=_without(output.update, key, is_strange))
+    if isinstance(output, tuple) and output[:1] == (key,):
+        return key, *(_kept(value, is_strange) for value in output[1:])
+    if isinstance(output, list | tuple):
+        return [_without(part, key, is_strange) for part in output]
+    value = value_of(output, key)
+    return output if value is None else _with_values(output, {key: _kept(value, is_strange)})
+
+
+def _kept(value: Any, is_strange: Callable[[Any], bool]) -> Any:
+    if isinstance(value, list):
+        return [message for message in value if not is_strange(message)]
+    return value

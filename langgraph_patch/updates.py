@@ -66,9 +66,9 @@ def _rewrite_tail(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Wri
     """Remove everything from the first change on, then add what shall stand there.
 
     The tail begins with a call, never between a call and its results: a message that a
-    parallel node adds comes before the tail. What is removed is added first where it may
-    not be there, and what is new is removed first where it may be there already: two
-    writers may do this in one step.
+    parallel node adds comes before the tail. What is removed is added first, since another
+    writer in the same step may have removed it already, and what is new is removed first,
+    since another may have added it.
     """
     start = _unchanged(old, new)
     while 0 < start < len(new) and isinstance(new[start], ToolMessage):
@@ -76,11 +76,10 @@ def _rewrite_tail(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Wri
     tail = old[start:]
     if any(message.id is None for message in (*tail, *new[start:])):
         return None
-    stays, stood = ({message.id for message in part} for part in (new[start:], tail))
-    dropped = [message for message in tail if message.id not in stays]
-    fresh = [message for message in new[start:] if message.id not in stood]
-    removals = [RemoveMessage(id=str(message.id)) for message in (*tail, *fresh)]
-    return [[*dropped, *fresh, *removals], list(new[start:])]
+    stood = {message.id for message in tail}
+    gone = [*tail, *(message for message in new[start:] if message.id not in stood)]
+    removals = [RemoveMessage(id=str(message.id)) for message in gone]
+    return [[*gone, *removals], list(new[start:])]
 
 
 def _replace(_: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Writes:

@@ -1,0 +1,113 @@
+"""The front door, where what the input brings lives for one step only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from agents import history, human, lines, thread
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.channels import EphemeralValue, Topic
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from strict import ai, refuse
+from typing_extensions import TypedDict
+
+from langgraph_patch import validate_messages, with_patching
+
+DAMAGED = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1"), human("never mind")]
+
+
+class Names(BaseCallbackHandler):
+    """Notes the name of each run that starts."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
+        self.names.append(kwargs["name"])
+
+
+class Hinted(TypedDict):
+    """A history, and what the input says of this run alone."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    hint: Annotated[str, EphemeralValue(str)]
+    papers: Annotated[list[str], Topic(str)]
+
+
+def answer(state: Any) -> dict[str, Any]:
+    """A model node that says which hints it was given."""
+    refuse(state["messages"])
+    return {"messages": [AIMessage(f"{state.get('hint')} {state.get('papers')}")]}
+
+
+class Noted(MessagesState):
+    """A history, and a note."""
+
+    note: str
+
+
+class Narrow(TypedDict):
+    """What a router may ask for: it lacks the history."""
+
+    note: str
+
+
+@pytest.mark.parametrize("routed", [False, True])
+@pytest.mark.parametrize("given", [{"hint": "H"}, {"papers": ["p"]}, {}])
+def test_what_lives_for_one_step_reaches_the_first_node(given: dict[str, Any], *, routed: bool):
+    """A damaged turn is told the same as a sound one, and is mended all the same."""
+    builder = StateGraph(Hinted).add_node("model", answer)
+    if routed:
+        builder.add_conditional_edges(START, lambda _: "model", ["model"])
+    else:
+        builder.add_edge(START, "model")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    said = []
+    for place, messages in ("sound", [human("go")]), ("damaged", DAMAGED):
+        graph.invoke({"messages": messages, **given}, thread(place))
+        assert validate_messages(history(graph, thread(place))) == []
+        said.append(lines(history(graph, thread(place)))[-1])
+    assert said[0] == said[1] == f"ai: {given.get('hint')} {given.get('papers')}"
+    steps = [state.metadata["step"] for state in graph.get_state_history(thread("damaged"))]
+    assert len(steps) == (3 if given else 4)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_router_that_reads_what_no_channel_holds(*, asynchronous: bool):
+    """LangGraph hands such a key to the routers of START, and to nobody after them."""
+
+    def model(state: Any) -> dict[str, Any]:
+        refuse(state["messages"])
+        return {"messages": [AIMessage("ok")]}
+
+    builder = StateGraph(MessagesState).add_node("model", model).add_node("agent", model)
+    builder.add_conditional_edges(START, lambda state: state["mode"], ["model", "agent"])
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph.update_state(thread(), {"messages": DAMAGED}, as_node="model")
+    value: Any = {"messages": [human("hello")], "mode": "agent"}
+    update = await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
+    assert update["messages"][-1].content == "ok"
+    assert validate_messages(history(graph, thread())) == []
+
+
+def test_a_sound_run_shows_no_more_events():
+    """A router whose schema lacks the history is called as before."""
+
+    def route(state: Narrow) -> str:
+        assert set(state) <= {"note"}
+        return "model"
+
+    builder = StateGraph(Noted)
+    builder.add_node("model", lambda _: {"messages": [AIMessage("ok")]})
+    builder.add_conditional_edges(START, route, ["model"])
+    bare = builder.compile()
+    seen = []
+    for graph in (bare, with_patching(bare)):
+        names: list[str] = []
+        graph.invoke({"messages": [human("go")], "note": "n"}, {"callbacks": [Names(names)]})
+        seen.append(names)
+    assert seen[0] == seen[1]
+    assert "route" in seen[0]
