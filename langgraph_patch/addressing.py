@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -47,8 +47,8 @@ def place_of(config: RunnableConfig) -> RunnableConfig:
     Raises:
         ThreadError: If it names no thread, or what no later run can read.
     """
-    given = config.get("configurable", {})
-    if given.get("thread_id") is None:
+    given = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(given, Mapping) or given.get("thread_id") is None:
         raise ThreadError(f"{config!r:.200} names no thread: expected configurable.thread_id.")
     namespace = str(given.get("checkpoint_ns") or "")
     if is_ephemeral(namespace):

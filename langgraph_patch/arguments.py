@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.options import is_age
 from langgraph_patch.postgres import masked
 from langgraph_patch.sources import Shard
 from langgraph_patch.threads import MIN_AGE
 from langgraph_patch.visible import one_line
 
-CLEAN, DAMAGED, BAD, REFUSED, STOPPED = 0, 1, 2, 3, 130
+CLEAN, DAMAGED, BAD, REFUSED, STOPPED, CLOSED = 0, 1, 2, 3, 130, 141
 
 _EPILOG = """exit codes:
   0    nothing is damaged, or everything damaged was repaired
-  1    damage was found (scan, show), or would be repaired (repair without --apply)
+  1    damage was found (scan, show), would be repaired (repair without --apply), or is left
+       under a pause (repair)
   2    bad usage or input, or the database failed; what was repaired before is printed
   3    a thread could not be read, or its repair was refused; the other threads were dealt with
   130  stopped by Ctrl-C, between two threads; --after goes on from there
+  141  the reader of the output went away; scan and repair say after which thread they stopped
 """
 
 _HELP = {
@@ -45,6 +48,16 @@ def _shard(text: str) -> Shard:
         raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 1 <= I <= N") from None
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not is_age(seconds):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0 or more")
+    return seconds
+
+
 def _trust(text: str) -> tuple[str, str]:
     module, colon, name = text.partition(":")
     if not (module and colon and name):
@@ -52,8 +65,27 @@ def _trust(text: str) -> tuple[str, str]:
     return module, name
 
 
-def parser(**commands: Command) -> argparse.ArgumentParser:
-    """What may stand on the command line, and the function that each command runs."""
+def parse(arguments: Sequence[str] | None, **commands: Command) -> argparse.Namespace:
+    """What stands on the command line.
+
+    Args:
+        arguments: What stands behind the program's name; None for that of the process.
+        **commands: The function that each command runs.
+    """
+    parser = _parser(commands)
+    options, extra = parser.parse_known_args(arguments)
+    # Threads that are named behind an option, argparse leaves over; behind "--" is no option.
+    end = extra.index("--") if "--" in extra else len(extra)
+    unknown = [each for each in extra[:end] if each.startswith("-")]
+    threads = getattr(options, "thread", None)
+    if unknown or (extra and not isinstance(threads, list)):
+        parser.error(f"unrecognized arguments: {' '.join(unknown or extra)}")
+    if isinstance(threads, list):
+        threads += extra[:end] + extra[end + 1 :]
+    return options
+
+
+def _parser(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     made = _Parser(
         prog="langgraph-patch",
         description="Find and repair LangGraph threads whose tool-call history is broken.",
@@ -103,8 +135,10 @@ def _add_repairing(parser: argparse.ArgumentParser) -> None:
     add("--apply", action="store_true", help="write; without it, only say what would be done")
     add("--on-pause", choices=("keep", "abandon"), default="keep",
         help="what to do with threads that wait for a human (default: keep)")  # fmt: skip
-    add("--min-age", type=float, default=MIN_AGE, metavar="S",
+    add("--min-age", type=_seconds, default=MIN_AGE, metavar="S",
         help="skip threads written to in the last S seconds (default: 60)")  # fmt: skip
     add("--force", action="store_true", help="repair younger threads too")
+    add("--no-recover", dest="recover", action="store_false",
+        help="do not ask older checkpoints what had happened")  # fmt: skip
     add("--trust", type=_trust, action="append", default=[], metavar="M:C",
         help="a class of yours that stored states hold, as module:Class")  # fmt: skip

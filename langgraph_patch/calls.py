@@ -127,6 +127,8 @@ def _call(
 def _call_of_block(block: Mapping[str, Any]) -> Call:
     id_key, args_key = CALL_BLOCKS[block["type"]]
     args = block.get(args_key)
+    if block["type"] == "tool_use" and not args:
+        args = block.get("partial_json", args)  # a piece of Claude's stream
     if block["type"] == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
     return _new_call(
@@ -171,8 +173,9 @@ def _new_call(
 def complete_args(stored: object) -> dict[str, Any] | None:
     """The arguments as an object, or None if they are not a complete JSON object.
 
-    Strict on purpose: LangChain's partial parser turns `{"q": "wea` into a valid call.
-    Empty or absent arguments are those of a tool that takes none.
+    Complete on purpose: LangChain's partial parser turns `{"q": "wea` into a valid call. Like
+    that parser it takes raw newlines in texts: the tool may have run. Empty or absent
+    arguments are those of a tool that takes none.
     """
     if isinstance(stored, dict):
         return stored
@@ -181,7 +184,7 @@ def complete_args(stored: object) -> dict[str, Any] | None:
     if not isinstance(stored, str):
         return None
     try:
-        parsed = json.loads(stored)
+        parsed = json.loads(stored, strict=False)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
@@ -244,6 +247,17 @@ def _raw_calls(message: AIMessage) -> Iterator[Mapping[str, Any]]:
         yield {"function": function}
 
 
+def computer_call_ids(message: AIMessage) -> set[str]:
+    """The ids of OpenAI's computer calls, which stand beside all other calls.
+
+    They are never listed: they stand in content (in v1 inside `non_standard`), in v0 in
+    `additional_kwargs`. Their results are `ToolMessage`s of a form that is OpenAI's own.
+    """
+    blocks = [*_dicts(message.content), *_dicts(message.additional_kwargs.get("tool_outputs"))]
+    found = [block for block in map(unwrapped, blocks) if type_of(block) == "computer_call"]
+    return {call_id for block in found if (call_id := text_of(block.get("call_id")))}
+
+
 # --- reading results -------------------------------------------------------
 
 
@@ -291,29 +305,17 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
     return results
 
 
-def rest_of(message: BaseMessage) -> BaseMessage | None:
-    """What is left of a message when its results are taken out; None if nothing is."""
-    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
-        return None
-    rest = [block for block in message.content if not _is_result_block(block)]
-    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
-    update = {"content": rest, "additional_kwargs": extra}
-    return message.model_copy(update=update) if rest else None
-
-
 def has_result_blocks(message: HumanMessage) -> bool:
     """Whether a human message carries `tool_result` blocks."""
     return any(True for _ in _result_blocks(message))
 
 
 def _result_blocks(message: HumanMessage) -> Iterator[Mapping[str, Any]]:
-    if isinstance(message.content, list):
-        for block in message.content:
-            if isinstance(block, dict) and _is_result_block(block):
-                yield block
+    return filter(is_result_block, _dicts(message.content))
 
 
-def _is_result_block(block: object) -> bool:
+def is_result_block(block: object) -> bool:
+    """Whether a content block is Anthropic's form of a result."""
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 

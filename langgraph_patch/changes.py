@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage, ToolMessage
+from pydantic import BaseModel
 
 from langgraph_patch.placeholders import Cause
 from langgraph_patch.render import patch_html
@@ -157,9 +158,55 @@ class Patch:
         }
 
 
-def _dumped(message: Any) -> Any:
-    """A message as JSON values; what LangGraph accepts as a message, as it is."""
-    if not isinstance(message, BaseMessage):
-        return message
-    held = message.model_dump(warnings=False)  # what an application changed is shown as it is
-    return json.loads(json.dumps(held, default=repr))  # artifacts may be anything
+_DEEPEST = 100
+"""How deep a value is followed: further down, its type has to do."""
+
+_LONGEST = 10_000
+"""How many bits a number may have: Python refuses to write much longer ones as a text."""
+
+
+def _dumped(value: Any) -> Any:
+    """A message, or what LangGraph accepts as one, as JSON values. Never raises."""
+    return json.loads(json.dumps(_plain(value, ())))
+
+
+def _plain(value: Any, above: tuple[int, ...]) -> Any:
+    """`value` in types that JSON knows; what it knows no form of becomes a text.
+
+    Artifacts may be anything: keys of any type, and lists that hold themselves.
+    """
+    try:
+        return value if _is_scalar(value) else _opened(value, above)
+    except Exception:  # noqa: BLE001 - the class of an artifact may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def _opened(value: Any, above: tuple[int, ...]) -> Any:
+    if not isinstance(value, BaseModel | dict | list | tuple):
+        return repr(value)
+    if id(value) in above or len(above) == _DEEPEST:
+        return f"<{type(value).__name__}>"
+    above = (*above, id(value))
+    if isinstance(value, BaseModel):
+        return _plain(_fields(value), above)
+    if isinstance(value, dict):
+        return {_key(key): _plain(item, above) for key, item in value.items()}
+    return [_plain(item, above) for item in value]
+
+
+def _key(key: Any) -> Any:
+    return key if _is_scalar(key) else repr(key)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether the value can stand in JSON as it is."""
+    if isinstance(value, int):
+        return value.bit_length() < _LONGEST
+    return value is None or isinstance(value, str | float)
+
+
+def _fields(model: BaseModel) -> dict[str, Any]:
+    try:
+        return model.model_dump(warnings=False)  # what an application changed is shown as it is
+    except Exception:  # noqa: BLE001 - a cycle, or a class of others that cannot be dumped
+        return {**model.__dict__, **(getattr(model, "__pydantic_extra__", None) or {})}

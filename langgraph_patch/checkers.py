@@ -158,7 +158,8 @@ class AdaptiveChecker:
     A model is told by its provider and name: those that LangGraph gives beside each chunk
     (`final_answers`), the `model=` of `split_stream`, or those in the chunks so far. OpenAI
     Chat Completions names the model only at the end. A turn whose model is not known is
-    read in full and teaches nothing.
+    read in full and teaches nothing. Nor does a message that came whole, with text and a
+    call: it does not show which came first.
 
     Thread-safe. At most `max_models` are kept: further ones are read in full, since to
     forget one might be to forget its demotion.
@@ -190,7 +191,7 @@ class AdaptiveChecker:
 
     def __call__(self, turn: Turn) -> bool | None:
         """Answer for the turn so far, and learn from it once it is answered."""
-        if turn.model is None:
+        if turn.model is None or _hides_order(turn):
             return full_stream_checker(turn)
         with self._lock:
             seen = self._seen.get(turn.model, ModelStats())
@@ -219,6 +220,14 @@ class AdaptiveChecker:
         """Forget everything, demotions too."""
         with self._lock:
             self._seen.clear()
+
+
+def _hides_order(turn: Turn) -> bool:
+    """Whether a message that is no chunk brought text and a call at once."""
+    if turn.spoke or not turn.called:
+        return False
+    newest = turn.chunks[-1]
+    return not isinstance(newest, AIMessageChunk) and bool(newest.text.strip())
 
 
 def _learned(seen: ModelStats, turn: Turn, *, answer: bool) -> ModelStats:

@@ -8,6 +8,7 @@ arguments decide, strictly.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final, TypeAlias, cast
@@ -28,10 +29,16 @@ _Content: TypeAlias = list[str | dict[str, Any]]
 _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """Where integrations put the provider's reason for the end of a stream."""
 
-_CUTS = frozenset(
-    {"content_filter", "incomplete", "length", "max_tokens", "model_context_window_exceeded"}
+_ENDS = re.compile(
+    "(?:stop|tool_calls?|function_call|tool_use|end_turn|stop_sequence|completed?|eos|eos_token)+"
 )
-"""Reasons that say: the model was stopped, it had not finished."""
+"""Reasons that say: the model ended by itself. Chunks that were merged before say it twice.
+
+All others are taken for a cut: there are many, and a provider may add one any day.
+"""
+
+_PAUSE = "pause_turn"
+"""Claude's reason to be called again as it is: server-side calls stay open, others do not."""
 
 _REASONING = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
 _SERVER_CALLS = frozenset(
@@ -118,8 +125,9 @@ def message_from_stream(
         chunks: The chunks of one message in the order of arrival. Not changed.
         ended: Whether the model had finished: only then are empty arguments those of a
             call without arguments. Default: as the chunks say it, by the provider's reason
-            for the end (`"stop"`, but not `"length"` or `"max_tokens"`). Chunks that name no
-            provider may say it by `chunk_position="last"` alone.
+            for the end: `"stop"`, `"tool_use"` and the like, but not `"length"`,
+            `"content_filter"` or one that is not known. Chunks that name no provider may say
+            it by `chunk_position="last"` alone.
 
     Returns:
         The message. It is empty if nothing had arrived but empty chunks: there is nothing
@@ -148,12 +156,13 @@ def message_from_stream(
                 f"Expected the chunks of one message (AIMessageChunk), got {chunk!r:.200}."
             )
         _check_chunk(chunk)
+    paused = False
     if ended is None:
-        ended = _has_ended(arrived)
+        ended, paused = _has_ended(arrived), _is_paused(arrived)
     pieces = merge_tool_call_chunks(piece for chunk in arrived for piece in chunk.tool_call_chunks)
     calls = [(piece, _finished_args(piece, ended=ended)) for piece in pieces if _says(piece)]
     merged = _merged(arrived)
-    content, unfinished = _settled(merged.content, calls, ended=ended)
+    content, unfinished = _settled(merged.content, calls, ended=ended or paused)
     return AIMessage(
         content or "",  # an empty list is refused where an empty text is not
         id=merged.id,
@@ -185,15 +194,21 @@ _Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
 
 
 def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:
-    # Chunk by chunk: merged, two reasons "stop" read "stopstop".
-    metadata = [chunk.response_metadata for chunk in chunks]
-    reasons = {str(found[key]).lower() for found in metadata for key in _REASONS if found.get(key)}
-    if reasons:
-        return not reasons & _CUTS
+    if reasons := _reasons(chunks):
+        return all(map(_ENDS.fullmatch, reasons))
     # LangChain closes a stream with "last" even if the connection broke off without an error.
     # An integration that names its provider gives a reason where there is one.
-    named = any(found.get("model_provider") for found in metadata)
+    named = any(chunk.response_metadata.get("model_provider") for chunk in chunks)
     return not named and any(chunk.chunk_position == "last" for chunk in chunks)
+
+
+def _is_paused(chunks: Sequence[AIMessageChunk]) -> bool:
+    return _PAUSE in _reasons(chunks)
+
+
+def _reasons(chunks: Sequence[AIMessageChunk]) -> set[str]:
+    metadata = [chunk.response_metadata for chunk in chunks]
+    return {str(found[key]).lower() for found in metadata for key in _REASONS if found.get(key)}
 
 
 def _merged(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:

@@ -106,8 +106,8 @@ def _open_sqlite(
 ) -> Iterator[BaseCheckpointSaver[Any]]:
     if "://" in target or masked(target) != target:
         raise ThreadError(
-            f"{masked(target)!r:.200} is no database that is known: expected the path of a SQLite "
-            f"file, or a URI that begins with postgresql:// or postgres://."
+            f"{masked(target)!r:.200} is no database that is known: expected a URI that begins "
+            f"with postgresql:// or postgres:// - or the path of a SQLite file."
         )
     with closing(_connected(target, write=write)) as conn:
         try:

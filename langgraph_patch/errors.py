@@ -14,6 +14,11 @@ Each message names the value, what was expected and what to do.
 """
 
 
+def brief(error: BaseException) -> str:
+    """An error that others raised, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
 class PatchError(Exception):
     """Root of everything that langgraph-patch raises on purpose."""
 

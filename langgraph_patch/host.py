@@ -67,6 +67,15 @@ def _are_channels(mapping: Mapping[Any, Any]) -> bool:
     return isinstance(next(iter(mapping.values())), BaseChannel)
 
 
+def memory_of(config: RunnableConfig) -> dict[str, Any]:
+    """A place for notes that lives as long as the node's task, from its first attempt to its last.
+
+    It hangs on the partial that LangGraph makes for the task. Without one it is forgotten.
+    """
+    notes: dict[str, Any] = getattr(config.get("configurable", {}).get(_READ), "__dict__", {})
+    return notes
+
+
 def can_start_tasks(config: RunnableConfig) -> bool:
     """Whether a `@task` may be called here."""
     return config.get("configurable", {}).get(_CALL) is not None

@@ -34,5 +34,6 @@ class Shard:
 
     def has(self, thread_id: str) -> bool:
         """Whether the thread is in this part."""
-        digest = hashlib.sha256(thread_id.encode("utf-8", "surrogatepass")).digest()
+        said = str(thread_id)  # a foreign row may hold bytes
+        digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch.errors import GraphError, OptionError
+from langgraph_patch.errors import GraphError, OptionError, brief
 
 
 def load_graph(target: str) -> Any:
@@ -50,6 +51,39 @@ def load_graph(target: str) -> Any:
     return found
 
 
+def check_trusted(names: Iterable[tuple[str, str]]) -> None:
+    """See that trusted classes can be loaded: else states that hold them are written as dicts.
+
+    Args:
+        names: Each as (module, class).
+
+    Raises:
+        OptionError: If one cannot be loaded.
+
+    Example:
+        >>> from langgraph_patch.loading import check_trusted
+        >>> check_trusted([("decimal", "Decimal")])
+    """
+    for module, name in names:
+        said = _why_not(module, name)
+        if said:
+            raise OptionError(
+                f"--trust {module}:{name} cannot be loaded ({said}), so states that hold it would "
+                f"be written back as dicts."
+            )
+
+
+def _why_not(module: str, name: str) -> str | None:
+    """Why a checkpointer cannot load a class; it looks for it at the top of a module."""
+    if module == "__main__":
+        return "it belongs to your program: repair from Python, inside that"
+    try:
+        getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+        return brief(error)
+    return None
+
+
 def _imported(source: str) -> ModuleType:
     path = Path(source).resolve()
     is_file = source.endswith(".py")
@@ -62,8 +96,7 @@ def _imported(source: str) -> ModuleType:
     try:
         module = importlib.import_module(path.stem if is_file else source)
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise GraphError(f"{source!r}: cannot be imported ({said}).") from error
+        raise GraphError(f"{source!r}: cannot be imported ({brief(error)}).") from error
     if is_file and Path(module.__file__ or "").resolve() != path:
         raise GraphError(f"{source!r}: another module is called {path.stem!r}: rename the file.")
     return module

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch.calls import Call, Result, read_calls, read_results, rest_of
+from langgraph_patch.calls import Call, Result, computer_call_ids, read_calls, read_results
 from langgraph_patch.fields import check_fields
-from langgraph_patch.rewriting import VALID_ID, derived_id, family_of, origin_of, valid_name
+from langgraph_patch.rewriting import (
+    VALID_ID,
+    derived_id,
+    family_of,
+    origin_of,
+    rest_of,
+    valid_name,
+)
 
 _KIN = 32
 """How many calls of one family are asked whether they were renamed: each costs a digest."""
@@ -91,18 +99,24 @@ def read_history(
     """
     turns: dict[int, Turn] = {}
     entries: dict[int, list[Entry]] = {}
+    computers: set[str] = set()
+    bystanders: set[int] = set()
     for index, message in enumerate(messages):
         check_fields(message)
         if isinstance(message, AIMessage):
+            computers |= computer_call_ids(message)
             if calls := read_calls(message):
                 turns[index] = _turn(index, message, calls)
+                computers.difference_update(call.id for call in calls)
+        elif isinstance(message, ToolMessage) and message.tool_call_id in computers:
+            bystanders.add(index)
         elif results := read_results(message):
             synthetic = is_synthetic(message)
             entries[index] = [Entry(index, k, r, synthetic) for k, r in enumerate(results)]
     _match(turns, entries)
     _name_calls(turns.values())
     for turn in turns.values():
-        turn.end = _end_of(turn, messages, entries)
+        turn.end = _end_of(turn, messages, entries, bystanders)
     return Reading(turns, entries)
 
 
@@ -112,11 +126,19 @@ def _turn(index: int, message: AIMessage, calls: Sequence[Call]) -> Turn:
     return turn
 
 
-def _end_of(turn: Turn, messages: Sequence[BaseMessage], entries: dict[int, list[Entry]]) -> int:
-    """Results that will be dropped do not part a call from its results."""
+def _end_of(
+    turn: Turn,
+    messages: Sequence[BaseMessage],
+    entries: Mapping[int, list[Entry]],
+    bystanders: AbstractSet[int],
+) -> int:
+    """Results that will be dropped or are a computer call's do not part a call from its own."""
     place = turn.index + 1
     while place < len(messages):
         found = entries.get(place)
+        if place in bystanders:
+            place += 1
+            continue
         if not found or rest_of(messages[place]) is not None:
             break
         if any(_stays(e) if e.slot is None else e.slot.turn is not turn for e in found):

@@ -18,7 +18,8 @@ Laws (each is a property test of the same name):
 
 Left alone, because it is no matter of calls and results: the order of human, system and
 AI messages among themselves, empty contents, text behind a `tool_use` block, blocks that
-a provider does not know, reasoning items, and calls of server-side tools.
+a provider does not know, reasoning items, calls of server-side tools, and OpenAI's
+computer calls with or without their results, which no wire but its own carries.
 """
 
 from __future__ import annotations

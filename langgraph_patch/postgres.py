@@ -71,7 +71,7 @@ def masked(text: str) -> str:
 _SECRETS = (
     re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
     re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(postgres[a-z0-9+.-]*://)[^\s'\"]*", re.IGNORECASE),
+    re.compile(r"(postgres[a-z0-9+.-]*://)[^\s'\"]+", re.IGNORECASE),
 )
 
 
@@ -164,9 +164,9 @@ def _advice(said: str, values: Mapping[str, Any]) -> str:
     return "the connection failed: does `psql` open the same URI?"
 
 
-_NO_URI = (
-    "its URI cannot be read: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special "
-    "characters %-encoded."
+_NO_URI = (  # set so that `masked` leaves it whole
+    "its URI cannot be read: expected USER:PASSWORD@HOST:PORT/DATABASE behind postgresql:// with "
+    "special characters %-encoded."
 )
 _ENCODED = "Are special characters in the user and the password %-encoded?"
 _ADVICE = {

@@ -36,7 +36,7 @@ WHERE thread_id = %s AND checkpoint_ns = %s ORDER BY checkpoint_id DESC LIMIT 1"
 # Not their blobs: a blob belongs to a version of a channel, and other checkpoints, as those of
 # a fork, may hold the same version. One that none holds is never read.
 _FORGET = tuple(
-    f"DELETE FROM {table} WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = ANY(%s)"  # noqa: S608 - two names
+    f"DELETE FROM {table} WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s"  # noqa: S608 - two names
     for table in ("checkpoints", "checkpoint_writes")
 )
 
@@ -68,9 +68,9 @@ class _Postgres:
         with self._cursor() as cursor:
             return [Key(*row) for row in cursor.execute(query, values)]
 
-    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+    def forget(self, key: Key, newest: str) -> bool:
         with self._cursor() as cursor, cursor.connection.transaction():
-            return run(_forget(cursor, key, newest, checkpoint_ids))
+            return run(_forget(cursor, key, newest))
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -100,9 +100,9 @@ class _AsyncPostgres:
             await cursor.execute(query, values)
             return [Key(*row) for row in await cursor.fetchall()]
 
-    async def aforget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+    async def aforget(self, key: Key, newest: str) -> bool:
         async with self._cursor() as cursor, cursor.connection.transaction():
-            return await arun(_forget(cursor, key, newest, checkpoint_ids))
+            return await arun(_forget(cursor, key, newest))
 
     @asynccontextmanager
     async def _cursor(self) -> AsyncIterator[Any]:
@@ -125,7 +125,7 @@ def _page_query(last: Key | None) -> tuple[str, Sequence[Any]]:
     return (_FIRST_KEYS, ("", "", _PAGE)) if last is None else (_KEYS, (*last, _PAGE))
 
 
-def _forget(cursor: Any, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> Steps[bool]:
+def _forget(cursor: Any, key: Key, newest: str) -> Steps[bool]:
     try:
         for statement in _LOCK:
             yield from _do(cursor.execute, statement)
@@ -139,7 +139,7 @@ def _forget(cursor: Any, key: Key, newest: str, checkpoint_ids: Sequence[str]) -
     yield from _do(cursor.execute, _NEWEST, key)
     unmoved = bool((yield from _do(cursor.fetchone)) == (newest, 0))
     for statement in _FORGET if unmoved else ():
-        yield from _do(cursor.execute, statement, (*key, list(checkpoint_ids)))
+        yield from _do(cursor.execute, statement, (*key, newest))
     return unmoved
 
 

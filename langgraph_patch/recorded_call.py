@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
+import json
 import math
+import re
 import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 from langchain_core.runnables import RunnableConfig
@@ -26,7 +28,14 @@ from langgraph.func import task
 from langgraph.runtime import ExecutionInfo, get_runtime
 
 from langgraph_patch.errors import RecordingError
-from langgraph_patch.host import PUSH, RETURN, can_start_tasks, checkpointer_of, is_resuming
+from langgraph_patch.host import (
+    PUSH,
+    RETURN,
+    can_start_tasks,
+    checkpointer_of,
+    is_resuming,
+    memory_of,
+)
 
 if TYPE_CHECKING:  # for annotations only: the import would cost what all of ours cost together
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -39,45 +48,86 @@ START_SECONDS = 30.0
 
 POLL_SECONDS = 0.5  # how often it looks
 
-TURN_SECONDS = 1.0
-"""How long a call waits for those before it, which may never come: a wrapper may answer them."""
-
-RUNS_KEPT = 64  # failed runs remembered, in case a retry policy starts them again
-
-Record: TypeAlias = dict[str, dict[str, Any]]
+Record: TypeAlias = dict[str, Any]
 
 
-def task_name(call_id: str | None) -> str:
+class Start(NamedTuple):
+    """Which start of which call of a node's run: the same when the node is run again.
+
+    A node is always run again from its beginning, so counting finds the same numbers. What is
+    counted is one and the same request only: however the order changes, none is taken for another.
+    """
+
+    said: str
+    """A hash of the name and the arguments that the model gave."""
+    round: int
+    """The how-manieth ToolNode run that makes this call: a node may loop, and ids come again."""
+    trial: int
+    """The how-manieth start in that round: a wrapper may repeat it."""
+
+
+NOT_STARTED: Final = Start("", 0, 0)
+
+
+def task_name(call_id: str | None, start: Start) -> str:
     """Name the task that runs a call.
 
-    LangGraph knows a node's tasks by name and order. With the call in the name, a changed order is
-    a miss and never another call's result. A hash: `|` and `:` have a meaning in namespaces.
+    LangGraph knows a node's tasks by name and order. With all of the call in the name, a changed
+    order is a miss and never another call's result or approval. A hash: `|` and `:` have a
+    meaning in namespaces.
 
-    >>> task_name("call_1")
-    'recorded_7afba15195af'
+    >>> task_name("call_1", Start("4f1c", 1, 1))
+    'recorded_bdc917c67fe8'
     """
-    return "recorded_" + hashlib.sha256(repr(call_id).encode()).hexdigest()[:12]
+    return "recorded_" + hashlib.sha256(repr((call_id, *start)).encode()).hexdigest()[:12]
 
 
 @dataclass(eq=False)
-class _Run:
-    """One run of a ToolNode over one message: what its calls and its attempts share."""
+class _Round:
+    """One run of a ToolNode over one message: what its calls share."""
 
-    attempt: int = 0
     next: int = 0
     paused: float = math.inf
-    open: int = 0
     busy: int = 0
     moved: float = field(default_factory=time.monotonic)
-    futures: dict[Any, tuple[int, Any]] = field(default_factory=dict)
-    closed: set[Any] = field(default_factory=set)
+    callers: dict[int | None, Any] = field(default_factory=dict)
     saved: list[Any] = field(default_factory=list)
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
     turn: threading.Condition = field(default_factory=threading.Condition)
 
 
-runs: OrderedDict[tuple[str, float | None], _Run] = OrderedDict()
-runs_lock: threading.Lock = threading.Lock()
+@dataclass(eq=False)
+class _Node:
+    """One run of a node: what its rounds and its attempts share."""
+
+    rounds: dict[Any, _Round] = field(default_factory=dict)
+    starts: dict[Any, list[list[Any]]] = field(default_factory=dict)
+    futures: dict[tuple[str | None, Start], Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, config: RunnableConfig) -> _Node:
+        """Find the node's run."""
+        return cast("_Node", memory_of(config).setdefault(MARK, cls()))
+
+    def round_of(self, key: Any, place: int | None, caller: Any) -> _Round:
+        """Find the round that a call belongs to. `caller` is its alone, also where ids recur."""
+        with self.lock:
+            found = self.rounds.get(key)
+            if found is None or found.callers.get(place, caller) is not caller:
+                found = self.rounds[key] = _Round()
+            found.callers[place] = caller
+            return found
+
+    def count(self, key: Any, caller: Any) -> tuple[int, int]:
+        """Count a start: the number of the round and of the start in it."""
+        with self.lock:
+            rounds = self.starts.setdefault(key, [])
+            mine = next((i for i, (known, _) in enumerate(rounds) if known is caller), len(rounds))
+            if mine == len(rounds):
+                rounds.append([caller, 0])
+            rounds[mine][1] += 1
+            return mine + 1, rounds[mine][1]
 
 
 @dataclass(eq=False)
@@ -90,8 +140,10 @@ class RecordedCall:
     saver: BaseCheckpointSaver[Any] | None
     siblings: list[ToolCall]
     place: int | None
-    key: tuple[str, float | None]
-    run: _Run
+    node: _Node
+    run: _Round
+    start: Start = NOT_STARTED
+    is_first: bool = False
     owner: str = ""
 
     @classmethod
@@ -108,54 +160,30 @@ class RecordedCall:
         saver = None if pushed else checkpointer_of(config)
         siblings = _siblings(request.state, request.tool_call)
         place = _place(siblings, request.tool_call)
-        # A resumed run has the same task id, and the paused one left turns that nobody will take.
-        key = (info.task_id, info.node_first_attempt_time)
-        with runs_lock:
-            run = runs.setdefault(key, _Run())
-            if info.node_attempt > run.attempt:
-                run.attempt, run.next = info.node_attempt, 0
-                run.closed, run.paused = set(), math.inf
-            if len(runs) > RUNS_KEPT:
-                for stale in [k for k, r in runs.items() if not r.open and k != key][:1]:
-                    del runs[stale]
-        return cls(request, info, configurable, saver, siblings, place, key, run)
+        node = _Node.of(config)
+        # A retry may begin while calls of the attempt before it are on their way.
+        key = info.node_attempt, tuple(call["id"] for call in siblings)
+        run = node.round_of(key, place, request.runtime)
+        return cls(request, info, configurable, saver, siblings, place, node, run)
 
     @property
     def id(self) -> str | None:
         """What the model called it."""
         return self.request.tool_call["id"]
 
-    def start_in_turn(self, body: Callable[[], Any]) -> Any:
-        """Start the task when the calls before this one have started theirs.
-
-        LangGraph counts a node's tasks, and an interrupt gets its answer under the same count
-        only. ToolNode's threads race for it. To be late is safe: a call is then asked again.
-        """
-        with self.run.turn:
-            self.run.turn.wait_for(self._is_next, TURN_SECONDS)
-            return self._start(body)
-
-    async def astart_in_turn(self, body: Callable[[], Any]) -> Any:
-        """Do what `start_in_turn` does. Who comes in turn does not await."""
-        end = time.monotonic() + TURN_SECONDS
-        while not self._is_next() and (left := end - time.monotonic()) > 0:
-            self.run.waiters.append(waiter := asyncio.get_running_loop().create_future())
-            await asyncio.wait([waiter], timeout=left)
-        return self._start(body)
-
-    def _is_next(self) -> bool:
+    def is_next(self) -> bool:
+        """Tell whether the calls before this one have started."""
         return self.place is None or self.run.next >= self.place
 
-    def _start(self, body: Callable[[], Any]) -> Any:
-        key = self.place, self.id
-        attempt, future = self.run.futures.get(key, (0, None))
-        # An earlier attempt may have left it done, waiting or, in an event loop, running.
-        if future is not None and attempt < self.info.node_attempt and not _failed(future):
+    def begin(self, body: Callable[[], Any]) -> Any:
+        """Start the task, or take it over from an earlier attempt, and let the next call start."""
+        self._count()
+        future = self._begun()
+        if future is not None:
             self.owner = "earlier attempt"
         else:
-            future = cast("Any", task)(name=task_name(self.id))(body)()
-            if self.place is not None:
-                self.run.futures[key] = (self.info.node_attempt, future)
+            future = cast("Any", task)(name=task_name(self.id, self.start))(body)()
+            self.node.futures[self.id, self.start] = future
         with self.run.turn:
             self.run.next = max(self.run.next, 0 if self.place is None else self.place + 1)
             self.run.turn.notify_all()
@@ -165,20 +193,23 @@ class RecordedCall:
                 waiter.set_result(None)
         return future
 
-    def let_siblings_start(self) -> None:
-        """Hold back the pause until the calls after this one have started.
+    def _count(self) -> None:
+        attempt, call, caller = self.info.node_attempt, self.request.tool_call, self.request.runtime
+        said = _said(self.siblings, self.place, call)
+        self.start = Start(said, *self.node.count((attempt, self.id, said), caller))
+        first = self.node.count((attempt, self.id), caller) == (1, 1)
+        self.is_first = first and _is_alone(self.siblings, call)
 
-        ToolNode's threads end with the first call that pauses. One not yet started would never be,
-        and the answer that this run may have brought it would be lost. Only the first call in
-        order has to wait; it holds a thread, so it cannot where there is but one.
+    def _begun(self) -> Any:
+        """Find what an earlier attempt left done, waiting or, in an event loop, running.
+
+        What failed in it is begun again, unless a wrapper had tried again with more luck.
         """
-        if self.place is None or self.request.runtime.config.get("max_concurrency") == 1:
-            return
-        run, last = self.run, len(self.siblings)
-        with run.turn:
-            run.paused = min(run.paused, self.place)
-            run.turn.notify_all()
-            run.turn.wait_for(lambda: run.next >= last or run.paused != self.place, TURN_SECONDS)
+        for trial in itertools.count(self.start.trial):
+            future = self.node.futures.get((self.id, self.start._replace(trial=trial)))
+            if future is None or not _failed(future):
+                return future
+        return None
 
     def waits_for_worker(self, future: Any) -> bool:
         """Tell whether nobody has taken the call up yet; give up where nobody ever will."""
@@ -221,35 +252,33 @@ class RecordedCall:
 
     def record(self, result: Any) -> Record:
         """Make the task's value: two dicts deep, else `messages` shows it under the task's name."""
-        return {"recorded": {"call": self.id, "node": self.info.task_id, "result": result}}
+        return {"recorded": {**self._who(), "result": result}}
 
-    @contextlib.contextmanager
-    def closing(self) -> Iterator[None]:
-        """Forget the run when none of its calls can be wanted by a retry any more."""
-        with runs_lock:
-            self.run.open += 1
-        wanted = False
-        try:
-            yield
-        except Exception as error:
-            wanted = not isinstance(error, GraphBubbleUp)
-            raise
-        finally:
-            with runs_lock:
-                self.run.open -= 1
-                if not wanted and self.info.node_attempt == self.run.attempt:
-                    self.run.closed.add(self.place)
-                if len(self.run.closed) >= len(self.siblings):
-                    runs.pop(self.key, None)
+    def _who(self) -> dict[str, Any]:
+        return {"call": self.id, "node": self.info.task_id, **self.start._asdict()}
 
     def reads_from(self) -> BaseCheckpointSaver[Any] | None:
         """Return the saver if a result may stand under another count than this task's."""
-        once = [call["id"] for call in self.siblings].count(self.id) == 1
-        resuming = is_resuming({"configurable": self.configurable})
-        return self.saver if once and resuming else None
+        return self.saver if is_resuming({"configurable": self.configurable}) else None
 
     def found(self, saved: CheckpointTuple | None) -> Record | None:
-        """Find what an earlier run recorded for this call, by its id."""
+        """Find what an earlier run recorded for this start, or for a wrapper's later trial.
+
+        A trial that failed left no record, and the one after it did the work.
+        """
+        later: dict[int, Any] = {}
+        old: list[Any] = []
+        for record in self._records_in(saved):
+            if "said" not in record:  # written before starts were counted
+                old.append(record["result"])
+            elif (record["said"], record["round"]) == self.start[:2]:
+                later[record["trial"]] = record["result"]
+        results = [later[trial] for trial in sorted(later) if trial >= self.start.trial]
+        if not results and self.is_first and len(old) == 1:
+            results = old
+        return self.record(results[0]) if results else None
+
+    def _records_in(self, saved: CheckpointTuple | None) -> Iterator[Record]:
         # The node's task id stands for the checkpoint too: where an older one than the newest is
         # replayed, LangGraph runs tasks again on purpose, and nothing here is theirs.
         mine = (self.id, self.info.task_id)
@@ -257,8 +286,7 @@ class RecordedCall:
             ours = channel == RETURN and isinstance(value, dict)
             record = value.get("recorded") if ours else None
             if isinstance(record, dict) and (record.get("call"), record.get("node")) == mine:
-                return {"recorded": record}
-        return None
+                yield record
 
     def thread(self, **more: str) -> RunnableConfig:
         """Address the checkpoints of the graph that the node is in."""
@@ -268,7 +296,7 @@ class RecordedCall:
     def mark(self) -> tuple[RunnableConfig, list[tuple[str, Any]], str]:
         """Make the write that says whose the running task is."""
         own = (get_runtime().execution_info or self.info).task_id
-        mark = {"call": self.id, "node": self.info.task_id, "task": own}
+        mark = {**self._who(), "attempt": self.info.node_attempt, "task": own}
         # Under an id of its own: with a write like this one, LangGraph would take a task as done.
         mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{MARK}:{own}"))
         where = self.thread(checkpoint_id=self.info.checkpoint_id)
@@ -293,7 +321,32 @@ def _siblings(state: Any, call: ToolCall) -> list[ToolCall]:
 
 
 def _place(siblings: list[ToolCall], call: ToolCall) -> int | None:
-    # By identity first: an id may be there twice. By id too: a wrapper may have copied the call.
-    same = (i for i, sibling in enumerate(siblings) if sibling is call)
-    alike = (i for i, sibling in enumerate(siblings) if sibling["id"] == call["id"])
-    return next(same, next(alike, None))
+    # By identity where an id is there twice. Else by id only: a wrapper may have changed the call.
+    alike = [i for i, sibling in enumerate(siblings) if sibling["id"] == call["id"]]
+    if len(alike) > 1:
+        same = [i for i in alike if siblings[i] is call]
+        alike = same or [i for i in alike if _hash(siblings[i]) == _hash(call)] or alike
+    return alike[0] if alike else None
+
+
+def _said(siblings: list[ToolCall], place: int | None, call: ToolCall) -> str:
+    # A wrapper may give a call arguments that differ in each run. What the model said stays.
+    if place is not None and _is_alone(siblings, call):
+        return _hash(siblings[place])
+    return _hash(call, place)
+
+
+def _is_alone(siblings: list[ToolCall], call: ToolCall) -> bool:
+    return sum(sibling["id"] == call["id"] for sibling in siblings) <= 1
+
+
+def _hash(call: ToolCall, place: int | None = None) -> str:
+    try:
+        args = json.dumps(call["args"], sort_keys=True, default=_without_address)
+    except (TypeError, ValueError, RecursionError):  # no model says such a thing
+        args = ""
+    return hashlib.sha256(repr((call["name"], args, place)).encode()).hexdigest()[:16]
+
+
+def _without_address(value: object) -> str:
+    return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(value))

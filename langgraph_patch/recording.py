@@ -24,7 +24,7 @@ Promised, with a checkpointer and durability "sync" or "async":
 - An answer to an `interrupt()` reaches the call that asked. So, as always with parallel tasks,
   two calls that wait at once must be resumed by interrupt id.
 - State, order of results and the `messages` stream are those of the plain node. `updates` and
-  `tasks` show one more chunk for each call, under the name `task_name(call id)`.
+  `tasks` show one more chunk for each call, under a name that begins with `recorded_`.
 
 Not promised:
 
@@ -35,15 +35,17 @@ Not promised:
   after `START_SECONDS` a `RecordingError` is raised instead of running the tool.
 - A wrapper of yours may answer some calls itself. The next recorded call of the message then waits
   up to a second for its turn.
-- Two calls of one message with one id keep their own results, but run again rather than be
-  confused when a `RetryPolicy` and then a pause or a crash has changed their order.
+- A result belongs to what the model asked for: the same id, name and arguments, counted from the
+  node's beginning. If the node asks for something else when it is run again, that is run.
 
 For whoever reads a checkpoint's pending writes:
 
-- `{"recorded": {"call", "node", "result"}}` in `__return__`: the call finished. The result is what
-  the ToolNode got: a ToolMessage, a Command, or a list of them. `node` is the node's task id.
-- `{"recorded": {"call", "node", "task"}}` in `MARK`: that task ran the call to no result. What
-  happened is in the task's own writes: `__interrupt__` or `__error__`. Killed: no mark.
+- `{"recorded": {"call", "node", *START, "result"}}` in `__return__`: the call finished. The result
+  is what the ToolNode got: a ToolMessage, a Command, or a list of them. `node` is the node's task
+  id. `START` is "said", "round" and "trial" of `recorded_call.Start`, where one id is there often.
+- `{"recorded": {"call", "node", *START, "attempt", "task"}}` in `MARK`: that task ran the call to
+  no result, in this attempt of the node (1, 2 ...). What happened is in the task's own writes:
+  `__interrupt__` or `__error__`. Killed: no mark.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -63,6 +66,9 @@ from langgraph_patch.recorded_call import POLL_SECONDS, Record, RecordedCall
 
 if TYPE_CHECKING:  # as in recorded_call
     from langgraph.prebuilt.tool_node import ToolCallRequest
+
+TURN_SECONDS = 1.0
+"""How long a call waits for those before it, which may never come: a wrapper may answer them."""
 
 Result: TypeAlias = ToolMessage | Command[Any]
 
@@ -101,15 +107,14 @@ def record_tool_calls(
                         call.saver.put_writes(*call.mark())
                 raise
 
-    with call.closing():
-        future: concurrent.futures.Future[Record] = call.start_in_turn(body)
-        while call.waits_for_worker(future):
-            concurrent.futures.wait([future], timeout=POLL_SECONDS)
-        try:
-            return cast("Result", future.result()["recorded"]["result"])
-        except GraphInterrupt:
-            call.let_siblings_start()
-            raise
+    future: concurrent.futures.Future[Record] = _start_in_turn(call, body)
+    while call.waits_for_worker(future):
+        concurrent.futures.wait([future], timeout=POLL_SECONDS)
+    try:
+        return cast("Result", future.result()["recorded"]["result"])
+    except GraphInterrupt:
+        _let_siblings_start(call)
+        raise
 
 
 async def arecord_tool_calls(
@@ -136,11 +141,46 @@ async def arecord_tool_calls(
                         await call.saver.aput_writes(*call.mark())
                 raise
 
-    with call.closing():
-        future: asyncio.Future[Record] = await call.astart_in_turn(body)
-        while call.waits_for_worker(future):
-            await asyncio.wait([future], timeout=POLL_SECONDS)
-        return cast("Result", (await future)["recorded"]["result"])
+    future: asyncio.Future[Record] = await _astart_in_turn(call, body)
+    while call.waits_for_worker(future):
+        await asyncio.wait([future], timeout=POLL_SECONDS)
+    return cast("Result", (await future)["recorded"]["result"])
+
+
+def _start_in_turn(call: RecordedCall, body: Callable[[], Record]) -> Any:
+    """Start the task when the calls before this one have started theirs.
+
+    LangGraph counts a node's tasks, and an interrupt gets its answer under the same count
+    only. ToolNode's threads race for it. To be late is safe: a call is then asked again.
+    """
+    with call.run.turn:
+        call.run.turn.wait_for(call.is_next, TURN_SECONDS)
+        return call.begin(body)
+
+
+async def _astart_in_turn(call: RecordedCall, body: Callable[[], Awaitable[Record]]) -> Any:
+    """Do what `_start_in_turn` does. Who comes in turn does not await."""
+    end = time.monotonic() + TURN_SECONDS
+    while not call.is_next() and (left := end - time.monotonic()) > 0:
+        call.run.waiters.append(waiter := asyncio.get_running_loop().create_future())
+        await asyncio.wait([waiter], timeout=left)
+    return call.begin(body)
+
+
+def _let_siblings_start(call: RecordedCall) -> None:
+    """Hold back the pause until the calls after this one have started.
+
+    ToolNode's threads end with the first call that pauses. One not yet started would never be,
+    and the answer that this run may have brought it would be lost. Only the first call in
+    order has to wait; it holds a thread, so it cannot where there is but one.
+    """
+    if call.place is None or call.request.runtime.config.get("max_concurrency") == 1:
+        return
+    run, place, last = call.run, call.place, len(call.siblings)
+    with run.turn:
+        run.paused = min(run.paused, place)
+        run.turn.notify_all()
+        run.turn.wait_for(lambda: run.next >= last or run.paused != place, TURN_SECONDS)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import copy
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +54,9 @@ class _Writes:
     task_path: str
 
 
+_OF_STEPS = ("branch:", "__")  # what starts nodes, not what they keep
+
+
 class Rehearsal(BaseCheckpointSaver[Any]):
     """A checkpointer that shows a thread as it was at `base`, and writes to itself only.
 
@@ -66,6 +70,7 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         self._saver = saver
         self._base = base
         self._acts: list[_Put | _Writes] = []
+        self._raised: list[Exception] = []  # by the real checkpointer
 
     # --- what was rehearsed --------------------------------------------------------------
 
@@ -77,15 +82,22 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         """Forget what was rehearsed since `mark`."""
         del self._acts[mark:]
 
-    def squash(self, whole: Mapping[str, Any]) -> None:
+    def squash(self, channels: Container[str], whole: Mapping[str, Any]) -> None:
         """Make one checkpoint of all: a repair that nobody can see half done.
 
         Args:
+            channels: Those of the graph. What others stored beside them is kept: LangGraph
+                keeps the versions of such values, and drops the values.
             whole: The values that are spread over the writes of many checkpoints
                 (`DeltaChannel` state). One that stands in a checkpoint is read from there.
         """
         last = self._puts[-1]
-        values = {**last.checkpoint["channel_values"], **whole}
+        others = {
+            key: value
+            for key, value in self._base.checkpoint["channel_values"].items()
+            if key not in channels and not key.startswith(_OF_STEPS)
+        }
+        values = {**others, **last.checkpoint["channel_values"], **whole}
         checkpoint: Checkpoint = {**last.checkpoint, "channel_values": values}
         before = self._base.checkpoint["channel_versions"]
         after = last.checkpoint["channel_versions"]
@@ -102,9 +114,13 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         self._acts = [one]
 
     @property
-    def checkpoint_ids(self) -> tuple[str, ...]:
-        """The ids of the new checkpoints, the newest last."""
-        return tuple(put.checkpoint["id"] for put in self._puts)
+    def checkpoint_id(self) -> str:
+        """The id of the newest of the new checkpoints."""
+        return self._puts[-1].checkpoint["id"]
+
+    def has_raised(self, error: Exception) -> bool:
+        """Whether it came from the real checkpointer, and not from the graph."""
+        return any(error is each for each in self._raised)
 
     def perform(self) -> Steps[None]:
         """Write to the real checkpointer what was rehearsed."""
@@ -123,13 +139,14 @@ class Rehearsal(BaseCheckpointSaver[Any]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names."""
-        mine = self._mine(config)
-        return mine or self._at_base(self._saver.get_tuple(self._theirs(config)))
+        with self._noting():
+            return self._mine(config) or self._at_base(self._saver.get_tuple(self._theirs(config)))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        mine = self._mine(config)
-        return mine or self._at_base(await self._saver.aget_tuple(self._theirs(config)))
+        with self._noting():
+            mine = self._mine(config)
+            return mine or self._at_base(await self._saver.aget_tuple(self._theirs(config)))
 
     def put(
         self,
@@ -176,7 +193,8 @@ class Rehearsal(BaseCheckpointSaver[Any]):
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """As the real checkpointer counts."""
-        return self._saver.get_next_version(current, channel)
+        with self._noting():
+            return self._saver.get_next_version(current, channel)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Rehearsal:
         """The same rehearsal, over a checkpointer that also loads these classes."""
@@ -186,6 +204,14 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         return clone
 
     # --- inside --------------------------------------------------------------------------
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._raised.append(error)
+            raise
 
     @property
     def _puts(self) -> list[_Put]:

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.calls import rest_of
 from langgraph_patch.changes import (
     Change,
     ChangeKind,
@@ -31,7 +30,7 @@ from langgraph_patch.placeholders import (
     is_placeholder,
     synthetic_test,
 )
-from langgraph_patch.rewriting import digest_of, point_result, write_calls
+from langgraph_patch.rewriting import digest_of, point_result, rest_of, write_calls
 
 
 class Repair:
@@ -81,13 +80,12 @@ class Repair:
 
     # --- a message that answers: its results are written by their turns ----------------
 
-    def _rest(self, message: BaseMessage, entries: Sequence[Entry]) -> Iterator[BaseMessage]:
+    def _rest(self, message: BaseMessage, entries: Sequence[Entry]) -> list[BaseMessage]:
         for entry in entries:
             if entry.slot is not None:
                 continue
             if not entry.result.certain:
-                yield message
-                return
+                return [message]
             self._note(
                 "dropped",
                 self._why_dropped(entry),
@@ -96,8 +94,8 @@ class Repair:
                 entry.result.name,
                 before=message,
             )
-        if (rest := rest_of(message)) is not None:
-            yield rest
+        rest = rest_of(message)
+        return [] if rest is None else [rest]
 
     def _why_dropped(self, entry: Entry) -> DefectKind:
         known = entry.result.call_id in self._known_ids
@@ -112,9 +110,9 @@ class Repair:
 
     # --- a message that calls ------------------------------------------------------------
 
-    def _turn(self, turn: Turn) -> Iterator[BaseMessage]:
+    def _turn(self, turn: Turn) -> list[BaseMessage]:
         held = {slot for slot in turn.slots if self._is_held(slot)}
-        yield self._calls(turn, held)
+        called = self._calls(turn, held)
         kept = {slot for slot in turn.slots if self._keeps_answer(slot)}
         missing = [slot for slot in turn.slots if slot not in kept and slot not in held]
         order = [*sorted(kept, key=_order_of_answer), *missing]
@@ -123,11 +121,15 @@ class Repair:
         elif missing:
             order.sort(key=_reals_first)
         human_follows = bool(missing) and self._human_follows(turn)
-        for slot in order:
-            if slot in kept:
-                yield self._answer(slot)
-            else:
-                yield self._substitute(slot, human_follows=human_follows)
+        return [  # a list: what a placeholder callable raises leaves no generator unchanged
+            called,
+            *[
+                self._answer(slot)
+                if slot in kept
+                else self._substitute(slot, human_follows=human_follows)
+                for slot in order
+            ],
+        ]
 
     def _is_held(self, slot: Slot) -> bool:
         """Whether a call at the tail is left to whoever runs next.

@@ -67,7 +67,7 @@ class ThreadReport:
 
     def _details(self) -> str:
         if self.patch:
-            return f" - {self.patch}"
+            return f" - {self.patch}" + (f"; {self.reason}" if self.reason else "")
         if self.defects:
             counted = Counter(defect.kind for defect in self.defects)
             return " - " + ", ".join(f"{count} {kind}" for kind, count in counted.items())
@@ -87,8 +87,7 @@ class ThreadRepair:
         reason: Why nothing was done; None if something was, or there was nothing to do.
         patch: The repaired history and the changes; None if none was made.
         before: The newest checkpoint before the repair. It is still there.
-        after: The newest checkpoint after the repair; None if nothing was written.
-        checkpoints: All checkpoints that were written, the newest last.
+        after: The checkpoint that the repair wrote; None if nothing was written.
     """
 
     thread_id: str
@@ -98,7 +97,6 @@ class ThreadRepair:
     patch: Patch | None = None
     before: str | None = None
     after: str | None = None
-    checkpoints: tuple[str, ...] = ()
 
     @property
     def skipped(self) -> bool:

@@ -13,7 +13,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
 from langgraph_patch.calls import (
@@ -22,8 +28,14 @@ from langgraph_patch.calls import (
     Call,
     block_call_id,
     call_blocks,
+    has_result_blocks,
+    is_result_block,
     text_of,
+    type_of,
+    unwrapped,
 )
+
+_CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 
 MAX_ID = 40
 VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
@@ -94,8 +106,9 @@ def _written_block(
     block: Mapping[str, Any], call: Call, call_id: str, name: str
 ) -> Mapping[str, Any]:
     written = {**block, CALL_BLOCKS[block["type"]][0]: call_id, "name": name}
-    if call.raw is not None and block["type"] == "tool_use":
-        written["input"] = {}  # a block with a `caller` is sent as it is, and a text is refused
+    if block["type"] == "tool_use" and (call.raw is not None or "partial_json" in block):
+        written.pop("partial_json", None)
+        written["input"] = dict(call.args)  # a block with a `caller` is sent as it is: never a text
     return written
 
 
@@ -152,12 +165,14 @@ def point_result(message: ToolMessage, old: Call, call_id: str, name: str) -> To
         The same object if nothing has to change, else a copy.
     """
     update: dict[str, Any] = {}
-    if old.block_type == CUSTOM_CALL and isinstance(message.content, str):
-        update["content"] = [{"type": f"{CUSTOM_CALL}_output", "output": message.content}]
+    content: Any = message.content
+    if old.block_type == CUSTOM_CALL:
+        content = _as_custom_output(message)
     if message.tool_call_id != call_id:
         update["tool_call_id"] = call_id
-        if (content := _repointed(message.content, message.tool_call_id, call_id)) is not None:
-            update["content"] = content
+        content = _repointed(content, message.tool_call_id, call_id)
+    if content is not message.content:
+        update["content"] = content
     if (
         message.name is not None
         and message.name != name
@@ -167,16 +182,45 @@ def point_result(message: ToolMessage, old: Call, call_id: str, name: str) -> To
     return message.model_copy(update=update) if update else message
 
 
-def _repointed(content: object, old_id: str, new_id: str) -> list[Any] | None:
+def _as_custom_output(message: ToolMessage) -> str | list[Any]:
+    """The content in the form of a custom call's output; the same object if it has that form.
+
+    Only its first block is sent. What is no text stays behind it.
+    """
+    content = message.content
+    if isinstance(content, str):
+        return [{"type": _CUSTOM_OUTPUT, "output": content}]
+    dicts = [block for block in content if isinstance(block, dict)]
+    if any(type_of(unwrapped(block)) == _CUSTOM_OUTPUT for block in dicts):
+        return content
+    others = [block for block in dicts if block.get("type") != "text"]
+    return [{"type": _CUSTOM_OUTPUT, "output": str(message.text)}, *others]
+
+
+def _repointed(content: Any, old_id: str, new_id: str) -> Any:
     """Blocks inside a result that name the call themselves, under its new id."""
     if not isinstance(content, list):
-        return None
+        return content
     return [
-        {**block, **{key: new_id for key in ("tool_use_id", "call_id") if block.get(key) == old_id}}
-        if isinstance(block, dict)
-        else block
+        _repointed_block(block, old_id, new_id) if isinstance(block, dict) else block
         for block in content
     ]
+
+
+def _repointed_block(block: Mapping[str, Any], old_id: str, new_id: str) -> dict[str, Any]:
+    inner = unwrapped(block)
+    ids = {key: new_id for key in ("tool_use_id", "call_id") if inner.get(key) == old_id}
+    return {**block, **ids} if inner is block else {**block, "value": {**inner, **ids}}
+
+
+def rest_of(message: BaseMessage) -> BaseMessage | None:
+    """What is left of a message when its results are taken out; None if nothing is."""
+    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
+        return None
+    rest = [block for block in message.content if not is_result_block(block)]
+    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
+    update = {"content": rest, "additional_kwargs": extra}
+    return message.model_copy(update=update) if rest else None
 
 
 # --- ids and names ---------------------------------------------------------------------

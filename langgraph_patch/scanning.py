@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -10,11 +11,12 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch.asking import Ask, Steps, ask
 from langgraph_patch.changes import Evidence
-from langgraph_patch.errors import EvidenceError, ThreadError
+from langgraph_patch.errors import EvidenceError, ThreadError, brief
 from langgraph_patch.evidence import afind_evidence, find_evidence
 from langgraph_patch.messages import patch_messages, unanswered, validate_messages
+from langgraph_patch.options import check_kind, sorted_ids
 from langgraph_patch.reports import ThreadReport
-from langgraph_patch.sources import Key, Shard, behind, has_failed, source_of
+from langgraph_patch.sources import Key, Shard, ask_source, behind, has_failed, source_of
 from langgraph_patch.stored import age_of, history_of, id_of, is_ephemeral, pauses_of
 
 
@@ -24,22 +26,35 @@ class Scan:
     Args:
         saver: The checkpointer.
         messages_key: The state key of the history.
+        thread_ids: The threads to look at; None for all.
         after: Begin with the threads that sort after this one.
-        shard: Which part of all threads to look at; None for all.
+        shard: Which part of these threads to look at; None for all.
+
+    Raises:
+        OptionError: If an option cannot be meant.
     """
 
     def __init__(
         self,
         saver: BaseCheckpointSaver[Any],
+        *,
         messages_key: str,
-        after: str = "",
-        shard: Shard | None = None,
+        thread_ids: Iterable[str] | None,
+        after: str,
+        shard: Shard | None,
     ) -> None:
+        check_kind("messages_key", messages_key, str, "a state key")
+        check_kind("after", after, str, "the id of a thread")
+        if shard is not None:
+            check_kind("shard", shard, Shard, "a Shard, such as Shard(1, 8)")
         self._saver = saver
         self._source = source_of(saver)
         self._key = messages_key
         self._last = behind(after) if after else None
         self._shard = shard
+        self._named = None
+        if thread_ids is not None:
+            self._named = [each for each in sorted_ids(thread_ids) if not after or each > after]
         self._at_end = False
         self._thread_id: str | None = None
         self._tasks: set[str] = set()  # of the thread at hand: those that wait,
@@ -47,24 +62,28 @@ class Scan:
 
     # --- which ---------------------------------------------------------------------------
 
-    def pages(self, thread_ids: Iterable[str] | None) -> Iterator[Steps[Sequence[Key]]]:
+    def pages(self) -> Iterator[Steps[Sequence[Key]]]:
         """The keys to look at, page by page; each is read when it is run."""
-        if thread_ids is not None:
-            yield from map(self._namespaces, thread_ids)
+        if self._named is not None:
+            yield from map(self._namespaces, filter(self._is_ours, self._named))
             return
         while not self._at_end:
             yield self._page()
 
     def _page(self) -> Steps[Sequence[Key]]:
-        page = yield from ask(self._source, "page", self._last)
+        page = yield from ask_source(self._source, "page", self._last)
         self._at_end = not page
         if page:
             self._last = page[-1]
-        shard = self._shard
-        return page if shard is None else [key for key in page if shard.has(key.thread_id)]
+        return [key for key in page if self._is_ours(key.thread_id)]
+
+    def _is_ours(self, thread_id: str) -> bool:
+        return self._shard is None or self._shard.has(thread_id)
 
     def _namespaces(self, thread_id: str) -> Steps[Sequence[Key]]:
-        keys: Sequence[Key] = yield from ask(self._source, "namespaces", thread_id)
+        keys: Sequence[Key] = ()
+        with suppress(UnicodeEncodeError):  # an id that no database can hold
+            keys = yield from ask_source(self._source, "namespaces", thread_id)
         if not keys:
             raise ThreadError(f"There is no thread {thread_id!r}.")
         return keys
@@ -76,9 +95,9 @@ class Scan:
         if key.thread_id != self._thread_id:
             self._thread_id = key.thread_id
             self._tasks, self._questions = set(), set()
-        if is_ephemeral(key.namespace) and key.namespace.rpartition(":")[2] not in self._tasks:
-            return None
         try:
+            if is_ephemeral(key.namespace) and key.namespace.rpartition(":")[2] not in self._tasks:
+                return None
             return (yield from self._read(key))
         except Exception as error:
             if has_failed(error):
@@ -139,4 +158,4 @@ def _one_line(error: BaseException) -> str:
         return str(error)
     if isinstance(error, NotImplementedError) and "pickle" in str(error):
         return "a row of it is a pickle, which is never loaded: it could run any code"
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return brief(error)

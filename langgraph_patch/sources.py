@@ -15,11 +15,12 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch.errors import ThreadError
+from langgraph_patch.asking import Ask, Steps
+from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.keys import Key, Shard, behind
 from langgraph_patch.postgres_source import is_lost, postgres_source
 
-__all__ = ["Key", "Shard", "Source", "behind", "has_failed", "source_of"]
+__all__ = ["Key", "Shard", "Source", "ask_source", "behind", "has_failed", "source_of"]
 
 _PAGE = 500
 
@@ -38,8 +39,8 @@ class Source(Protocol):
         """The keys of one thread, sorted."""
         ...
 
-    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
-        """Delete these checkpoints, if `newest` still is the newest and nothing was written to it.
+    def forget(self, key: Key, newest: str) -> bool:
+        """Delete a checkpoint, if it still is the newest and nothing was written to it.
 
         Returns:
             Whether that was so.
@@ -80,13 +81,13 @@ class _Sqlite:
         with self.saver.cursor(transaction=False) as cursor:
             return [Key(*row) for row in cursor.execute(query, values)]
 
-    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+    def forget(self, key: Key, newest: str) -> bool:
         with self.saver.cursor() as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             try:
                 unmoved = bool(cursor.execute(_NEWEST, key).fetchone() == (newest, 0))
                 for statement in _FORGET if unmoved else ():
-                    cursor.executemany(statement, [(*key, each) for each in checkpoint_ids])
+                    cursor.execute(statement, (*key, newest))
             except BaseException:
                 self.saver.conn.rollback()
                 raise
@@ -110,7 +111,7 @@ class _AsyncSqlite:
         async with self.saver.lock, self.saver.conn.execute(query, values) as cursor:
             return [Key(*row) for row in await cursor.fetchall()]
 
-    async def aforget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+    async def aforget(self, key: Key, newest: str) -> bool:
         await self.saver.setup()
         async with self.saver.lock:
             conn = self.saver.conn
@@ -119,7 +120,7 @@ class _AsyncSqlite:
                 async with conn.execute(_NEWEST, key) as cursor:
                     unmoved = bool(await cursor.fetchone() == (newest, 0))
                 for statement in _FORGET if unmoved else ():
-                    await conn.executemany(statement, [(*key, e) for e in checkpoint_ids])
+                    await conn.execute(statement, (*key, newest))
             except BaseException:
                 await conn.rollback()
                 raise
@@ -161,23 +162,22 @@ class _Listed:
         found = self.saver.alist({"configurable": {"thread_id": thread_id}})
         return sorted({_key_of(saved.config) async for saved in found})
 
-    def forget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
+    def forget(self, key: Key, newest: str) -> bool:
         if not isinstance(self.saver, InMemorySaver):
             raise ThreadError(
                 f"{type(self.saver).__name__} has no way to delete single checkpoints, so the "
                 f"repair of thread {key.thread_id!r} cannot be undone: go on from the checkpoint "
                 f"before it, with its checkpoint_id in the config."
             )
-        stored = self.saver.storage[key.thread_id][key.namespace]
-        if max(stored) != newest or self.saver.writes.get((*key, newest)):
+        stored = self.saver.storage.get(key.thread_id, {}).get(key.namespace, {})
+        if max(stored, default=None) != newest or self.saver.writes.get((*key, newest)):
             return False
-        for each in checkpoint_ids:
-            stored.pop(each, None)
-            self.saver.writes.pop((*key, each), None)
+        del stored[newest]
+        self.saver.writes.pop((*key, newest), None)
         return True
 
-    async def aforget(self, key: Key, newest: str, checkpoint_ids: Sequence[str]) -> bool:
-        return self.forget(key, newest, checkpoint_ids)
+    async def aforget(self, key: Key, newest: str) -> bool:
+        return self.forget(key, newest)
 
 
 def _key_of(config: Any) -> Key:
@@ -186,7 +186,16 @@ def _key_of(config: Any) -> Key:
 
 
 def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
-    """The `Source` of a saver (its sync or its async half, as the saver is)."""
+    """The `Source` of a saver (its sync or its async half, as the saver is).
+
+    Raises:
+        OptionError: If it is no checkpointer.
+    """
+    if not isinstance(saver, BaseCheckpointSaver):
+        raise OptionError(
+            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
+            f"SqliteSaver or the `checkpointer` of a graph."
+        )
     if isinstance(saver, SqliteSaver):
         return _Sqlite(saver)
     if any(base.__name__ == "AsyncSqliteSaver" for base in type(saver).__mro__):
@@ -194,6 +203,29 @@ def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
     return postgres_source(saver) or _Listed(saver)
 
 
+def ask_source(source: Any, method: str, *args: Any) -> Steps[Any]:
+    """What a `Source` says, asked in the way that its saver is used."""
+    return (
+        yield Ask(
+            lambda: _half(source, method, _ASYNC)(*args),
+            lambda: _half(source, f"a{method}", _SYNC)(*args),
+        )
+    )
+
+
+_SYNC = "is used by plain calls: call scan_threads, repair_thread and undo_repair."
+_ASYNC = "is used in an event loop: await ascan_threads, arepair_thread and aundo_repair."
+
+
+def _half(source: Any, method: str, advice: str) -> Any:
+    found = getattr(source, method, None)
+    if found is None:
+        raise OptionError(f"{type(source.saver).__name__} {advice}")
+    return found
+
+
 def has_failed(error: BaseException) -> bool:
     """Whether the database failed (locked, lost, shut down), and not one thread of it."""
-    return isinstance(error, sqlite3.OperationalError) or is_lost(error)
+    # Without a code it is Python's own, of a text that is no UTF-8: a matter of one row.
+    coded = getattr(error, "sqlite_errorcode", None) is not None
+    return (isinstance(error, sqlite3.OperationalError) and coded) or is_lost(error)

@@ -62,7 +62,7 @@ def _right(messages: Sequence[BaseMessage], place: int | None, changes: Sequence
     if place is None:
         return Text("")
     message = messages[place]
-    change = next((c for c in changes if c.after is not None and c.after == message), None)
+    change = next((c for c in changes if c.after is message), None)
     if change is None:
         return _cell(message, " ", "", "")
     sign, colour = _SIGNS[change.kind]

@@ -8,51 +8,29 @@ what the repair's node would start is cleared, so that the next message goes thr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START
 from langgraph.types import Command
 
 from langgraph_patch.addressing import graph_at, place_of, saver_of, writers
 from langgraph_patch.asking import Ask, Steps, ask
 from langgraph_patch.changes import Change, Evidence, Patch
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.comparing import are_same, missing
+from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.evidence import afind_evidence, find_evidence
 from langgraph_patch.messages import as_messages, patch_messages, unanswered
 from langgraph_patch.node import key_error
-from langgraph_patch.placeholders import Language, Placeholder
+from langgraph_patch.options import RepairOptions
 from langgraph_patch.rehearsal import Rehearsal
 from langgraph_patch.reports import Outcome, ThreadRepair
-from langgraph_patch.sources import Key, source_of
-from langgraph_patch.stored import age_of, id_of
+from langgraph_patch.sources import Key, ask_source, source_of
+from langgraph_patch.stored import age_of, id_of, pauses_of
 from langgraph_patch.updates import Writes, writes_for
-
-OnPause = Literal["keep", "abandon"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepairOptions:
-    """The options of `repair_thread`."""
-
-    on_pause: OnPause
-    min_age: float
-    force: bool
-    dry_run: bool
-    messages_key: str
-    placeholder: Placeholder | None
-    language: Language | None
-    recover: bool
-    replace_foreign: bool
-    checkpointer: BaseCheckpointSaver[Any] | None
-
-    def __post_init__(self) -> None:
-        if self.on_pause not in ("keep", "abandon"):
-            raise OptionError(f"on_pause={self.on_pause!r}: expected 'keep' or 'abandon'.")
 
 
 class _RefusedError(Exception):
@@ -72,9 +50,9 @@ class Repairing:
     """
 
     def __init__(self, graph: Any, config: RunnableConfig, options: RepairOptions) -> None:
+        self._place = place_of(config)
         self._saver = saver_of(graph, config, options.checkpointer)
         self._graph = graph.copy({"checkpointer": self._saver})
-        self._place = place_of(config)
         self._wanted = config.get("configurable", {}).get("checkpoint_id")
         place = self._place["configurable"]
         self._key = Key(str(place["thread_id"]), place["checkpoint_ns"])
@@ -92,24 +70,26 @@ class Repairing:
             )
         self._rehearsal = Rehearsal(self._saver, self._base)
         self._stage = self._graph.copy({"checkpointer": self._rehearsal})
+        try:
+            return (yield from self._repaired())
+        except _RefusedError as refusal:
+            return self._result("refused", str(refusal))
+
+    def _repaired(self) -> Steps[ThreadRepair]:
         held = yield from self._state(self._base.config)
         live = yield from self._state()
         history = self._messages(held)
         waits = yield from self._waits(live)
+        keeps = self._options.on_pause == "keep"
         if not (yield from self._patch_of(history)):
-            return self._result(*(("paused", _WAITS) if waits else ("healthy",)))
-        if waits and self._options.on_pause == "keep":
+            reason = _WAITS if keeps else _ENDS
+            return self._result("paused", reason) if waits else self._result("healthy")
+        if waits and keeps:
             return self._result("paused", _WAITS)
         age = age_of(self._base)
         if age < self._options.min_age and not self._options.force:
             return self._result("young", _YOUNG.format(age, self._options.min_age))
-        return (yield from self._mend(history, live))
-
-    def _mend(self, history: list[BaseMessage], live: Any) -> Steps[ThreadRepair]:
-        try:
-            patch = yield from self._rehearse(history, live)
-        except _RefusedError as refusal:
-            return self._result("refused", str(refusal))
+        patch = yield from self._rehearse(history, live)
         if self._options.dry_run:
             return self._result("planned", patch=patch)
         return (yield from self._write(patch))
@@ -122,7 +102,16 @@ class Repairing:
         return saved
 
     def _state(self, place: RunnableConfig | None = None) -> Steps[Any]:
-        return ask(self._stage, "get_state", place or self._place)
+        return self._staged("get_state", place or self._place)
+
+    def _staged(self, method: str, *args: Any, **options: Any) -> Steps[Any]:
+        """What the application's code makes of the thread; that it fails is no other's matter."""
+        try:
+            return (yield from ask(self._stage, method, *args, **options))
+        except Exception as error:
+            if isinstance(error, PatchError) or self._rehearsal.has_raised(error):
+                raise
+            raise _RefusedError(f"the graph cannot read it: {brief(error)}") from error
 
     def _messages(self, state: Any) -> list[BaseMessage]:
         key, values = self._options.messages_key, state.values
@@ -133,15 +122,13 @@ class Repairing:
     def _result(
         self, outcome: Outcome, reason: str | None = None, patch: Patch | None = None
     ) -> ThreadRepair:
-        written = self._rehearsal.checkpoint_ids if outcome == "repaired" else ()
         return ThreadRepair(
             *self._key,
             outcome,
             reason,
             patch,
             before=id_of(self._base),
-            after=written[-1] if written else None,
-            checkpoints=written,
+            after=self._rehearsal.checkpoint_id if outcome == "repaired" else None,
         )
 
     # --- does it wait? -------------------------------------------------------------------
@@ -151,9 +138,7 @@ class Repairing:
         asked = {question.id for question in live.interrupts}
         if asked and self._key.namespace:
             # Only through the root graph can an answer come: if that has moved on, none will.
-            root = yield from ask(
-                self._graph, "get_state", {"configurable": {"thread_id": self._key.thread_id}}
-            )
+            root = yield from self._state({"configurable": {"thread_id": self._key.thread_id}})
             asked &= {question.id for question in root.interrupts}
         return bool(asked) or self._is_at_breakpoint(live)
 
@@ -191,20 +176,19 @@ class Repairing:
         if (yield from self._state()).next:
             yield from self._update(None, END)
         final = yield from self._state()
-        if self._messages(final) != patch.messages or final.next:
+        if final.next or not are_same(self._messages(final), patch.messages):
             raise _RefusedError("the graph did not hold what was written to it")
         changes = (*_committed_changes(history, committed), *patch.changes)
         return Patch(patch.messages, changes, history)
 
     def _check_known(self, live: Any) -> None:
-        """Refuse if tasks finished of which the graph knows nothing: their work would be lost."""
+        """Refuse if the graph knows nothing of tasks that finished or wait: they would be lost."""
         tasks = {task.id for task in live.tasks}
         for task, channel in _written(self._base):
             if task not in tasks and channel in self._target.channels and channel[:2] != "__":
-                raise _RefusedError(
-                    "the graph has no node for work that finished in this thread: is it the graph "
-                    "that the application runs?"
-                )
+                raise _RefusedError(_NO_NODE.format("work that finished in this thread"))
+        if self._options.on_pause == "keep" and not tasks.issuperset(pauses_of(self._base)):
+            raise _RefusedError(_NO_NODE.format("what waits for a human in this thread"))
 
     def _take_input(self) -> Steps[None]:
         """Take in a message that the run had accepted and not yet put into the state."""
@@ -214,7 +198,7 @@ class Repairing:
         yield from self._update(value, START)
 
     def _update(self, values: Any, node: str) -> Steps[None]:
-        yield from ask(self._stage, "update_state", self._place, values, as_node=node)
+        yield from self._staged("update_state", self._place, values, as_node=node)
 
     def _check_kept(
         self, held: Sequence[BaseMessage], live: Sequence[BaseMessage], after: Sequence[BaseMessage]
@@ -222,7 +206,7 @@ class Repairing:
         """Refuse to write fewer messages than there were, or fewer answered calls."""
         # A result that a sibling has just written gets its id only now.
         spoken = [message for message in live if not isinstance(message, ToolMessage)]
-        lost = max(_missing(held, after), _missing(spoken, after))
+        lost = max(missing(held, after), missing(spoken, after))
         if lost or len(unanswered(after)) > len(unanswered(held)):
             raise _RefusedError(
                 f"{lost} of its {len(held)} messages would be lost: the graph reads this thread "
@@ -256,9 +240,9 @@ class Repairing:
             mark = self._rehearsal.mark()
             try:
                 yield from self._update(update, node)
-                if self._messages((yield from self._state())) == wanted:
+                if are_same(self._messages((yield from self._state())), wanted):
                     return
-            except Exception as error:  # noqa: BLE001 - a router may raise anything
+            except (_RefusedError, PatchError) as error:
                 failed = error
             self._rehearsal.rewind(mark)
         raise _RefusedError("no node of the graph can write the repair") from failed
@@ -273,12 +257,12 @@ class Repairing:
         """Put the rehearsed checkpoints into the database, and read them back."""
         key = self._options.messages_key
         is_spread = isinstance(self._target.channels[key], DeltaChannel)
-        self._rehearsal.squash({key: patch.messages} if is_spread else {})
+        self._rehearsal.squash(self._target.channels, {key: patch.messages} if is_spread else {})
         now = yield from self._newest()
         if id_of(now) != id_of(self._base) or _written(now) != _written(self._base):
             return self._result("moved", _MOVED)
         yield from self._rehearsal.perform()
-        ours = self._rehearsal.checkpoint_ids[-1]
+        ours = self._rehearsal.checkpoint_id
         newest = yield from self._newest()
         if id_of(newest) != ours:
             stands = yield from self._comes_from(newest, ours)
@@ -286,11 +270,9 @@ class Repairing:
                 self._result("repaired", patch=patch) if stands else self._result("moved", _MOVED)
             )
         state = yield from ask(self._graph, "get_state", self._place)
-        if self._messages(state) == patch.messages and not state.next:
+        if not state.next and are_same(self._messages(state), patch.messages):
             return self._result("repaired", patch=patch)
-        yield from ask(
-            source_of(self._saver), "forget", self._key, ours, self._rehearsal.checkpoint_ids
-        )
+        yield from ask_source(source_of(self._saver), "forget", self._key, ours)
         return self._result("refused", "the database did not give back what was written to it")
 
     def _comes_from(self, saved: CheckpointTuple | None, ancestor: str) -> Steps[bool]:
@@ -301,6 +283,8 @@ class Repairing:
 
 
 _WAITS = "it waits for a human: answer it, or abandon the pause"
+_ENDS = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
+_NO_NODE = "the graph has no node for {}: is it the graph that the application runs?"
 _YOUNG = (
     "its newest checkpoint is {:.0f} s old and a tool may be running: wait until it is {:.0f} s "
     "old, or force the repair"
@@ -323,12 +307,6 @@ def _committed_changes(
         if isinstance(message, ToolMessage) and message.id not in known:
             place, name = makers.get(message.tool_call_id, (len(before), message.name))
             yield Change("recovered", place, message.tool_call_id, name, None, None, message)
-
-
-def _missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
-    """How many messages are no longer there, in this order."""
-    left = iter(after)
-    return sum(1 for message in before if not any(message == kept for kept in left))
 
 
 def _written(saved: CheckpointTuple) -> list[tuple[str, str]]:

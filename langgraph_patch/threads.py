@@ -21,11 +21,13 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_patch.addressing import saver_of
 from langgraph_patch.asking import Steps, arun, ask, run
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.options import OnPause, RepairOptions, check_kind
 from langgraph_patch.placeholders import Language, Placeholder
 from langgraph_patch.reports import ThreadRepair, ThreadReport
 from langgraph_patch.scanning import Scan
-from langgraph_patch.sources import Key, Shard, source_of
-from langgraph_patch.thread_repair import OnPause, Repairing, RepairOptions
+from langgraph_patch.sources import Key, Shard, ask_source, source_of
+from langgraph_patch.stored import id_of
+from langgraph_patch.thread_repair import Repairing
 
 __all__ = [
     "Shard",
@@ -63,8 +65,8 @@ def scan_threads(
         saver: The checkpointer. It is only read.
         messages_key: The state key of the history.
         thread_ids: The threads to look at. Default: all.
-        after: Where to begin: with the threads that sort after this one. Default: all.
-        shard: Which part of all threads to look at. Default: all.
+        after: Where to begin: with those of them that sort after this one. Default: all.
+        shard: Which part of them to look at. Default: all.
 
     Yields:
         A report for each, sorted by thread and namespace. Only the reports that the caller
@@ -72,6 +74,8 @@ def scan_threads(
 
     Raises:
         ThreadError: If there is no such thread, or no keys can be read at all.
+        OptionError: If an option cannot be meant, or `saver` is no checkpointer, or one that is
+            used in an event loop (`ascan_threads`).
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -87,15 +91,18 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    scan = Scan(saver, messages_key, after, shard)
-    for key_page in scan.pages(thread_ids):
-        for key in run(key_page):
+    return _reports(Scan(**locals()))
+
+
+def _reports(scan: Scan) -> Iterator[ThreadReport]:
+    for page in scan.pages():
+        for key in run(page):
             report = run(scan.look(key))
             if report is not None:
                 yield report
 
 
-async def ascan_threads(
+def ascan_threads(
     saver: BaseCheckpointSaver[Any],
     *,
     messages_key: str = "messages",
@@ -104,9 +111,12 @@ async def ascan_threads(
     shard: Shard | None = None,
 ) -> AsyncIterator[ThreadReport]:
     """As `scan_threads`, for a checkpointer that is read asynchronously."""
-    scan = Scan(saver, messages_key, after, shard)
-    for key_page in scan.pages(thread_ids):
-        for key in await arun(key_page):
+    return _areports(Scan(**locals()))
+
+
+async def _areports(scan: Scan) -> AsyncIterator[ThreadReport]:
+    for page in scan.pages():
+        for key in await arun(page):
             report = await arun(scan.look(key))
             if report is not None:
                 yield report
@@ -211,17 +221,20 @@ def undo_repair(
 ) -> None:
     """Take a repair back: the thread is again as it was, its pause included.
 
-    The checkpoints that the repair wrote are deleted. Do not undo while a run is going on.
+    The checkpoint that the repair wrote is deleted. Do not undo while a run is going on.
 
     Args:
         graph: The graph through which the thread was repaired.
-        repair: What `repair_thread` returned.
+        repair: What `repair_thread` returned. From what `to_dict()` or the command line's JSON
+            said, `ThreadRepair(thread_id, namespace, "repaired", before=..., after=...)` is
+            enough.
         checkpointer: The checkpointer that holds the thread. Default: the graph's.
 
     Raises:
-        ThreadError: If the repair wrote nothing, if the thread has moved on since, or if the
-            checkpointer is none that can delete single checkpoints (SQLite, PostgreSQL and
-            memory can).
+        ThreadError: If the repair wrote nothing or is undone already, if the thread has moved on
+            since or is gone, or if the checkpointer is none that can delete single checkpoints
+            (SQLite, PostgreSQL and memory can).
+        OptionError: If `repair` is no `ThreadRepair`.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -251,15 +264,26 @@ async def aundo_repair(
 
 
 def _undo(saver: BaseCheckpointSaver[Any], repair: ThreadRepair) -> Steps[None]:
+    check_kind("repair", repair, ThreadRepair, "what repair_thread returned")
     if repair.after is None:
         raise ThreadError(
             f"The repair of thread {repair.thread_id!r} wrote nothing ({repair.outcome}): "
             f"there is nothing to undo."
         )
     key = Key(repair.thread_id, repair.namespace)
-    undone = yield from ask(source_of(saver), "forget", key, repair.after, repair.checkpoints)
-    if not undone:
-        raise ThreadError(
-            f"Thread {repair.thread_id!r} has moved on from checkpoint {repair.after}: the repair "
-            f"stays. The history before it is checkpoint {repair.before}."
-        )
+    if not (yield from ask_source(source_of(saver), "forget", key, repair.after)):
+        place = {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}
+        newest = yield from ask(saver, "get_tuple", {"configurable": place})
+        raise ThreadError(_why_not(repair, None if newest is None else id_of(newest)))
+
+
+def _why_not(repair: ThreadRepair, newest: str | None) -> str:
+    """Why a repair cannot be undone."""
+    if newest is None:
+        return f"There is no thread {repair.thread_id!r} any more: there is nothing to undo."
+    if newest == repair.before:
+        return f"The repair of thread {repair.thread_id!r} has been undone already."
+    return (
+        f"Thread {repair.thread_id!r} has moved on from checkpoint {repair.after}: the repair "
+        f"stays. The history before it is checkpoint {repair.before}."
+    )

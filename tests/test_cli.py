@@ -135,6 +135,34 @@ def test_a_scan_that_saw_nothing_says_so(run, path):
     assert "none has a state key 'chat': name it with --messages-key." in err
 
 
+def test_old_damage_under_a_pause_is_damage_for_every_command(run, path, graph):
+    """Exit code 1 of scan, of show, and of a repair that leaves it and says so."""
+    old = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
+    with SqliteSaver.from_conn_string(path) as saver:
+        app = application("react_v2", saver, both_calls())
+        app.update_state(thread("paused2"), {"messages": old}, as_node="__start__")
+        app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
+        app.invoke(None, thread("paused2"))
+    assert run("scan", path, "--after", "paused")[0] == 1
+    assert run("show", path, "paused2")[0] == 1
+    how = ("repair", path, "paused2", "--graph", graph, "--min-age", 0, "--apply")
+    code, out, err = run(*how)
+    assert (code, "'paused2': paused" in out) == (1, True)
+    assert err == "langgraph-patch: 1 paused (1 of the paused are damaged too).\n"
+    assert run(*how, "--on-pause", "abandon")[0] == 0
+
+
+def test_json_is_json_whatever_a_state_holds(run, path):
+    """NaN and infinity are no JSON: they are printed as strings."""
+    nan, inf = float("nan"), float("inf")
+    with SqliteSaver.from_conn_string(path) as saver:
+        said = [human("h"), ai(("t", {"x": [nan, -inf]}, "c"), id="a"), human("x")]
+        silent("react_v2", saver).update_state(thread("nan"), {"messages": said}, "__start__")
+    out = run("show", path, "nan", "--format", "json")[1]
+    assert json.loads(out, parse_constant=pytest.fail)["messages"] == 3
+    assert '["NaN", "-Infinity"]' in out
+
+
 def test_shards_divide_a_scan(run, path):
     """Together, the shards print what one scan prints."""
     one = run("scan", path)[1]
@@ -146,16 +174,35 @@ def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch)
     """The thread at hand is finished; the next one is not begun; --after goes on."""
 
     def interrupted(*args, **kwargs):
-        for report in scan_threads(*args, **kwargs):
-            os.kill(os.getpid(), signal.SIGINT)
+        for number, report in enumerate(scan_threads(*args, **kwargs)):
+            if number == 0:
+                os.kill(os.getpid(), signal.SIGINT)
             yield report
 
+    with SqliteSaver.from_conn_string(path) as saver:
+        also = {"configurable": {"thread_id": "broken", "checkpoint_ns": "child"}}
+        saver.put(also, saver.get_tuple(thread("broken")).checkpoint, {}, {})
     monkeypatch.setattr(langgraph_patch.cli, "scan_threads", interrupted)
     before = signal.getsignal(signal.SIGINT)
     code, out, err = run("scan", path)
-    assert (code, out.count("\n")) == (130, 1)
-    assert err == "langgraph-patch: stopped after thread 'broken': go on with --after.\n"
+    assert [line.split(":")[0] for line in out.splitlines()] == ["'broken'", "'broken' in 'child'"]
+    assert (code, err) == (
+        130,
+        "langgraph-patch: stopped after thread 'broken': go on with --after.\n",
+    )
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_where_nothing_waits_for_a_thread_is_one_line(run, path, monkeypatch):
+    """A second Ctrl-C, or one that comes before the work begins, leaves no traceback."""
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", stopped)
+    assert run("show", path, "broken") == (130, "", "langgraph-patch: stopped by Ctrl-C.\n")
+    with pytest.raises(KeyboardInterrupt):
+        main(["show", path, "broken", "--debug"])
 
 
 # --- repair ------------------------------------------------------------------------------
@@ -207,6 +254,70 @@ def test_repair_of_named_threads_leaves_the_others(run, path, graph):
     code, out, _ = run("repair", path, "paused", *how, "--format", "json")
     assert (code, [json.loads(line)["outcome"] for line in out.splitlines()]) == (0, ["repaired"])
     assert "'broken': damaged" in run("scan", path)[1]
+
+
+def test_threads_may_stand_behind_options(run, path, graph):
+    """Where a thread is named is nobody's business; behind `--`, its name may begin with `-`."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        broken = saver.get_tuple(thread("broken")).checkpoint
+        place = {"thread_id": "-x", "checkpoint_ns": ""}
+        saver.put({"configurable": place}, broken, {}, {})
+    how = ("--min-age", 0, "--graph", graph)
+    one, two = "'-x': planned", "'broken': planned"
+    for arguments, said in (
+        (["repair", path, *how, "broken"], [two]),
+        (["repair", path, *how, "--", "-x"], [one]),
+        (["repair", path, "broken", *how, "--", "-x"], [one, two]),
+    ):
+        code, out, _ = run(*arguments)
+        assert (code, [line.split(" -")[0] for line in out.splitlines()]) == (1, said)
+
+
+def test_named_threads_are_sorted_sharded_and_begun_later(run, path, graph):
+    """`--after` and `--shard` hold for named threads too, and each is looked at once."""
+    how = ("--graph", graph, "--min-age", 0)
+    named = ("repair", path, "paused", "broken", "paused", *how)
+    assert [line[:8] for line in run(*named)[1].splitlines()] == ["'broken'", "'paused'"]
+    assert [line[:8] for line in run(*named, "--after", "broken")[1].splitlines()] == ["'paused'"]
+    parts = [run(*named, "--shard", f"{part}/2")[1].splitlines() for part in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == run(*named)[1].splitlines()
+
+
+def test_older_checkpoints_need_not_be_asked(run, path, graph):
+    """With --no-recover what they hold is neither read nor recovered."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        old = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'broken'"
+        change = f"UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ({old})"  # noqa: S608 - our own
+        conn.execute(f"{change} AND thread_id = 'broken'")
+    how = ("repair", path, "broken", "--graph", graph, "--min-age", 0)
+    code, out, _ = run(*how)
+    assert (code, "recover=False" in out) == (3, True)
+    code, out, _ = run(*how, "--no-recover")
+    assert (code, "inserted 'send_email' 'c1' (unknown)" in out) == (1, True)
+    assert "; its older checkpoints cannot be read" in run("scan", path)[1]
+
+
+def test_a_thread_that_fails_as_nobody_expected_is_refused_by_its_name(
+    run, path, graph, monkeypatch
+):
+    """The others are still repaired; a database that failed is no matter of one thread."""
+    error = ZeroDivisionError("oh")
+
+    def fail(graph, config, **options):
+        if config["configurable"]["thread_id"] == "broken":
+            raise error
+        return langgraph_patch.threads.repair_thread(graph, config, **options)
+
+    monkeypatch.setattr(langgraph_patch.cli, "repair_thread", fail)
+    how = ("repair", path, "--all", "--graph", graph, "--min-age", 0)
+    code, out, _ = run(*how)
+    assert (code, out.splitlines()[0]) == (3, "'broken': refused - ZeroDivisionError: oh")
+    assert out.splitlines()[1].startswith("'paused': paused")
+    with pytest.raises(ZeroDivisionError):
+        main([*map(str, how), "--debug"])
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = 10
+    assert run(*how) == (2, "", f"langgraph-patch: {path!r}: disk I/O error.\n")
 
 
 def test_repair_skips_young_threads_and_exits_with_3(run, path, graph):
@@ -365,6 +476,36 @@ BAD = {
     "a folder": (["show", "{db}", "broken", "--html", "/"], "cannot be written"),
     "no file name": (["show", "{db}", "broken", "--html", ""], "cannot be written"),
     "a bad class": (["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "x"], "module:C"),
+    "no such class": (
+        ["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "json:Who", "--apply"],
+        "--trust json:Who cannot be loaded (AttributeError",
+    ),
+    "a class of no module": (
+        ["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "no_such:Who"],
+        "would be written back as dicts",
+    ),
+    "a class of a program": (
+        ["repair", "{db}", "--all", "--graph", "{graph}", "--trust", "__main__:Who"],
+        "repair from Python",
+    ),
+    "another key to repair": (
+        ["repair", "{db}", "--all", "--graph", "{graph}", "--messages-key", "chat"],
+        "none has a state key 'chat': name it with --messages-key.",
+    ),
+    "another key to show": (
+        ["show", "{db}", "broken", "--messages-key", "chat"],
+        "none has a state key 'chat': name it with --messages-key.",
+    ),
+    "an option behind": (
+        ["repair", "{db}", "--graph", "{graph}", "--fast", "broken"],
+        "unrecognized arguments: --fast (",
+    ),
+    "a thread too many": (["show", "{db}", "broken", "paused"], "unrecognized arguments: paused ("),
+    "an age that is none": (
+        ["repair", "{db}", "--all", "--graph", "{graph}", "--min-age", "nan"],
+        "'nan': expected seconds, 0 or more",
+    ),
+    "a thread that is no text": (["show", "{db}", "\udcff"], "There is no thread"),
 }
 
 
@@ -407,7 +548,7 @@ def test_help_documents_the_exit_codes(run, command):
     """Every --help explains every exit code."""
     code, out, _ = run(*([command] if command else []), "--help")
     assert code == 0
-    assert all(f"\n  {number} " in out for number in (0, 1, 2, 3, 130))
+    assert all(f"\n  {number} " in out for number in (0, 1, 2, 3, 130, 141))
 
 
 # --- as a process ------------------------------------------------------------------------
@@ -453,11 +594,48 @@ def test_a_closed_pipe_is_no_error(path):
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
 
 
-def test_a_bar_is_shown_on_a_terminal_only(path):
-    """A terminal gets a bar; a pipe gets plain lines."""
+def unread(*arguments, stderr=subprocess.PIPE):
+    """Run it where nobody reads the output; the exit code, and what it said beside."""
+    command = [sys.executable, "-m", "langgraph_patch", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as left:  # noqa: S603 - our own command
+        left.stdout.close()
+        said = left.stderr.read().decode() if left.stderr else ""
+    return left.returncode, said
+
+
+def test_an_output_that_nobody_reads_stops_between_two_threads_and_says_where(path, graph):
+    """Exit code 141; the thread at hand is repaired, the others are as they were."""
+    stopped = (
+        "langgraph-patch: the output was closed: stopped after thread 'broken': go on with "
+        "--after.\n"
+    )
+    assert unread("scan", path) == (141, stopped)
+    assert unread("show", path, "broken") == (141, "")
+    assert unread("show", path, "broken", stderr=subprocess.STDOUT)[0] == 141
+    how = ("--graph", graph, "--min-age", "0", "--apply", "--on-pause", "abandon")
+    assert unread("repair", path, "--all", *how) == (141, stopped)
+    with SqliteSaver.from_conn_string(path) as saver:
+        found = {report.thread_id: report.status for report in scan_threads(saver)}
+    assert found == {"broken": "healthy", "healthy": "healthy", "paused": "paused"}
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_changes_no_exit_code(closed, path):
+    """Cron jobs close what they do not read."""
+    for arguments, code in ((f"scan '{path}'", 1), ("scan /no/such.db", 2)):
+        command = f"{sys.executable} -m langgraph_patch {arguments} {closed}"
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)  # noqa: S603 - our own command
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False)
+
+
+@pytest.mark.parametrize("what", [["scan"], ["repair", "--all", "--min-age", "0", "--graph"]])
+def test_a_bar_is_shown_on_a_terminal_only(what, path, graph):
+    """A terminal gets a bar; a pipe gets plain lines, also if a terminal shows the bar."""
+    command, *options = what
+    arguments = [command, path, *options, *([graph] if options else [])]
     ours, theirs = pty.openpty()
     done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "langgraph_patch", "scan", path],
+        [sys.executable, "-m", "langgraph_patch", *arguments],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env={**os.environ, "TERM": "xterm"},
@@ -467,6 +645,7 @@ def test_a_bar_is_shown_on_a_terminal_only(path):
     shown = os.read(ours, 100_000)
     os.close(ours)
     assert b"threads" in shown
-    assert b"looked at 3 histories" in shown
-    assert b"\x1b" not in done.stdout
-    assert "\x1b" not in process("scan", path).stderr
+    assert b"looked at 3 histories" in shown or b"Nothing was written" in shown
+    plain = process(*arguments)
+    assert "'broken': " in plain.stdout
+    assert (done.stdout.decode(), "\x1b" in plain.stderr) == (plain.stdout, False)

@@ -132,6 +132,29 @@ def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
         assert (loaded, database.blocked) == (Customer(name="bob"), set())
 
 
+@pytest.mark.parametrize("column", ["metadata", "type", "parent_checkpoint_id"])
+def test_a_text_that_is_no_text_is_one_threads_matter(column, path):
+    """SQLite keeps any bytes as text; Python's refusal to decode them stops no scan."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        place = {"thread_id": "2", "checkpoint_ns": ""}
+        saver.put({"configurable": place}, saver.get_tuple(thread()).checkpoint, {}, {})
+    execute(path, f"UPDATE checkpoints SET {column} = CAST(x'ff' AS TEXT) WHERE thread_id = '2'")  # noqa: S608 - our names
+    sound, (status, reason) = scanned(path)
+    assert (sound, status, "decode" in reason) == (("damaged", None), "unreadable", True)
+
+
+def test_bytes_in_the_place_of_a_key_are_one_threads_matter(path):
+    """A foreign row may hold them; it is reported, and belongs to a shard like any other."""
+    rest = "checkpoint_id, type, checkpoint, metadata"
+    for key in ("'1', x'00'", "x'ff', ''"):
+        into = f"INSERT INTO checkpoints (thread_id, checkpoint_ns, {rest})"
+        execute(path, f"{into} SELECT {key}, {rest} FROM checkpoints LIMIT 1")  # noqa: S608 - our names
+    assert [status for status, _ in scanned(path)] == ["damaged", "unreadable", "unreadable"]
+    with open_database(path) as database:
+        shards = [list(scan_threads(database.saver, shard=Shard(i, 2))) for i in (1, 2)]
+    assert len(shards[0] + shards[1]) == 3
+
+
 def _locked(path):
     conn = sqlite3.connect(path)
     conn.execute("PRAGMA journal_mode=delete")
@@ -256,9 +279,9 @@ def test_forgetting_needs_the_newest_checkpoint_untouched(path):
     with SqliteSaver.from_conn_string(path) as saver:
         ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
         source = source_of(saver)
-        assert not source.forget(Key("1", ""), ids[1], [ids[1]])
+        assert not source.forget(Key("1", ""), ids[1])
         saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
-        assert not source.forget(Key("1", ""), ids[0], [ids[0]])
+        assert not source.forget(Key("1", ""), ids[0])
         assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
 
 
@@ -269,6 +292,6 @@ def test_a_saver_that_cannot_forget_says_how_to_go_on():
         """A checkpointer of somebody's own."""
 
     with pytest.raises(ThreadError, match="Other has no way to delete single checkpoints"):
-        source_of(Other()).forget(Key("1", ""), "a", ["a"])
+        source_of(Other()).forget(Key("1", ""), "a")
     assert source_of(InMemorySaver()).page(None) == []
     assert human("x").text == "x"

@@ -7,6 +7,8 @@ mistakes that this package once made itself. Histories are compared whole.
 from __future__ import annotations
 
 import json
+from datetime import date
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -27,7 +29,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
+from pydantic import BaseModel
 from strict import StrictModel, refuse
+from wires import payload
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -48,6 +52,7 @@ from langgraph_patch.calls import read_calls
 from langgraph_patch.messages import unanswered
 
 H = HumanMessage
+DAY = date(2020, 1, 1)
 
 
 def ai(*calls, content="", **fields):
@@ -338,6 +343,18 @@ def test_r25_a_stored_chunk_whose_arguments_were_cut():
     assert answer == made_of_malformed("c1", '{"a": "use')
 
 
+def test_r25_a_raw_newline_in_a_text_is_no_cut():
+    """LangChain's parser takes it, so the tool ran; what is cut is refused as ever."""
+
+    def caller(raw):
+        piece = {"name": "t", "args": raw, "id": "c1", "index": 0}
+        return AIMessageChunk("", tool_call_chunks=[piece])
+
+    history = [caller('{"q": "a\nb"}'), result("r", "c1")]
+    assert patch_messages(history).messages is history
+    assert defects([caller('{"q": "a\nb'), result("r", "c1")]) == ["malformed"]
+
+
 def test_r25_a_repaired_chunk_survives_a_checkpoint():
     """Loaded again, the chunk still says what the repair made of it."""
     cut = AIMessageChunk(
@@ -395,6 +412,29 @@ def test_r10_a_call_that_lives_only_in_a_block(content):
     assert repaired(history) == [H("q"), mended, made("c1"), H("z")]
     assert kinds(history) == ["promoted", "inserted"]
     assert defects(history) == ["unlisted", "dangling"]
+
+
+@pytest.mark.parametrize("extra", [{}, {"caller": {"type": "direct"}}])
+def test_r10_the_arguments_of_a_block_out_of_a_stream(extra):
+    """Claude's streams leave the input empty and the text beside it: it is read, if it is whole."""
+
+    def caller(text):
+        streamed = {**TOOL_USE, "input": {}, "partial_json": text, "index": 1, **extra}
+        return AIMessage([streamed])
+
+    settled = {**TOOL_USE, "index": 1, **extra}
+    whole, answer = repaired([caller('{"to": "bob"}'), result("sent", "c1")])
+    assert whole == ai("c1", content=[{**settled, "input": {"to": "bob"}}]).model_copy(
+        update={"tool_calls": [call_of("t", "c1", {"to": "bob"})]}
+    )
+    assert answer == result("sent", "c1")
+    cut = '{"to": "bo'
+    assert repaired([caller(cut)]) == [
+        ai("c1", content=[{**settled, "input": {}}]),
+        made_of_malformed("c1", cut),
+    ]
+    sent = payload("anthropic", [H("x"), whole, answer])[1]["content"]
+    assert [block["input"] for block in sent] == [{"to": "bob"}]
 
 
 def test_r10_a_call_in_a_block_beside_one_that_is_listed():
@@ -510,6 +550,116 @@ def test_f10_a_custom_tool_call(block):
     output = [{"type": "custom_tool_call_output", "output": UNKNOWN.format("sh", "c1")}]
     placeholder = made("c1", name="sh").model_copy(update={"content": output})
     assert repaired(history[:1]) == [AIMessage([block], tool_calls=[call]), placeholder]
+
+
+TEXTS = [{"type": "text", "text": "a."}, "txt"]
+IMAGE = {"type": "image", "url": "https://x.y/z.png"}
+
+
+@pytest.mark.parametrize(
+    ("content", "wrapped"),
+    [
+        (TEXTS, [{"type": "custom_tool_call_output", "output": "a.txt"}]),
+        ([], [{"type": "custom_tool_call_output", "output": ""}]),
+        ([*TEXTS, IMAGE], [{"type": "custom_tool_call_output", "output": "a.txt"}, IMAGE]),
+    ],
+)
+def test_f10_the_blocks_of_a_custom_call_s_result_are_wrapped(content, wrapped):
+    """As they are they would answer a function call; what is no text is not lost."""
+    call = call_of("sh", "c1", {"__arg1": "ls"})
+    caller = AIMessage([CUSTOM], tool_calls=[call])
+
+    assert defects([caller, result(content, "c1")]) == ["wrong_role"]
+    assert repaired([caller, result(content, "c1")]) == [caller, result(wrapped, "c1")]
+
+
+@pytest.mark.parametrize("wrap", [lambda b: b, lambda b: {"type": "non_standard", "value": b}])
+def test_f10_a_custom_output_is_re_pointed_wherever_it_stands(wrap):
+    """In v1 content it stands inside another block, and goes to the wire as it is."""
+    call = call_of("sh", "c 1", {"__arg1": "ls"})
+    output = {"type": "custom_tool_call_output", "call_id": "c 1", "output": "a"}
+    caller = AIMessage([wrap({**CUSTOM, "call_id": "c 1"})], tool_calls=[call])
+
+    mended, answer = repaired([caller, result([wrap(output)], "c 1")])
+
+    new_id = mended.tool_calls[0]["id"]
+    assert mended.content == [wrap({**CUSTOM, "call_id": new_id})]
+    assert answer == result([wrap({**output, "call_id": new_id})], new_id)
+
+
+# --- OpenAI's computer calls -------------------------------------------------------------
+
+COMPUTER = {
+    "type": "computer_call",
+    "id": "cu_1",
+    "call_id": "k1",
+    "action": {"type": "screenshot"},
+    "pending_safety_checks": [],
+    "status": "completed",
+}
+SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
+SHOWN = {"type": "computer_call_output", "call_id": "k1", "output": SCREEN}
+SCREENSHOTS = [
+    result([SCREEN], "k1", additional_kwargs={"type": "computer_call_output"}),
+    result(SCREEN["image_url"], "k1", additional_kwargs={"type": "computer_call_output"}),
+    result([{"type": "non_standard", "value": SHOWN}], "k1"),
+]
+COMPUTER_CALLERS = {
+    "block": AIMessage([COMPUTER]),
+    "v1": AIMessage(
+        [{"type": "non_standard", "value": COMPUTER}], response_metadata={"output_version": "v1"}
+    ),
+    "v0": AIMessage([], additional_kwargs={"tool_outputs": [COMPUTER]}),
+}
+
+
+@pytest.mark.parametrize("screenshot", SCREENSHOTS, ids=["blocks", "text", "v1 block"])
+@pytest.mark.parametrize("form", COMPUTER_CALLERS)
+def test_the_result_of_a_computer_call_stays(form, screenshot):
+    """The call is never listed, so its result is nobody's; OpenAI gets both, as they were."""
+    history = [H("go"), COMPUTER_CALLERS[form], screenshot, AIMessage("done"), H("x")]
+
+    assert validate_messages(history) == []
+    assert patch_messages(history).messages is history
+    sent = {item.get("type") for item in payload("openai-responses", history)}
+    assert sent >= {"computer_call", "computer_call_output"}
+
+    mended = repaired([*history, ai("c1"), H("y")])
+    assert mended == [*history, ai("c1"), made("c1"), H("y")]
+
+
+def test_the_result_of_a_computer_call_does_not_part_a_call_from_its_results():
+    """The model called both at once: the tools answer in any order."""
+    both = ai("c1", "c2", content=[COMPUTER])
+    screen, first, second = SCREENSHOTS[0], result("r", "c1"), result("s", "c2")
+
+    history = [both, screen, first, second]
+    assert patch_messages(history).messages is history
+    assert validate_messages([both, first, screen], allow_pending=True) == []
+    assert repaired([both, screen, first, H("x")]) == [both, first, made("c2"), screen, H("x")]
+
+
+def test_only_what_a_computer_call_before_it_asked_for_stays():
+    """No id, another id, a call that comes later: an orphan. A client's call has its result."""
+    screen = SCREENSHOTS[0]
+    nameless = AIMessage([{**COMPUTER, "call_id": None}])
+
+    assert repaired([H("x"), screen, COMPUTER_CALLERS["block"]]) == [
+        H("x"),
+        COMPUTER_CALLERS["block"],
+    ]
+    assert repaired([nameless, result("r", "")]) == [nameless]
+    assert repaired([COMPUTER_CALLERS["block"], result("r", "k2")]) == [COMPUTER_CALLERS["block"]]
+    history = [COMPUTER_CALLERS["block"], screen, ai("k1"), result("r", "k1"), H("x")]
+    assert patch_messages(history).messages is history
+
+
+@pytest.mark.parametrize("form", COMPUTER_CALLERS)
+def test_a_computer_call_without_a_result_is_left_alone(form):
+    """There is no truthful screenshot to put in its place."""
+    history = [H("go"), COMPUTER_CALLERS[form], H("x")]
+
+    assert patch_messages(history).messages is history
 
 
 def test_r26_thoughts_and_signatures_are_byte_identical():
@@ -1748,6 +1898,65 @@ def test_bug_7_an_artifact_may_be_anything():
     assert json.loads(json.dumps(patch.to_dict()))["changes"][0]["before"]["artifact"] == repr(
         thing
     )
+
+
+class Unspeakable:
+    """It has no text."""
+
+    def __repr__(self):
+        """Fail."""
+        raise ValueError
+
+
+class Held(BaseModel):
+    """A model that holds anything, even itself."""
+
+    held: Any = None
+
+
+def _cycle():
+    held = []
+    held.append(held)
+    return held
+
+
+def _cycle_of_models():
+    held = Held()
+    held.held = held
+    return held
+
+
+def _abyss():
+    held = []
+    for _ in range(10_000):
+        held = [held]
+    return held
+
+
+@pytest.mark.parametrize(
+    ("thing", "shown"),
+    [
+        ({(1, 2): 3, b"k": {DAY: 4}}, {"(1, 2)": 3, "b'k'": {repr(DAY): 4}}),
+        ({1: 1, None: 2, 2.5: 3}, {"1": 1, "null": 2, "2.5": 3}),
+        ([Unspeakable(), {1}], ["<Unspeakable>", "{1}"]),
+        ([10**6000, "\ud800", b"\xff", (1,)], ["<int>", "\ud800", "b'\\xff'", [1]]),
+        ([Held(held=DAY)], [{"held": repr(DAY)}]),
+        (_cycle(), ...),
+        (_cycle_of_models(), ...),
+        (Held(held=_cycle()), ...),
+        (_abyss(), ...),
+    ],
+    ids=["keys", "json keys", "unspeakable", "values", "model", *"abcd"],
+)
+def test_a_patch_has_json_values_whatever_an_artifact_holds(thing, shown):
+    """Keys of any type, cycles, depth: neither the values nor the page of a notebook raise."""
+    patch = patch_messages([H("x"), result("r", "gone", artifact=thing)])
+
+    values = patch.to_dict()
+
+    assert json.loads(json.dumps(values)) == values
+    assert shown in (..., values["changes"][0]["before"]["artifact"])
+    assert "gone" in patch._repr_html_()
 
 
 def test_bug_8_evidence_that_may_be_of_two_calls_is_of_none():

@@ -329,15 +329,15 @@ def test_a_callable_may_return_a_message():
     assert (own.id, own.additional_kwargs) == ("mine", {"mine": True})
 
 
-def test_what_a_callable_raises_reaches_the_caller():
-    """As it is; and the history is as it was."""
+@pytest.mark.parametrize("kaput", [LookupError("kaput"), StopIteration("kaput")])
+def test_what_a_callable_raises_reaches_the_caller(kaput):
+    """As it is, also what a generator would turn into another error; the history is as it was."""
     history = [asked(), *HUMAN]
-    kaput = LookupError("kaput")
 
     def say(call):
         raise kaput
 
-    with pytest.raises(LookupError) as caught:
+    with pytest.raises(type(kaput)) as caught:
         patch_messages(history, placeholder=say)
     assert caught.value is kaput
     assert history == [asked(), *HUMAN]

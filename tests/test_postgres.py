@@ -37,6 +37,8 @@ from test_threads import (  # noqa: F401 - run again, over PostgreSQL
     test_a_later_format_is_unreadable_and_not_misread,
     test_a_message_that_a_run_had_only_just_accepted_is_kept,
     test_a_message_that_waits_to_be_taken_in_is_kept,
+    test_a_pause_of_another_graph_is_never_taken_for_damage,
+    test_a_repair_can_be_undone_from_what_was_printed_of_it,
     test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before,
     test_a_repair_leaves_the_history_valid_and_says_what_it_holds,
     test_a_repair_loses_no_message_and_no_result,
@@ -57,6 +59,8 @@ from test_threads import (  # noqa: F401 - run again, over PostgreSQL
     test_undo_in_a_namespace,
     test_undo_is_refused_once_the_thread_has_moved_on,
     test_what_an_application_writes_at_any_moment_stands,
+    test_what_another_application_keeps_in_the_same_thread_stays,
+    test_what_cannot_be_compared_is_repaired_too,
 )
 
 from langgraph_patch import postgres_source, validate_messages
@@ -423,6 +427,10 @@ BAD = {
     "no threads": ("{server}/made?host={socket}", "holds no checkpoint: nothing was looked at"),
     "another version": ("{other}", "has no column 'task_path'"),
     "no right to read": ("{forbidden}", "permission denied"),
+    "no URI": (
+        "postgresql://u:%zz{mark}@h/db",
+        "HOST:PORT/DATABASE behind postgresql:// with spec",
+    ),
     "a slash in the password": ("postgresql://u:{mark}/x@127.0.0.1:1/db", "%-encoded?"),
     "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "no server accepts"),
     "an at sign in it": ("postgresql://u:a@{mark}@127.0.0.1:1/db", "%-encoded?"),
@@ -435,7 +443,10 @@ BAD = {
     "half a character": ("postgresql://u:{mark}\udcff@127.0.0.1:1/db", "PostgreSQL database"),
     "keywords": ("host=127.0.0.1 user=u password={mark}", "begins with postgresql://"),
     "quoted": ("password = '{mark} {mark}' host=127.0.0.1", "begins with postgresql://"),
-    "another database": ("mysql://u:{mark}@127.0.0.1/db", "begins with postgresql://"),
+    "another database": (
+        "mysql://u:{mark}@127.0.0.1/db",
+        "begins with postgresql:// or postgres:// - or the path of a SQLite file.",
+    ),
     "a driver": ("postgresql+psycopg://u:{mark}@127.0.0.1/db", "begins with postgresql://"),
 }
 

@@ -443,6 +443,17 @@ def test_text_in_the_chunk_of_a_call_is_not_text_first():
     assert checker.stats() == {MODEL: ModelStats(1, 1, 0, 0, 1, text_first=False)}
 
 
+def test_a_whole_message_with_text_and_a_call_teaches_nothing():
+    """It does not show which came first; one without text does, as there was none."""
+    checker = AdaptiveChecker(min_calls=1)
+    listed_call = {"name": "t", "args": {}, "id": "c1"}
+    for text, calls in (("Let me see.", 0), ("", 1)):
+        turn = Turn(checker, "openai:gpt-5")
+        turn.take(AIMessage(text, tool_calls=[listed_call]))
+        assert turn.answer is True
+        assert checker.stats().get("openai:gpt-5", ModelStats()).calls == calls
+
+
 def test_one_wrong_no_demotes_a_model_for_good():
     """The call comes late once; afterwards every turn is read in full again."""
     checker = AdaptiveChecker(min_calls=1)
@@ -725,7 +736,8 @@ def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
         ("null", None),
         ("  ", None),
         ("not json", None),
-        ('{"q": "a\nb"}', None),
+        ('{"q": "a\nb"}', {"q": "a\nb"}),  # a raw newline: LangChain's parser takes it too
+        ('{"q": "a\nb', None),
         ('{"q": ' + "[" * 100_000, None),
     ],
 )
@@ -738,6 +750,25 @@ def test_only_a_complete_json_object_makes_a_call(raw, args, ended):
 
 
 FINISH = {"model_provider": "openai", "finish_reason": "tool_calls"}
+ENDS = [
+    *[("finish_reason", reason) for reason in ("stop", "function_call", "STOP", "eos_token")],
+    *[("finish_reason", reason) for reason in ("COMPLETE", "TOOL_CALL")],  # Cohere
+    *[("stop_reason", reason) for reason in ("end_turn", "stop_sequence")],
+]
+"""Reasons for which a model ends by itself, as integrations store them."""
+
+CUTS = [
+    *[("stopReason", reason) for reason in ("guardrail_intervened", "content_filtered")],
+    *[("stopReason", reason) for reason in ("malformed_tool_use", "malformed_model_output")],
+    *[("stop_reason", reason) for reason in ("refusal", "model_context_window_exceeded")],
+    *[("stop_reason", reason) for reason in ("pause_turn", "compaction")],
+    *[("finish_reason", reason) for reason in ("model_length", "error", "content_filter")],
+    *[("finish_reason", reason) for reason in ("SAFETY", "MALFORMED_FUNCTION_CALL", "OTHER")],
+    *[("finish_reason", reason) for reason in ("insufficient_system_resource", "of_tomorrow")],
+    *[("status", reason) for reason in ("failed", "cancelled", "in_progress", "queued")],
+    ("done_reason", "load"),
+]
+"""Reasons that say, or may say, that it was stopped."""
 
 
 @pytest.mark.parametrize(
@@ -757,6 +788,9 @@ FINISH = {"model_provider": "openai", "finish_reason": "tool_calls"}
         ([say(response_metadata={"model_provider": "openai"}), LAST], False),
         ([say(response_metadata={"finish_reason": None}), LAST], True),
         ([say(response_metadata=FINISH), say(response_metadata=FINISH)], True),
+        ([say(response_metadata={"finish_reason": "stopstop"})], True),
+        *[([say(response_metadata={key: reason})], True) for key, reason in ENDS],
+        *[([say(response_metadata={key: reason}), LAST], False) for key, reason in CUTS],
     ],
 )
 def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished(end, ended):
@@ -768,6 +802,16 @@ def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished(end,
     for said in (True, False):
         expected = ([("weather", {})], []) if said else ([], [("weather", "")])
         assert listed(message_from_stream(chunks, ended=said)) == expected
+
+
+def test_a_pause_leaves_the_call_of_a_server_open():
+    """Claude pauses to be called again with what it said; other calls are not finished by that."""
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    for reason, kept in (("pause_turn", True), ("refusal", False)):
+        end = say([], response_metadata={"stop_reason": reason}, chunk_position="last")
+        message = message_from_stream([say([search]), START, call(None), end])
+        assert listed(message) == ([], [("weather", "")])
+        assert message.content == ([search] if kept else "")
 
 
 def test_everything_but_the_calls_is_merged_as_langchain_does_it():

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import closing
 from functools import partial
 
+import numpy as np
 import pytest
 from agents import CANCELLED, KINDS, UNKNOWN, WAITED, both_calls, human, lines, thread
 from broken_threads import (
@@ -24,14 +25,17 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
 from strict import ai
 
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.sources import Key, source_of
 from langgraph_patch.threads import (
     Shard,
+    ThreadRepair,
     arepair_thread,
     ascan_threads,
     aundo_repair,
@@ -173,10 +177,9 @@ def test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before(saver):
         say(application(kind, saver, both_calls()), thread(kind), "go")
         how = {"min_age": 0, "on_pause": "abandon"}
         repair = repair_thread(silent(kind, saver), thread(kind), **how)
-        assert len(repair.checkpoints) == 1
-        first = {"thread_id": kind, "checkpoint_ns": "", "checkpoint_id": repair.checkpoints[0]}
-        parent = saver.get_tuple({"configurable": first}).parent_config["configurable"]
-        assert parent["checkpoint_id"] == repair.before
+        newest = saver.get_tuple(thread(kind))
+        assert newest.checkpoint["id"] == repair.after
+        assert newest.parent_config["configurable"]["checkpoint_id"] == repair.before
 
 
 def test_a_repair_loses_no_message_and_no_result(incident):
@@ -269,6 +272,11 @@ def test_threads_can_be_named_sharded_and_begun_later(saver):
     assert all(parts)
     assert [r.thread_id for r in scan_threads(saver, thread_ids=["t07"])] == ["t07"]
     assert [r.thread_id for r in scan_threads(saver, after="t17")] == ["t18", "t19"]
+    some = ["t19", "t03", "t07", "t03"]
+    named = [[r.thread_id for r in scan_threads(saver, thread_ids=some, **how)] for how in (
+        {}, {"after": "t03"}, *({"shard": Shard(i, 3)} for i in (1, 2, 3)))]  # fmt: skip
+    assert named[:2] == [["t03", "t07", "t19"], ["t07", "t19"]]
+    assert sorted(named[2] + named[3] + named[4]) == named[0]
 
 
 def test_one_broken_row_never_stops_a_scan(saver):
@@ -304,6 +312,7 @@ def test_evidence_that_cannot_be_read_is_said(saver):
     (report,) = scan_threads(saver)
     assert report.status == "damaged"
     assert "older checkpoints cannot be read" in report.reason
+    assert str(report).endswith(f"(unknown); {report.reason}")
     assert {change.cause for change in report.patch.changes} == {"unknown"}
 
 
@@ -349,6 +358,22 @@ def test_an_abandoned_pause_goes_on_with_the_truth(kind, saver):
     else:
         assert texts == [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
     assert history(graph)[-1].text == "fine"
+
+
+def test_a_pause_with_nothing_to_mend_is_not_abandoned(saver):
+    """The next message ends it anyway, and that is what the repair says."""
+
+    def ask(_):
+        interrupt("sure?")
+
+    builder = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"messages": [human("go")]}, thread())
+    kept = repair_thread(graph, thread(), min_age=0)
+    repair = repair_thread(graph, thread(), min_age=0, on_pause="abandon")
+    assert (kept.outcome, repair.outcome) == ("paused", "paused")
+    assert "abandon the pause" in kept.reason
+    assert "nothing in it is damaged: the next message ends the pause" in repair.reason
 
 
 def test_a_breakpoint_before_the_tools_is_a_pause(saver):
@@ -423,6 +448,96 @@ def test_another_graph_is_refused_where_work_would_be_lost(saver, path):
     repair = repair_thread(other, thread(), min_age=0, on_pause="abandon")
     assert (repair.outcome, rows_of(path) == before) == ("refused", True)
     assert "no node" in repair.reason
+
+
+def test_a_pause_of_another_graph_is_never_taken_for_damage(saver, path):
+    """The graph has no node that waits: unless told to abandon the pause, nothing is written."""
+    say(application("react_v2", saver, both_calls().model_copy(
+        update={"tool_calls": both_calls().tool_calls[1:]})), thread(), "go")  # fmt: skip
+    before = rows_of(path)
+    repair = repair_thread(stateful_child(saver), thread(), min_age=0)
+    assert (repair.outcome, rows_of(path) == before) == ("refused", True)
+    assert "no node for what waits for a human" in repair.reason
+    assert "the graph that the application runs?" in repair.reason
+
+
+class Noted(MessagesState):
+    """The state of an application that keeps more than the history."""
+
+    notes: list[str]
+    count: int
+
+
+@pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
+def test_what_another_application_keeps_in_the_same_thread_stays(kind, saver):
+    """Two applications share a thread: a repair through one keeps the other's state."""
+    dict(ways_of(kind))["killed"](kind, saver, thread())
+    saved, kept = saver.get_tuple(thread()), {"notes": ["a", "b"], "count": 7}
+    versions = dict.fromkeys(kept, "1")
+    checkpoint = {
+        **saved.checkpoint,
+        "channel_values": {**saved.checkpoint["channel_values"], **kept, "branch:to:gone": None},
+        "channel_versions": {**saved.checkpoint["channel_versions"], **versions},
+    }
+    saver.put(saved.parent_config, checkpoint, saved.metadata, versions)
+    assert repair_thread(silent(kind, saver), thread(), min_age=0).outcome == "repaired"
+    after = saver.get_tuple(thread()).checkpoint["channel_values"]
+    assert {key: after.get(key) for key in kept} == kept
+    assert "branch:to:gone" not in after
+
+
+def test_a_thread_that_the_graph_cannot_read_is_refused_and_named(saver, path):
+    """Two tasks wrote one value: LangGraph cannot apply that, and the repair says so."""
+    builder = StateGraph(Noted)
+    builder.add_node("model", lambda _: {"messages": [both_calls()]}).add_edge(START, "model")
+    for name in ("one", "two"):
+        builder.add_node(name, lambda _: {"count": 1}).add_edge("model", name)
+    graph = builder.compile(checkpointer=saver)
+    with pytest.raises(InvalidUpdateError):
+        graph.invoke({"messages": [human("go")]}, thread())
+    before = rows_of(path)
+    repair = repair_thread(graph, thread(), min_age=0)
+    assert (repair.outcome, rows_of(path) == before) == ("refused", True)
+    assert repair.reason.startswith("the graph cannot read it: InvalidUpdateError: At key 'count'")
+    assert "\n" not in repair.reason
+
+
+def test_a_failing_checkpointer_is_no_refusal(saver):
+    """What the database raises while the graph reads through it comes out as it is."""
+    graph = broken("react_v2", saver)
+    fail = {"at": 2}
+
+    def failing(config, real=saver.get_tuple):
+        fail["at"] -= 1
+        if fail["at"] < 0:
+            raise ConnectionError("lost")
+        return real(config)
+
+    saver.get_tuple = failing
+    for fail["at"] in range(1, 4):
+        with pytest.raises(ConnectionError, match="lost"):
+            repair_thread(graph, thread(), min_age=0, recover=False)
+
+
+@pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
+def test_what_cannot_be_compared_is_repaired_too(kind, saver):
+    """Arrays refuse `==` and NaN is not equal to itself: neither hinders a repair."""
+    odd = [
+        human("h0"),
+        ai(("t", {"x": float("nan")}, "c0"), id="a0"),
+        ToolMessage("r", tool_call_id="c0", id="t0", artifact={"x": np.arange(3.0)}),
+        ToolMessage("s", tool_call_id="c9", id="t9", artifact=np.arange(2)),
+        ai(("t", {}, "c1"), id="a1"),
+        ToolMessage("r", tool_call_id="c1", id="t1", artifact=float("nan")),
+        ai(("t", {}, "c2"), id="a2"),
+        human("h1"),
+    ]
+    graph = silent(kind, saver)
+    graph.update_state(thread(), {"messages": odd}, as_node=START)
+    repair = repair_thread(graph, thread(), min_age=0)
+    assert (repair.outcome, repair.reason) == ("repaired", None)
+    assert validate_messages(history(graph)) == []
+    assert np.array_equal(history(graph)[2].artifact["x"], np.arange(3.0))
 
 
 def test_a_message_that_a_run_had_only_just_accepted_is_kept(saver):
@@ -535,6 +650,21 @@ def test_the_checkpointer_of_the_config_or_the_option_is_used(saver):
             OptionError,
             "on_pause='drop'",
         ),
+        *(
+            (lambda s: application("react_v2", s), config, {}, ThreadError, "names no thread")
+            for config in ("1", None, {"configurable": None}, {"configurable": "1"})
+        ),
+        *(
+            (lambda s: application("react_v2", s), thread(), {"min_age": age}, OptionError, "min_a")
+            for age in (float("nan"), float("inf"), -1, "60", None)
+        ),
+        (
+            lambda s: application("react_v2", s),
+            thread(),
+            {"messages_key": 7},
+            OptionError,
+            "messages_key=7: expected a state key",
+        ),
         (
             lambda s: application("react_v2", s),
             {"configurable": {"thread_id": "1", "checkpoint_ns": "tools:1"}},
@@ -558,6 +688,51 @@ def test_what_cannot_be_meant_is_an_error_that_names_the_value(  # noqa: PLR0917
     broken("react_v2", saver)
     with pytest.raises(error, match=said):
         repair_thread(graph(saver), config, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
+        ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
+        ({"thread_ids": 7}, "thread_ids=7: expected the ids"),
+        ({"after": 7}, "after=7: expected the id of a thread"),
+        ({"shard": (1, 8)}, r"shard=\(1, 8\): expected a Shard"),
+        ({"messages_key": None}, "messages_key=None: expected a state key"),
+    ],
+)
+def test_a_scan_that_cannot_be_meant_is_refused_at_once(options, said, saver):
+    """Before anything is read, also by the async twin."""
+    for scan in (scan_threads, ascan_threads):
+        with pytest.raises(OptionError, match=said):
+            scan(saver, **options)
+
+
+@pytest.mark.parametrize("wrong", ["a.sqlite", None, application("react_v2", None)])
+def test_what_is_no_checkpointer_is_named(wrong):
+    """A path, a graph or nothing is not scanned as if it were empty."""
+    for scan in (scan_threads, ascan_threads):
+        with pytest.raises(OptionError, match=f"is a {type(wrong).__name__}: expected a checkpoin"):
+            scan(wrong)
+
+
+async def test_the_wrong_twin_names_the_right_one(path):
+    """A checkpointer that is used in an event loop has no other half, and the other way round."""
+    repair = ThreadRepair("1", "", "repaired", before="a", after="b")
+    async with AsyncSqliteSaver.from_conn_string(path) as saver:
+        graph = application("react_v2", saver)
+        with pytest.raises(OptionError, match=r"AsyncSqliteSaver .* await ascan_threads, arepair"):
+            list(scan_threads(saver))
+        with pytest.raises(OptionError, match="aundo_repair"):
+            undo_repair(graph, repair)
+    with SqliteSaver.from_conn_string(path) as saver:
+        graph = application("react_v2", saver)
+        with pytest.raises(OptionError, match=r"SqliteSaver .* call scan_threads, repair_thread"):
+            [report async for report in ascan_threads(saver)]
+        with pytest.raises(OptionError, match="undo_repair"):
+            await aundo_repair(graph, repair)
+        with pytest.raises(OptionError, match="repair='1': expected what repair_thread returned"):
+            undo_repair(graph, "1")
 
 
 # --- others write at the same time -------------------------------------------------------
@@ -715,8 +890,21 @@ def test_there_is_nothing_to_undo_if_nothing_was_written(saver):
         undo_repair(graph, repair_thread(graph, thread()))
     repair = repair_thread(graph, thread(), min_age=0)
     undo_repair(graph, repair)
-    with pytest.raises(ThreadError, match="moved on"):
+    with pytest.raises(ThreadError, match="has been undone already"):
         undo_repair(graph, repair)
+    saver.delete_thread("1")
+    with pytest.raises(ThreadError, match="There is no thread '1' any more"):
+        undo_repair(graph, repair)
+
+
+def test_a_repair_can_be_undone_from_what_was_printed_of_it(saver, path):
+    """What `to_dict` says of its checkpoints is enough."""
+    graph = broken("react_v2", saver)
+    before = rows_of(path)
+    said = repair_thread(graph, thread(), min_age=0).to_dict()
+    known = {key: said[key] for key in ("thread_id", "namespace", "outcome", "before", "after")}
+    undo_repair(graph, ThreadRepair(**known))
+    assert rows_of(path) == before
 
 
 def test_undo_in_memory(path):
@@ -730,6 +918,11 @@ def test_undo_in_memory(path):
     again = repair_thread(graph, thread(), min_age=0)
     application("react_v2", saver, AIMessage("fine")).invoke({"messages": [human("x")]}, thread())
     with pytest.raises(ThreadError, match="moved on"):
+        undo_repair(graph, again)
+    saver.delete_thread("1")
+    assert not source_of(saver).forget(Key("1", ""), again.after)
+    assert "1" not in saver.storage
+    with pytest.raises(ThreadError, match="There is no thread '1' any more"):
         undo_repair(graph, again)
 
 

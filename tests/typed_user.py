@@ -284,7 +284,6 @@ def repairs(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfi
     assert_type(repair.patch, Patch | None)
     assert_type(repair.before, str | None)
     assert_type(repair.after, str | None)
-    assert_type(repair.checkpoints, tuple[str, ...])
     assert_type(repair.skipped, bool)
     assert_type(repair.to_dict(), dict[str, Any])
     undo_repair(graph, repair)
