@@ -7,12 +7,16 @@ comes in. They stay in the database, and so do older states. Here they are read 
 What counts, and nothing else does:
 
 - **A result** is a real `ToolMessage` with the call's id, written or standing where the call
-  was the last one with that id: in a write to the history, in what a task returned, in the
-  update of a `Command`, in an older state. Placeholders, ours or others', never count.
+  was the only open one with that id, and had the name and arguments that it has now: in a write
+  to the history, in what a task returned, in the update of a `Command`, in an older state.
+  Placeholders, ours or others', never count.
 - **An interrupt or an error** is that of a task that ran this one call: one `Send` per call
-  (`create_agent`, `create_react_agent` v2), or `record_tool_calls`. A task that ran a whole
-  message (a plain `ToolNode`) tells something of a call only if that is the only one without
-  a result, no other node ran beside it, and the message was made in the step before.
+  (`create_agent`, `create_react_agent` v2), or `record_tool_calls` (its last attempt). A task
+  that ran a whole message (a plain `ToolNode`) tells something of a call only if the message
+  makes no other, no other node ran beside it, and a node made the message in the step before;
+  an error, only if the node is called `tools`: another may be a middleware.
+- It is over when the call was started again. And if the task ran a subgraph that was given the
+  call, only a result in there counts: it may have asked or failed when the tool was through.
 - A cancelled task may or may not have run, and so may one that was given an answer without
   an interrupt id after it had asked: nothing is said of them, and nothing means `unknown`.
 - Of a result, an error and an interrupt of one call, the first in this order is reported.
@@ -20,47 +24,42 @@ What counts, and nothing else does:
 Only the checkpoints from which the current one came are read, the namespaces of subgraphs
 into which the task that made the message leads, and, where a subgraph was given the message as
 its input, those of the graph that gave it. Beyond the newest 58 checkpoints, the one in
-which a message appeared is found by bisection. Where that is impossible, the newest 508
-(gaps in the steps, as durability "exit" leaves them) or 1858 (`DeltaChannel` state) are
-read, and what lies beyond them is `unknown`.
+which a message appeared is found by bisection. Where that is impossible, the newest 508 (gaps
+in the steps, as durability "exit" leaves them; branches that cannot be told apart) or 1858
+(`DeltaChannel` state) are read, and what lies beyond them is `unknown`.
 
-What no checkpoint tells: that a waiting call was answered *by interrupt id* and the process
-was then killed (it reads as waiting), or that a failed call was started again and then killed
-(it reads as failed). With durability "exit" a killed run leaves nothing.
+What no checkpoint tells: that a waiting call was answered *by interrupt id* (with durability
+"exit": answered at all) and the run was then cancelled or killed (it reads as waiting), or that
+a failed call was started again and then killed (it reads as failed); what `record_tool_calls`
+wrote down by then is told. With durability "exit" a killed run leaves nothing, and a run on a
+fork is told what the thread's newest branch says of the same call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch.asking import Ask, Steps, arun, run
-from langgraph_patch.calls import read_calls
-from langgraph_patch.changes import Evidence
+from langgraph_patch.changes import Evidence, Finding
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.records import (
-    finding_of_only_call,
-    history_in,
-    id_in,
-    id_of,
-    place_of,
-    step_of,
-)
-from langgraph_patch.trail import Trail, Turn
+from langgraph_patch.records import history_in, id_in, id_of, is_part, place_of, space_of, step_of
+from langgraph_patch.trail import Trail, Turn, told_inside, turns_of
 
 _NEWEST = 8  # read first: damage is nearly always found there
 _PAGE = 50
 _LIGHT_PAGE = 200  # of checkpoints that do not hold the history
 _PAGES = 10  # how many pages are read if bisection is impossible
 _NEAR = 8  # how near bisection comes before the rest is read as one page
+_WINDOWS = 3  # how many pages are read where the message was new
+_RIVALS = 4  # checkpoints of one step, each on a branch of its own, of which one is looked for
 _WAIT = 1.0  # seconds for which a checkpoint that is being written is waited for
 _NAP = 0.01
 _ASKS = 64  # for all calls together: nobody waits for ever on a thread that is broken everywhere
@@ -131,26 +130,8 @@ async def afind_evidence(
 def _found(
     search: _Search, config: RunnableConfig, calls: Sequence[tuple[AIMessage, str]]
 ) -> Steps[Evidence]:
-    turns = yield from search.run(config, _turns_of(calls))
+    turns = yield from search.run(config, turns_of(calls))
     return {(t.message.id, call_id): t.known[call_id] for t in turns for call_id in t.known}
-
-
-# --- what is sought ----------------------------------------------------------------------
-
-
-def _turns_of(calls: Sequence[tuple[AIMessage, str]]) -> list[Turn]:
-    """Group calls by message; without those whose id does not tell them apart."""
-    turns: dict[int, Turn] = {}
-    keys = Counter((message.id, call_id) for message, call_id in calls)
-    for message, call_id in calls:
-        twice = sum(call.id == call_id for call in read_calls(message)) > 1
-        if call_id and not twice and keys[message.id, call_id] == 1:
-            turn = turns.setdefault(id(message), Turn(message, []))
-            turn.ids = [*turn.ids, call_id]
-    return list(turns.values())
-
-
-# --- where to look -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +145,7 @@ class _Question:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        return {
-            "config": self.config,
-            "filter": self.filter,
-            "before": self.before,
-            "limit": self.limit,
-        }
+        return {name: getattr(self, name) for name in ("config", "filter", "before", "limit")}
 
     def error(self, error: Exception) -> EvidenceError:
         place = self.config.get("configurable", {})
@@ -206,6 +182,7 @@ class _Search:
         for turn in turns:
             if turn.open_ids and turn.maker:
                 yield from self._follow(trail.config, turn, *turn.maker)
+            yield from self._confirm(trail.config, turn)
         return turns
 
     def _ask(self, question: _Question) -> Steps[list[CheckpointTuple]]:
@@ -255,26 +232,48 @@ class _Search:
             while high - low > _NEAR:
                 middle = (low + high) // 2
                 if middle not in probes:
-                    question = _Question(trail.config, 1, {"step": middle}, bottom.config)
-                    probes[middle] = yield from self._ask(question)
-                state = history_in(probes[middle][0], self.key) if probes[middle] else None
-                if state is None:
+                    probes[middle] = yield from self._rivals(trail, middle, bottom)
+                found = self._on_the_way(probes[middle], bottom, turn)
+                if found is None:
                     return False
-                found = place_of(state, turn.message) is not None
-                low, high = (low, middle) if found else (middle, high)
-            yield from self._window(trail, turn, high + _NEAR, bottom)
+                stands = turn.stands_in(history_in(found, self.key) or [])
+                low, high = (low, middle) if stands else (middle, high)
+            if not (yield from self._window(trail, turn, high + _NEAR, bottom)):
+                return False
         return True
 
-    def _window(self, trail: Trail, turn: Turn, top: int, bottom: CheckpointTuple) -> Steps[None]:
+    def _rivals(
+        self, trail: Trail, step: int, bottom: CheckpointTuple
+    ) -> Steps[list[CheckpointTuple]]:
+        wanted = {"step": step}
+        return (yield from self._ask(_Question(trail.config, _RIVALS, wanted, bottom.config)))
+
+    def _on_the_way(
+        self, rivals: Sequence[CheckpointTuple], bottom: CheckpointTuple, turn: Turn
+    ) -> CheckpointTuple | None:
+        """The one of several checkpoints from which `bottom` came; None if that is uncertain."""
+        whole, fit = history_in(bottom, self.key) or [], []
+        for saved in rivals:
+            state = history_in(saved, self.key)
+            if state is None:
+                return None
+            stands = turn.stands_in(state)
+            # What stood before the message may have been summarised since.
+            since = state[place_of(state, turn.message) or 0 :] if stands else state
+            if is_part(since, whole) or (not stands and len(rivals) == 1):
+                fit.append(saved)
+        return fit[0] if len(fit) == 1 else None
+
+    def _window(self, trail: Trail, turn: Turn, top: int, bottom: CheckpointTuple) -> Steps[bool]:
         """Read the checkpoints below step `top`: those in which the message was new."""
-        before = bottom
+        above: CheckpointTuple | None = bottom
         if top < step_of(bottom):
-            question = _Question(trail.config, 1, {"step": top}, bottom.config)
-            found = yield from self._ask(question)
-            before = found[0] if found else bottom
-        question = _Question(trail.config, 3 * _NEAR, before=before.config)
-        window = yield from self._ask(question)
-        Trail(trail.config, [turn], self.key).follow(window)
+            found = yield from self._rivals(trail, top, bottom)
+            above = self._on_the_way(found, bottom, turn)
+        window = Trail(trail.config, [turn], self.key, oldest=above)
+        for _ in range(_WINDOWS):
+            yield from self._page(window, 3 * _NEAR)
+        return above is not None
 
     def _follow(
         self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str
@@ -293,7 +292,9 @@ class _Search:
             above = Turn(turn.message, turn.open_ids)
             place = {**config["configurable"], "checkpoint_ns": space, "checkpoint_id": current}
             yield from self.run(RunnableConfig(configurable=place), [above])
-            turn.known.update(above.known)
+            # How it ended there is no news: it may be the very call in which this graph runs.
+            results = {i: m for i, m in above.known.items() if isinstance(m, ToolMessage)}
+            turn.known.update(results)
 
     def _descend(
         self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str
@@ -302,28 +303,41 @@ class _Search:
 
         A handoff takes the message out of the subgraph and leaves its siblings' results there.
         """
-        here = config["configurable"]["checkpoint_ns"]
-        parents = {**saved.metadata.get("parents", {}), here: id_in(saved)}
-        place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_ns"}
-        question = _Question(
-            RunnableConfig(configurable=place), _PAGE, {"parents": parents, "step": -1}
-        )
-        begun = yield from self._ask(question)
-        spaces = {str(b.config["configurable"]["checkpoint_ns"]) for b in begun}
-        inner = sorted(space for space in spaces if space.endswith(f":{task}"))
-        for space in inner:
+        begun = yield from self._below(config, saved, {"step": -1})
+        inner = sorted(space for space in map(space_of, begun) if space.endswith(f":{task}"))
+        for space in dict.fromkeys(inner):
             below = Turn(turn.message, turn.open_ids)
             yield from self.run(_config_of(config, space), [below])
             turn.known.update(below.known)
         if not inner:
-            self._ask_only_task(turn, saved, task)
+            turn.ask_only_task(self.key)
 
-    def _ask_only_task(self, turn: Turn, made: CheckpointTuple, task: str) -> None:
-        if turn.first is None or len(turn.open_ids) != 1:
-            return
-        finding = finding_of_only_call(turn.message, turn.first, made, task, self.key)
-        if finding is not None:
-            turn.known[turn.open_ids[0]] = finding
+    def _below(
+        self, config: RunnableConfig, saved: CheckpointTuple, more: dict[str, Any]
+    ) -> Steps[list[CheckpointTuple]]:
+        """The checkpoints of the subgraphs that ran in a checkpoint's step."""
+        here = config["configurable"]["checkpoint_ns"]
+        parents = {**saved.metadata.get("parents", {}), here: id_in(saved)}
+        place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_ns"}
+        wanted = {"parents": parents, **more}
+        return (yield from self._ask(_Question(RunnableConfig(configurable=place), _PAGE, wanted)))
+
+    def _confirm(self, config: RunnableConfig, turn: Turn) -> Steps[None]:
+        """Ask of each claim whether its task ran subgraphs: they know better, or it is in doubt."""
+        here = str(config["configurable"]["checkpoint_ns"])
+        for call_id, claim in list(turn.standing_claims()):
+            if claim.node is None or claim.is_own_interrupt(here):
+                continue
+            below = (yield from self._below(config, claim.saved, {})) if self.asks_left else None
+            told: ToolMessage | Finding | None = None
+            if below is not None and len(below) < _PAGE:
+                inside = [saved for saved in below if claim.is_of(here, space_of(saved))]
+                told = told_inside(inside, claim, turn.message, call_id, self.key)
+                if isinstance(told, Finding) and not claim.is_certain(here, inside):
+                    told = None
+            turn.known.pop(call_id)
+            if told is not None:
+                turn.known[call_id] = told
 
 
 def _config_of(config: RunnableConfig, checkpoint_ns: str | None = None) -> RunnableConfig:

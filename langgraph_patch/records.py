@@ -7,7 +7,9 @@ Nothing here decides where to look; `evidence` walks the checkpoints and asks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -16,7 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, Overwrite
+from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch.calls import read_calls
 from langgraph_patch.changes import Finding
@@ -40,18 +42,14 @@ def id_of(config: RunnableConfig | None) -> str | None:
     return str(found) if found else None
 
 
+def space_of(saved: CheckpointTuple) -> str:
+    """The namespace of a checkpoint."""
+    return str(saved.config["configurable"]["checkpoint_ns"])
+
+
 def step_of(saved: CheckpointTuple) -> int:
     """The step in which a checkpoint was made."""
     return saved.metadata.get("step", -1)
-
-
-def weight_of(known: ToolMessage | Finding | None) -> int:
-    """What counts more: a result before an error before an interrupt before nothing."""
-    if known is None:
-        return 0
-    if isinstance(known, ToolMessage):
-        return 3
-    return 2 if known.cause == "failed" else 1
 
 
 def history_in(saved: CheckpointTuple, key: str) -> list[BaseMessage] | None:
@@ -66,10 +64,12 @@ def history_in(saved: CheckpointTuple, key: str) -> list[BaseMessage] | None:
         return None  # an older version of the application kept something else under the key
 
 
-def written_in(saved: CheckpointTuple, key: str) -> Iterator[tuple[str, list[BaseMessage]]]:
+def written_in(
+    saved: CheckpointTuple, key: str, *, returned: bool = True
+) -> Iterator[tuple[str, list[BaseMessage]]]:
     """The task and the messages of each write to the history and of each returned value."""
     for task, channel, value in saved.pending_writes or ():
-        if channel in (key, RETURN):
+        if channel == key or (returned and channel == RETURN):
             yield task, list(_messages_in(value, key))
 
 
@@ -83,6 +83,9 @@ def _messages_in(value: object, key: str) -> Iterator[BaseMessage]:
         yield from _messages_in(value.value, key)
     elif isinstance(value, Command):
         yield from _messages_in(value.update, key)
+    elif isinstance(value, dict) and "content" in value and ("role" in value or "type" in value):
+        with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
+            yield from as_messages([value])
     elif isinstance(value, dict):
         recorded = value.get("recorded")
         held = recorded.get("result") if isinstance(recorded, dict) else value.get(key)
@@ -101,6 +104,36 @@ def place_of(history: Sequence[BaseMessage], message: AIMessage) -> int | None:
     """Where `message` stands in a history; the last place if there are several."""
     places = [i for i, stored in enumerate(history) if is_same(stored, message)]
     return places[-1] if places else None
+
+
+def asks_alike(stored: BaseMessage, message: AIMessage, call_id: str) -> bool:
+    """Whether a stored version of `message` makes this call as `message` does.
+
+    Somebody who edits a call keeps its id, and what happened before is of the call as it was.
+    """
+
+    def asked(held: BaseMessage) -> list[tuple[str, str]]:
+        calls = read_calls(held) if isinstance(held, AIMessage) else []
+        return [(c.name, repr(sorted(map(repr, c.args.items())))) for c in calls if c.id == call_id]
+
+    return stored is message or asked(stored) == asked(message)
+
+
+def is_shared(earlier: Sequence[BaseMessage], call_id: str) -> bool:
+    """Whether a call of the same turn that came before, with the same id, is open too."""
+    for stored in reversed(earlier):
+        answers = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
+        if answers or stored.type == "human":
+            return False
+        if isinstance(stored, AIMessage) and last_maker([stored], call_id) is not None:
+            return True
+    return False
+
+
+def is_part(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) -> bool:
+    """Whether all messages of a history stand in another, in their order."""
+    left = iter([stored.id or stored.text for stored in whole])
+    return all((stored.id or stored.text) in left for stored in part)
 
 
 def last_maker(messages: Sequence[BaseMessage], call_id: str) -> int | None:
@@ -124,8 +157,10 @@ def answer_in(
 ) -> ToolMessage | None:
     """The real result of the call in a write, which may be a whole history."""
     place = last_maker(messages, call_id)
-    if place is not None and not is_same(messages[place], message):
-        return None
+    if place is not None:
+        made = messages[place]
+        if not (is_same(made, message) and asks_alike(made, message, call_id)):
+            return None
     return result_in(messages[0 if place is None else place + 1 :], call_id)
 
 
@@ -162,82 +197,131 @@ def makes_another(saved: CheckpointTuple, message: AIMessage, call_id: str, key:
     return False
 
 
+# --- which nodes a step ran --------------------------------------------------------------
+
+
+def nodes_in(saved: CheckpointTuple) -> set[str]:
+    """The nodes that a step runs over the whole state."""
+    values = saved.checkpoint["channel_values"]
+    return {_node_of(channel) for channel in values if channel.startswith(_TRIGGERS)}
+
+
+def added_in(saved: CheckpointTuple) -> set[str]:
+    """The nodes that a client started in a step by `Command(goto=...)`, whatever it was at."""
+    writes = [(c, value) for by, c, value in saved.pending_writes or () if by == NO_TASK]
+    nodes = {_node_of(channel) for channel, _ in writes if channel.startswith(_TRIGGERS)}
+    return nodes | {send.node for c, send in writes if c == TASKS and isinstance(send, Send)}
+
+
+def sends_version_in(saved: CheckpointTuple) -> object:
+    """The version of a step's `Send`s: one that is not run stays for the next steps, the same."""
+    forked = saved.metadata.get("source") == "fork"  # it runs them again
+    return None if forked else saved.checkpoint["channel_versions"].get(TASKS)
+
+
+def starters_in(
+    saved: CheckpointTuple, call_id: str, *, pending: bool
+) -> set[tuple[str, object | None]]:
+    """The nodes that may have started the call in a step, and the version of their `Send`s.
+
+    Whoever is given the whole state may, while the call is `pending`.
+    """
+    sends = [(send.node, _sent_call(send)) for send in sends_in(saved)]
+    sent = {node for node, call in sends if call is not None and call.get("id") == call_id}
+    if not pending:
+        return {(node, sends_version_in(saved)) for node in sent}
+    sent |= {node for node, call in sends if call is None}
+    nodes = nodes_in(saved) | added_in(saved)
+    return {(n, sends_version_in(saved)) for n in sent} | {(n, None) for n in nodes}
+
+
+def _node_of(channel: str) -> str:
+    return channel.rpartition(":")[2]
+
+
 # --- what a task says of its call --------------------------------------------------------
 
 
-def finding_in(saved: CheckpointTuple, call_id: str) -> Finding | None:
-    """What the tasks say that ran this one call; an error before an interrupt."""
-    tasks = [task for named, task in _marks_in(saved) if named == call_id]
-    sent = [i for i, send in enumerate(_sends_in(saved)) if _sent_call(send) == call_id]
-    if len(sent) == 1:
-        tasks += [task for task, place in _tasks_of_sends(saved).items() if place == sent[0]]
-    findings = [finding for task in tasks if (finding := _finding_of(saved, task))]
-    return max(findings, key=weight_of, default=None)
-
-
-def _finding_of(saved: CheckpointTuple, task: str) -> Finding | None:
+def finding_of(saved: CheckpointTuple, task: str) -> Finding | None:
     """How a task ended that left no result; None if that says nothing of its call."""
     written = {channel: value for by, channel, value in saved.pending_writes or () if by == task}
+    answered = any(c == RESUME and by == NO_TASK for by, c, _ in saved.pending_writes or ())
     if ERROR in written:
         error = written[ERROR]
         text = error if isinstance(error, str) else repr(error)  # stored as its repr
         cancelled = isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError(")
-        told_nothing = cancelled or isinstance(error, GraphBubbleUp)
+        # Two runs ended so, one of them by asking: nobody knows which was the last.
+        both = INTERRUPT in written and RESUME not in written and not answered
+        told_nothing = cancelled or both or isinstance(error, GraphBubbleUp)
         return None if told_nothing else Finding("failed", text)
-    answered = any(c == RESUME and by == NO_TASK for by, c, _ in saved.pending_writes or ())
     waits = INTERRUPT in written and written.keys() <= {INTERRUPT, RESUME} and not answered
     return Finding("awaiting_input") if waits else None
 
 
-def finding_of_only_call(
-    message: AIMessage, step: CheckpointTuple, made: CheckpointTuple, maker: str, key: str
-) -> Finding | None:
-    """What a task of several calls says, where only one call of `message` has no result.
-
-    Args:
-        message: The message whose calls the task ran.
-        step: The oldest checkpoint that has the message.
-        made: The checkpoint in whose step the message was made.
-        maker: The task that made it.
-        key: The state key of the history.
-    """
-    if id_of(step.parent_config) != id_in(made):
-        return None
-    values, writes = step.checkpoint["channel_values"], step.pending_writes or ()
-    nodes = [channel for channel in values if channel.startswith(_TRIGGERS)]
-    ended = {task for task, channel, _ in writes if channel in (INTERRUPT, ERROR)}
-    recorded = any(channel in (MARK, RETURN) for _, channel, _ in writes)
-    # A task that brought results along with the message has run its tools already.
-    ran = any(
-        isinstance(stored, ToolMessage)
-        for task, held in written_in(made, key)
-        for stored in held[(place_of(held, message) or 0) :]
-        if task == maker
-    )
-    if len(nodes) != 1 or len(ended) != 1 or _sends_in(step) or recorded or ran:
-        return None
-    return _finding_of(step, ended.pop())
-
-
-def _marks_in(saved: CheckpointTuple) -> Iterator[tuple[str, str]]:
-    """The call and the task of each call that `record_tool_calls` ran to no result."""
+def marked_tasks(saved: CheckpointTuple, call_id: str) -> list[str]:
+    """The tasks of the last attempt in which `record_tool_calls` ran a call to no result."""
+    tasks: dict[str, int] = {}
     for _, channel, value in saved.pending_writes or ():
-        if channel == MARK and isinstance(value, dict):
-            mark = value.get("recorded", {})
-            yield mark.get("call"), mark.get("task")
+        mark = value.get("recorded", {}) if channel == MARK and isinstance(value, dict) else {}
+        if mark.get("call") == call_id and "task" in mark:
+            tasks[mark["task"]] = mark.get("attempt", 1)
+    last = max(tasks.values(), default=1)
+    asked = {task for task, channel, _ in saved.pending_writes or () if channel == INTERRUPT}
+    if any(attempt < last and task in asked for task, attempt in tasks.items()):
+        return []  # a question ends a run, and the next counts from 1: which was the last?
+    return [task for task, attempt in tasks.items() if attempt == last]
 
 
-def _sends_in(saved: CheckpointTuple) -> list[Any]:
+def task_of_send(
+    saved: CheckpointTuple, message: AIMessage, call_id: str
+) -> tuple[str, str] | None:
+    """The task that a `Send` of this one call made, and its node."""
+    sends = sends_in(saved)
+    calls = [_sent_call(send) or {} for send in sends]
+    sent = [i for i, call in enumerate(calls) if call.get("id") == call_id]
+    names = [call.name for call in read_calls(message) if call.id == call_id]
+    if len(sent) != 1 or [calls[sent[0]].get("name")] != names:
+        return None
+    tasks = [task for task, place in _tasks_of_sends(saved).items() if place == sent[0]]
+    return (tasks[0], sends[sent[0]].node) if tasks else None
+
+
+def is_given(value: object, call_id: str) -> bool:
+    """Whether a call's id stands anywhere in a value: a graph without it cannot run the call."""
+    left, seen = [value], set[int]()
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            if part == call_id:
+                return True
+        elif id(part) not in seen:  # a value may hold itself
+            seen.add(id(part))
+            left += _parts_of(part)
+    return False
+
+
+def _parts_of(value: object) -> Collection[object]:
+    if isinstance(value, Send):
+        return [value.arg]
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, list | tuple | set | deque):
+        return value
+    return getattr(value, "__dict__", {}).values()
+
+
+def sends_in(saved: CheckpointTuple) -> list[Any]:
+    """The `Send`s that a step ran."""
     return saved.checkpoint["channel_values"].get(TASKS) or []
 
 
-def _sent_call(send: Any) -> str | None:
-    """The id of the one call that a `Send` carries, in either form that LangGraph has."""
+def _sent_call(send: Any) -> dict[str, Any] | None:
+    """The one call that a `Send` carries, in either form that LangGraph has."""
     arg = getattr(send, "arg", None)
     call = arg.get("tool_call") if isinstance(arg, dict) else arg
     if isinstance(call, list) and len(call) == 1:
         call = call[0]
-    return call.get("id") if isinstance(call, dict) else None
+    return call if isinstance(call, dict) and call.get("id") else None
 
 
 class _OneCheckpoint(BaseCheckpointSaver[Any]):
@@ -257,7 +341,7 @@ def _tasks_of_sends(saved: CheckpointTuple) -> dict[str, int]:
     How LangGraph makes an id is its own affair, so it is asked: a graph that has the same nodes
     makes the same tasks of the same checkpoint. A mistake finds no writes and says nothing.
     """
-    nodes = {send.node for send in _sends_in(saved)}
+    nodes = {send.node for send in sends_in(saved)}
     builder: StateGraph[Any] = StateGraph(dict)
     for node in nodes:
         builder.add_node(node, lambda _: None)

@@ -1,0 +1,427 @@
+"""What was once told of a call and was not true: it is recovered truly now, or unknown."""
+
+from __future__ import annotations
+
+import operator
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import Command, RetryPolicy, Send, interrupt
+from test_evidence import (
+    BOTH,
+    CONFIG,
+    TOOLS,
+    WAITS,
+    human,
+    look,
+    model,
+    recorded,
+    run,
+    said,
+    send_email,
+)
+
+from langgraph_patch import record_tool_calls, with_patching
+from langgraph_patch.evidence import find_evidence
+from langgraph_patch.host import NO_TASK
+
+MAIL, WIRE = said("m1", "send_email:c1"), said("m1", "wire_money:c1")
+OLD_STYLE = pytest.mark.filterwarnings(
+    "ignore:create_react_agent has been moved", "ignore:.*AgentStatePydantic"
+)
+
+
+def edited(message, **changes):
+    """`message` with its first call changed and its ids kept."""
+    calls = [{**message.tool_calls[0], **changes}, *message.tool_calls[1:]]
+    return message.model_copy(update={"tool_calls": calls})
+
+
+def calls_of(state):
+    """The calls of the last message."""
+    return getattr(state["messages"][-1], "tool_calls", None)
+
+
+def graph_of(script, saver, *, each=True, node=None, **options):
+    """An agent with a task for each call, or one for all, and what its model was shown."""
+    script, seen = iter(script), []
+
+    def agent(state):
+        seen.append(state["messages"])
+        said_now = next(script)
+        if isinstance(said_now, Exception):
+            raise said_now
+        return {"messages": [said_now]}
+
+    def route(state):
+        calls = calls_of(state)
+        if not calls:
+            return END
+        return [Send("tools", [call]) for call in calls] if each else "tools"
+
+    builder = StateGraph(MessagesState).add_node("agent", agent).set_entry_point("agent")
+    builder.add_node("tools", node or ToolNode(TOOLS, handle_tool_errors=False), **options)
+    builder.add_conditional_edges("agent", route, ["tools", END]).add_edge("tools", "agent")
+    return builder.compile(checkpointer=saver), seen
+
+
+def asked(*calls, config=CONFIG, saver=None):
+    """What is found of the first calls of these messages."""
+    wanted = [(message, message.tool_calls[0]["id"]) for message in calls]
+    return look(saver, *wanted, config=config)
+
+
+# --- calls that somebody edited ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{"args": {"to": "alice"}}, {"name": "wire_money"}])
+def test_edited_call_has_not_run(changes):
+    """The result of a call is not that of what somebody made of it on a fork."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([MAIL, AIMessage("done")], saver)
+    run(graph, human("go"))
+    ended = graph.get_state(CONFIG).config
+    (before,) = [s for s in graph.get_state_history(CONFIG) if s.next == ("tools",)]
+    graph.update_state(before.config, {"messages": [edited(MAIL, **changes)]})
+    assert asked(edited(MAIL, **changes), saver=saver) == {}
+    assert asked(MAIL, saver=saver, config=ended) == {("m1", "c1"): "sent to bob"}
+
+
+def test_only_the_edited_call_is_another():
+    """The sibling that nobody edited keeps its result."""
+    saver, graph = InMemorySaver(), None
+    graph, _ = graph_of([BOTH], saver)
+    run(graph, human("go"))
+    changed = BOTH.model_copy(
+        update={"tool_calls": [BOTH.tool_calls[0], {**BOTH.tool_calls[1], "args": {"eur": 5}}]}
+    )
+    graph.update_state(CONFIG, {"messages": [changed]}, as_node="agent")
+    found = look(saver, (changed, "c1"), (changed, "c2"))
+    assert found == {("m1", "c1"): "sent to bob"}
+
+
+@pytest.mark.parametrize("edit", [True, False], ids=["edited", "as it was"])
+def test_bisection_keeps_to_its_branch(edit):
+    """A step far back that two branches have is read on the way of this one only."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([MAIL], saver)
+    graph.interrupt_before_nodes = ["tools"]
+    run(graph, human("go"))
+    fork = at = graph.get_state(CONFIG).config
+    graph, _ = graph_of([AIMessage("hm")] * 80, saver)
+    for number in range(5):
+        graph.invoke(human(str(number)), at)
+        at = graph.get_state(CONFIG).config
+    changed = {"messages": [edited(MAIL, args={"to": "alice"})]} if edit else None
+    branch = graph.update_state(fork, changed, as_node="agent")
+    graph.invoke(None, branch)
+    for number in range(4):
+        run(graph, human(f"there {number}"))
+    for number in range(40):
+        graph.invoke(human(f"here {number}"), at)
+        at = graph.get_state(CONFIG).config
+    assert asked(MAIL, saver=saver, config=at) == {}
+
+
+# --- what one task says ------------------------------------------------------------------
+
+
+def test_sibling_that_was_answered_by_the_client():
+    """A task ran both calls, whichever of them has a result by now."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([BOTH, AIMessage("hm")], saver, each=False)
+    run(graph, human("go"))
+    late = ToolMessage("sent by hand", tool_call_id="c1")
+    run(graph, {"messages": [late, HumanMessage("never mind")]})
+    assert look(saver, (BOTH, "c2")) == {}
+
+
+@pytest.mark.parametrize("others", [["boom:"], ["boom:c2", "boom:c2"]])
+def test_sibling_whose_id_tells_nothing(others):
+    """Calls without an id, or with another's, were run by the task as well."""
+    saver = InMemorySaver()
+    message = said("m1", "send_email:c1", *others)
+    graph, _ = graph_of([message], saver, each=False)
+    run(graph, human("go"))
+    assert look(saver, *((message, c["id"]) for c in message.tool_calls)) == {}
+
+
+def test_error_after_a_message_that_was_an_input():
+    """A model that fails on an input has not failed the call in it."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([RuntimeError("429")], saver)
+    assert run(graph, {"messages": [HumanMessage("go"), MAIL]}) is not None
+    assert asked(MAIL, saver=saver) == {}
+
+
+class Moderation(AgentMiddleware):
+    """Fails after the model."""
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Fail."""
+        raise RuntimeError("moderation is down")
+
+
+def test_error_of_a_middleware():
+    """A middleware that fails between model and tools has not failed the call."""
+    saver = InMemorySaver()
+    graph = create_agent(model(MAIL), TOOLS, checkpointer=saver, middleware=[Moderation()])
+    assert "moderation" in str(run(graph, human("go")))
+    assert asked(MAIL, saver=saver) == {}
+
+
+class Work(TypedDict, total=False):
+    """What a worker is given, and what it brings."""
+
+    tool_call: dict[str, Any]
+    messages: Annotated[list[Any], operator.add]
+
+
+def review(state):
+    """Ask, or fail, when the tool is through."""
+    if state["messages"][-1].tool_call_id == "c2":
+        raise RuntimeError("no reviewer")
+    return {"messages": [interrupt("publish?")]}
+
+
+def team(*, each, keep=None):
+    """A subgraph that runs tools and then asks for a review."""
+
+    def call_tool(state):
+        return {"messages": [ToolMessage("sent", tool_call_id=state["tool_call"]["id"])]}
+
+    builder = StateGraph(Work if each else MessagesState).add_node("review", review)
+    builder.add_node("run", call_tool if each else ToolNode(TOOLS))
+    return builder.add_edge(START, "run").add_edge("run", "review").compile(checkpointer=keep)
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["for each call", "for all"])
+@pytest.mark.parametrize("call_id", ["c1", "c2"], ids=["asks", "fails"])
+def test_subgraph_that_asks_after_the_tool(each, call_id):
+    """The tool has run: its result is found where the subgraph keeps it, and nothing else."""
+    message = said("m1", f"send_email:{call_id}")
+    for keep, known in ((None, True), (False, False)):
+        saver = InMemorySaver()
+        builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [message]})
+        builder.add_node("team", team(each=each, keep=keep)).set_entry_point("agent")
+        sends = [Send("team", {"tool_call": call}) for call in message.tool_calls]
+        builder.add_conditional_edges("agent", lambda _, to=sends: to if each else "team", ["team"])
+        run(builder.compile(checkpointer=saver), human("go"))
+        found = asked(message, saver=saver)
+        if known:
+            assert found == {("m1", call_id): "sent" if each else "sent to bob"}
+        elif call_id == "c1" or not each:
+            assert found == {}
+
+
+@pytest.mark.parametrize("kept", [None, True], ids=["nothing", "its state"])
+def test_tool_that_waits_in_a_subgraph(kept):
+    """A tool whose own graph asks is not through: the call waits, as ever."""
+    child = StateGraph(MessagesState).add_node("ask", lambda _: interrupt("which?"))
+    child = child.set_entry_point("ask").compile(checkpointer=kept)
+
+    @tool
+    def delegate() -> str:
+        """Let another graph do it."""
+        return str(child.invoke({"messages": [HumanMessage("do it")]}))
+
+    saver, message = InMemorySaver(), said("m1", "delegate:c1")
+    run(graph_of([message], saver, node=ToolNode([delegate]))[0], human("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+# --- calls that were started again -------------------------------------------------------
+
+
+@OLD_STYLE
+@pytest.mark.parametrize("kind", ["each", "all", "recorded"])
+def test_started_again(kind):
+    """What a task said before the call was started again is over."""
+    saver = InMemorySaver()
+    if kind == "recorded":
+        graph = recorded([WIRE], saver)
+    else:
+        graph, _ = graph_of([WIRE], saver, each=kind == "each")
+    run(graph, human("go"))
+    assert asked(WIRE, saver=saver) == {("m1", "c1"): WAITS}
+    pause = graph.get_state(CONFIG).config
+    graph.update_state(CONFIG, None, as_node="agent")
+    assert asked(WIRE, saver=saver) == {}
+    assert asked(WIRE, saver=saver, config=pause) == {("m1", "c1"): WAITS}
+
+
+@pytest.mark.parametrize(("node", "expected"), [("tools", {}), ("agent", {("m1", "c1"): WAITS})])
+@pytest.mark.parametrize("each", [True, False])
+def test_started_again_by_goto(node, expected, each):
+    """A client that goes to the tools starts the call, one that goes to the model does not."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([WIRE], saver, each=each)
+    run(graph, human("go"))
+    at = graph.get_state(CONFIG).config
+    # So LangGraph notes it; and then the process is killed.
+    saver.put_writes(at, [(f"branch:to:{node}", "__start__")], NO_TASK)
+    assert asked(WIRE, saver=saver) == expected
+
+
+def test_newest_end_is_told():
+    """A call that failed, was started again and now waits has not failed."""
+    ends = iter([RuntimeError("no route"), None])
+
+    @tool
+    def flaky() -> str:
+        """Raise, then wait."""
+        if error := next(ends):
+            raise error
+        return interrupt("sure?")
+
+    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    graph, _ = graph_of([message], saver, node=ToolNode([flaky], handle_tool_errors=False))
+    assert run(graph, human("go")) is not None
+    graph.update_state(CONFIG, None, as_node="agent")
+    run(graph, None)
+    run(graph, human())
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+def test_last_attempt_is_told():
+    """An attempt that failed is over when the next one waits."""
+    ends = iter([RuntimeError("no route"), None])
+
+    @tool
+    def flaky() -> str:
+        """Raise, then wait."""
+        if error := next(ends):
+            raise error
+        return interrupt("sure?")
+
+    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    node = ToolNode([flaky], wrap_tool_call=record_tool_calls, handle_tool_errors=False)
+    retry = RetryPolicy(initial_interval=0.01, jitter=False, retry_on=Exception)
+    run(graph_of([message], saver, each=False, node=node, retry_policy=retry)[0], human("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_two_runs_of_which_the_last_waits(recorded, attempts):
+    """Attempts are counted anew in each run: that the first run failed is not the last word."""
+    ends = iter([RuntimeError("no route")] * attempts + [None])
+
+    @tool
+    def flaky() -> str:
+        """Raise, then wait."""
+        if error := next(ends):
+            raise error
+        return interrupt("sure?")
+
+    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    node = ToolNode([flaky], wrap_tool_call=record_tool_calls if recorded else None,
+                    handle_tool_errors=False)  # fmt: skip
+    retry = RetryPolicy(
+        initial_interval=0.01, jitter=False, retry_on=Exception, max_attempts=attempts
+    )
+    graph, _ = graph_of([message], saver, each=False, node=node, retry_policy=retry)
+    assert isinstance(run(graph, human("go")), RuntimeError)
+    run(graph, None)
+    assert asked(message, saver=saver) == {}
+
+
+# --- one id for two calls ----------------------------------------------------------------
+
+
+def test_one_id_open_twice():
+    """Of two open calls with one id, nobody knows whose the result is."""
+    saver = InMemorySaver()
+    mail, wire = said("ma", "send_email:t:0"), said("mb", "wire_money:t:0")
+    builder = StateGraph(MessagesState).add_node("tools", ToolNode(TOOLS))
+    for name, message in (("a", mail), ("b", wire)):
+        builder.add_node(name, lambda _, m=message: {"messages": [m]}).add_edge(START, name)
+        sends = [Send("tools", [call]) for call in message.tool_calls]
+        builder.add_conditional_edges(name, lambda _, to=sends: to, ["tools"])
+    run(builder.compile(checkpointer=saver), human("go"))
+    assert asked(mail, wire, saver=saver) == {}
+
+
+def test_calls_that_a_node_keeps_to_itself():
+    """What an inner call of a node returned is not the result of an older call with its id."""
+    saver = InMemorySaver()
+    node = ToolNode(TOOLS, wrap_tool_call=record_tool_calls)
+
+    def work(state, config):
+        for call in ("send_email:c1", "wire_money:c2"):
+            node.invoke({"messages": [said("x", call)]}, config)
+
+    builder = StateGraph(MessagesState).add_node("work", work).set_entry_point("work")
+    graph = builder.compile(checkpointer=saver)
+    run(graph, {"messages": [HumanMessage("pay"), WIRE, HumanMessage("never mind")]})
+    assert asked(WIRE, saver=saver) == {}
+
+
+# --- shapes of results, and graphs above -------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [lambda result: result, lambda result: [result]])
+def test_result_that_is_a_dict(how):
+    """A result that a task wrote as a dict is a result."""
+
+    def tools(calls):
+        if calls[0]["name"] == "wire_money":
+            interrupt("1000 EUR?")
+        result = {"role": "tool", "content": "sent", "tool_call_id": calls[0]["id"]}
+        return {"messages": how(result)}
+
+    saver = InMemorySaver()
+    run(graph_of([BOTH], saver, node=tools)[0], human("go"))
+    found = look(saver, (BOTH, "c1"), (BOTH, "c2"))
+    assert found == {("m1", "c1"): "sent", ("m1", "c2"): WAITS}
+
+
+def test_call_that_runs_the_asking_graph():
+    """The graph that asks is a part of the call above: that call is not said to wait."""
+    child = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [AIMessage("ok")]})
+    child.add_node("ask", lambda _: {"messages": [HumanMessage(interrupt("which?"))]})
+    child = child.set_entry_point("ask").add_edge("ask", "agent")
+    inner: Any = with_patching(child.compile())
+
+    @tool
+    def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
+        """Let another graph do it, which sees it all."""
+        told.extend(inner.invoke({"messages": messages})["messages"])
+        return "delegated"
+
+    told: list[Any] = []
+    saver, message = InMemorySaver(), said("m1", "delegate:c1", "send_email:c2")
+
+    def route(state):
+        of_call = {"__type": "tool_call_with_context", "state": state}
+        calls = [{**call, "type": "tool_call"} for call in calls_of(state) or ()]
+        return [Send("tools", {**of_call, "tool_call": call}) for call in calls] or END
+
+    script = iter([message, AIMessage("done")])
+    builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [next(script)]})
+    builder.add_node("tools", ToolNode([delegate, send_email])).set_entry_point("agent")
+    builder.add_conditional_edges("agent", route, ["tools", END]).add_edge("tools", "agent")
+    graph = builder.compile(checkpointer=saver)
+    asks = graph.invoke(human("go"), CONFIG)["__interrupt__"]
+    graph.invoke(Command(resume={asks[0].id: "blue"}), CONFIG)
+    causes = {m.tool_call_id: m.additional_kwargs for m in told if isinstance(m, ToolMessage)}
+    assert causes["c1"]["langgraph_patch"]["cause"] == "unknown"
+    assert "langgraph_patch" not in causes["c2"]
+
+
+def test_message_that_was_written_again():
+    """A message that somebody wrote again as it was is the same: its result is found."""
+    saver = InMemorySaver()
+    graph, _ = graph_of([BOTH], saver)
+    run(graph, human("go"))
+    again = [RemoveMessage(id="m1"), BOTH.model_copy()]
+    graph.update_state(CONFIG, {"messages": again}, as_node="tools")
+    found = find_evidence(saver, CONFIG, [(BOTH, "c1")])
+    assert found["m1", "c1"].content == "sent to bob"
