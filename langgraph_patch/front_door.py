@@ -3,20 +3,24 @@
 Where START went, the patch node goes. A router of START is asked only about a sound history.
 
 The repair takes a step. What the input put into a channel that lives for one step only would
-be gone when the first node runs, and a router would miss keys of the input that no channel
-holds. Such a run goes straight on: the last mile repairs what its models see.
+be gone when the first node runs, and a router would miss keys of the input that its state does
+not hold. Such a run goes straight on: the last mile repairs what its models see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import uuid
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
+from langgraph.types import CachePolicy
 
+from langgraph_patch.host import input_of, read_fresh
 from langgraph_patch.node import PatchNode, value_of
 
 
@@ -28,125 +32,97 @@ class FrontDoor(PatchNode):
 
 def add_front_door(builder: StateGraph[Any, Any, Any, Any], name: str, door: FrontDoor) -> None:
     """START goes to `name` if the history is damaged; `name` goes where START went."""
-    wanted = [door.messages_key, *_fleeting(builder)]
-    view = TypedDict("HistoryView", dict.fromkeys(wanted, Any))  # type: ignore[misc]  # keys are data
+    view = TypedDict("HistoryView", {door.messages_key: list})  # type: ignore[misc]  # the key is an option
     ends = sorted(end for start, end in builder.edges if start == START)
     branches = builder.branches.pop(START, {})
     builder.edges = {edge for edge in builder.edges if edge[0] != START}
-    builder.add_node(name, door, input_schema=view)
+    # What one thread recorded is not for another: the node is never answered from a cache.
+    never = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
+    builder.add_node(name, door, input_schema=view, cache_policy=never)
+    watch = _Watch(name, door, _fleeting(builder), _held(builder, branches.values()))
     for end in ends:
         builder.add_edge(name, end)
     if ends:
-        gate = _Gate(name, door, ends, fleeting=wanted[1:])
-        builder.add_conditional_edges(START, gate, [name, *ends])
+        builder.add_conditional_edges(START, _Gate(watch, ends), [name, *ends])
         for label, branch in builder.branches[START].items():
             builder.branches[START][label] = branch._replace(input_schema=view)
     for label, branch in branches.items():
-        _guard_branch(builder, name, door, label, branch)
+        schema = branch.input_schema or builder.state_schema
+        builder.branches[name][label] = branch._replace(input_schema=schema)
+        builder.branches[START][label] = branch._replace(
+            path=_Gate(watch, branch.path),
+            ends={**branch.ends, name: name} if branch.ends is not None else None,
+        )
 
 
-def _fleeting(builder: StateGraph[Any, Any, Any, Any]) -> list[str]:
+def _fleeting(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
     """The keys whose values live for one step."""
-    return [
+    return frozenset(
         key
         for key, channel in builder.channels.items()
         if isinstance(channel, EphemeralValue | AnyValue)
         or (isinstance(channel, Topic) and not channel.accumulate)
-    ]
-
-
-def _guard_branch(
-    builder: StateGraph[Any, Any, Any, Any], name: str, door: FrontDoor, label: str, branch: Any
-) -> None:
-    schema = branch.input_schema or builder.state_schema
-    builder.branches[name][label] = branch._replace(input_schema=schema)
-    fleeting = _fleeting(builder)
-    # LangGraph hands keys that no channel holds to a router without a schema of its own.
-    held = None if branch.input_schema else frozenset(builder.channels)
-    view, narrow = _view_of(builder, schema, [door.messages_key, *fleeting])
-    gate = _Gate(name, door, branch.path, fleeting=fleeting, held=held, narrow=narrow)
-    builder.branches[START][label] = branch._replace(
-        path=gate,
-        ends={**branch.ends, name: name} if branch.ends is not None else None,
-        input_schema=view,
     )
 
 
-def _view_of(
-    builder: StateGraph[Any, Any, Any, Any], schema: Any, wanted: Sequence[str]
-) -> tuple[Any, Callable[[Any], Any] | None]:
-    """A schema of all of `schema` and what else is wanted, and the way back to `schema`.
+def _held(
+    builder: StateGraph[Any, Any, Any, Any], branches: Collection[Any]
+) -> AbstractSet[str] | None:
+    """The keys that a router without a schema of its own finds in the state; None without one.
 
-    None, twice, if `schema` has it all.
+    To such a router of START LangGraph hands the raw input too.
     """
-    keys = list(builder.schemas[schema])
-    missing = [key for key in wanted if key not in keys]
-    if not missing:
-        return None, None
-    view = TypedDict("RouterView", dict.fromkeys([*keys, *missing], Any))  # type: ignore[misc]  # as above
-    channels = {key: builder.channels[key] for key in missing}
-    builder.schemas[view] = {**builder.schemas[schema], **channels}
+    bare = any(branch.input_schema is None for branch in branches)
+    return builder.schemas[builder.state_schema].keys() if bare else None
 
-    def narrow(state: dict[str, Any]) -> Any:
-        own = {k: v for k, v in state.items() if k in keys}
-        return own if issubclass(schema, dict) else schema(**own)
 
-    return view, narrow
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Decides for all ways out of START alike: some to the door and some not would run twice."""
+
+    name: str
+    door: FrontDoor
+    fleeting: AbstractSet[str]
+    held: AbstractSet[str] | None
+
+    def calls_for_repair(self, state: Any, config: RunnableConfig) -> bool:
+        """Whether the history is damaged, and nothing is lost by a step for its repair."""
+        key = self.door.messages_key
+        if value_of(state, key) is None:  # the schema of a router may lack the history
+            state = {key: read_fresh(config, key)}
+        history = self.door.history(state, {})
+        return self.door.is_damaged(history, allow_pending=True) and not self._would_lose(config)
+
+    def _would_lose(self, config: RunnableConfig) -> bool:
+        given = input_of(config)
+        if not isinstance(given, dict):
+            return any(value_of(given, key) is not None for key in self.fleeting)
+        unheld = self.held is not None and not given.keys() <= self.held
+        return unheld or not self.fleeting.isdisjoint(given)
 
 
 class _Gate(Runnable[Any, Any]):
-    """The path of a START branch: to the front door if the history is damaged, else on."""
+    """The path of a START branch: to the front door if there is something to repair, else on."""
 
-    def __init__(
-        self,
-        name: str,
-        door: FrontDoor,
-        onward: Sequence[str] | Runnable[Any, Any],
-        *,
-        fleeting: Collection[str],
-        held: AbstractSet[str] | None = None,
-        narrow: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """Guard what START does.
+    def __init__(self, watch: _Watch, onward: Sequence[str] | Runnable[Any, Any]) -> None:
+        """Guard a way out of START.
 
         Args:
-            name: The name of the patch node.
-            door: The patch node.
+            watch: Decides.
             onward: Where START goes, or the router that says where.
-            fleeting: The keys whose values live for one step.
-            held: The keys that channels hold, if `onward` may be given others; else None.
-            narrow: Makes of the state what `onward` expects, if that is another kind.
         """
-        self.name = onward.name if isinstance(onward, Runnable) else name
-        self._door_name = name
-        self._door = door
+        self.name = onward.name if isinstance(onward, Runnable) else watch.name
+        self._watch = watch
         self._onward = onward
-        self._fleeting = fleeting
-        self._held = held
-        self._narrow = narrow
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._is_damaged(input):
-            return self._door_name
+        if self._watch.calls_for_repair(input, config or {}):
+            return self._watch.name
         onward = self._onward
-        if not isinstance(onward, Runnable):
-            return list(onward)
-        return onward.invoke(self._narrow(input) if self._narrow else input, config)
+        return onward.invoke(input, config) if isinstance(onward, Runnable) else list(onward)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._is_damaged(input):
-            return self._door_name
+        if self._watch.calls_for_repair(input, config or {}):
+            return self._watch.name
         onward = self._onward
-        if not isinstance(onward, Runnable):
-            return list(onward)
-        return await onward.ainvoke(self._narrow(input) if self._narrow else input, config)
-
-    def _is_damaged(self, state: Any) -> bool:
-        history = self._door.history(state, {})
-        return self._door.is_damaged(history, allow_pending=True) and not self._would_lose(state)
-
-    def _would_lose(self, state: Any) -> bool:
-        """Whether the state holds what is gone after one step."""
-        if any(value_of(state, key) for key in self._fleeting):
-            return True
-        return self._held is not None and isinstance(state, dict) and not state.keys() <= self._held
+        return await onward.ainvoke(input, config) if isinstance(onward, Runnable) else list(onward)

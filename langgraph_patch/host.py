@@ -16,6 +16,7 @@ from typing import Any, Final
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import START
 
 _CHECKPOINTER = "__pregel_checkpointer"
 """The saver of the run: a server injects its own here, so the compiled graph cannot tell."""
@@ -65,6 +66,31 @@ def channels_of(config: RunnableConfig) -> Mapping[str, Any]:
 
 def _are_channels(mapping: Mapping[Any, Any]) -> bool:
     return isinstance(next(iter(mapping.values())), BaseChannel)
+
+
+def input_of(config: RunnableConfig) -> Any:
+    """What the run was given, in the step of START; else None."""
+    channel = channels_of(config).get(START)
+    return channel.get() if channel is not None and channel.is_available() else None
+
+
+def read_fresh(config: RunnableConfig, key: str) -> Any:
+    """The value of a state key, with what the running node has just written; None if it has none.
+
+    A router's own schema may lack the key.
+    """
+    read = config.get("configurable", {}).get(_READ)
+    return read([key], True).get(key) if callable(read) else None  # noqa: FBT003 - its form
+
+
+def is_for_node(graph: object, config: RunnableConfig) -> bool:
+    """Whether a `Command` that a nested graph raised is for the graph whose node runs it.
+
+    LangGraph names a graph by the namespace of that node, with or without the ids of tasks.
+    """
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    parts = [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
+    return graph in (namespace, "|".join(parts))
 
 
 def memory_of(config: RunnableConfig) -> dict[str, Any]:

@@ -8,17 +8,19 @@ two histories; each is repaired on its own, and only the second is written.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langgraph.types import Command
+from langgraph.errors import ParentCommand
+from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
 from langgraph_patch.changes import Patch
-from langgraph_patch.host import channels_of
+from langgraph_patch.comparing import is_same
+from langgraph_patch.host import channels_of, is_for_node
 from langgraph_patch.messages import as_messages
 from langgraph_patch.node import PatchNode, messages_in, value_of
 
@@ -56,7 +58,8 @@ class LastMile(RunnableLambda[Any, Any]):
         self._persist = persist
         self._allow_pending = allow_pending
         # By these LangGraph tells the cache entries of one function from those of another.
-        owner = getattr(inner, "func", None) or inner
+        wrapped = isinstance(inner, LastMile)
+        owner = inner if wrapped else getattr(inner, "func", None) or inner
         for name in ("__module__", "__qualname__"):
             if (value := getattr(owner, name, None)) is not None:
                 setattr(self, name, value)
@@ -77,7 +80,11 @@ class LastMile(RunnableLambda[Any, Any]):
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)
-        output = self._inner.invoke(_shown(input, patches), config, **kwargs)
+        try:
+            output = self._inner.invoke(_shown(input, patches), config, **kwargs)
+        except ParentCommand as handed:
+            self._hand_on(handed, update, patches, config)
+            raise
         return self._joined(update, output, patches)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
@@ -91,7 +98,11 @@ class LastMile(RunnableLambda[Any, Any]):
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)
-        output = await self._inner.ainvoke(_shown(input, patches), config, **kwargs)
+        try:
+            output = await self._inner.ainvoke(_shown(input, patches), config, **kwargs)
+        except ParentCommand as handed:
+            self._hand_on(handed, update, patches, config)
+            raise
         return self._joined(update, output, patches)
 
     async def astream(
@@ -156,12 +167,30 @@ class LastMile(RunnableLambda[Any, Any]):
     ) -> Any:
         """The repair and the node's own output, as the one flat list that LangGraph accepts."""
         if not self._persist:
-            return _without(output, self._node.messages_key, _only_shown(patches.values()))
+            return _own(output, self._node.messages_key, _originals(patches.values()))
         if update is None:
             return output
         if output is None:
             return update
         return [update, *output] if isinstance(output, list | tuple) else [update, output]
+
+    def _hand_on(
+        self,
+        handed: ParentCommand,
+        update: Command[Any] | None,
+        patches: Mapping[str, Patch],
+        config: RunnableConfig,
+    ) -> None:
+        """Let a nested graph's command to this one bring the repair, as an output would."""
+        command: Command[Any] = handed.args[0]
+        if not self._persist:
+            own = _own(command, self._node.messages_key, _originals(patches.values()))
+            handed.args = (own,)
+        elif update is not None and is_for_node(command.graph, config):
+            said = _pairs(command.update)
+            if said is not None:
+                mended: Any = update.update  # pairs too
+                handed.args = (replace(command, update=[*mended, *said]),)
 
 
 def _same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
@@ -190,31 +219,57 @@ def _with_values(state: Any, values: Mapping[str, Any]) -> Any:
     return copied
 
 
-def _only_shown(patches: Iterable[Patch]) -> Callable[[Any], bool]:
-    """Tells a message that a repair made, and that no state holds."""
-    made: set[int] = set()
-    new: set[str | None] = set()
+_Originals: TypeAlias = Mapping[object, tuple[BaseMessage, BaseMessage | None]]
+"""What a repair made, by its name -> as the model was shown it, and as the state holds it."""
+
+
+def _originals(patches: Iterable[Patch]) -> _Originals:
+    made: dict[object, tuple[BaseMessage, BaseMessage | None]] = {}
     for patch in patches:
-        known = {message.id for message in patch.before}
-        originals = set(map(id, patch.before))
-        made.update(id(message) for message in patch.messages if id(message) not in originals)
-        new.update(message.id for message in patch.messages if message.id not in known)
-    return lambda message: id(message) in made or getattr(message, "id", None) in new
+        held = {_name_of(message): message for message in patch.before}
+        for shown in patch.messages:
+            original = held.get(_name_of(shown))
+            if original is not shown:
+                made[_name_of(shown)] = shown, original
+    return made
 
 
-def _without(output: Any, key: str, is_strange: Callable[[Any], bool]) -> Any:
-    """A node's output without what it was only shown: no reducer knows those messages."""
+def _name_of(message: Any) -> object:
+    known = getattr(message, "id", None)
+    return id(message) if known is None else known
+
+
+def _own(output: Any, key: str, originals: _Originals) -> Any:
+    """A node's output as if it had been shown what the state holds: else it would write repairs."""
     if isinstance(output, Command):
-        return replace(output, update=_without(output.update, key, is_strange))
-    if isinstance(output, tuple) and output[:1] == (key,):
-        return key, *(_kept(value, is_strange) for value in output[1:])
+        return replace(output, update=_own(output.update, key, originals))
+    if isinstance(output, tuple) and output and isinstance(output[0], str):
+        return (key, *(_restored(v, originals) for v in output[1:])) if output[0] == key else output
     if isinstance(output, list | tuple):
-        return [_without(part, key, is_strange) for part in output]
+        return [_own(part, key, originals) for part in output]
     value = value_of(output, key)
-    return output if value is None else _with_values(output, {key: _kept(value, is_strange)})
+    return output if value is None else _with_values(output, {key: _restored(value, originals)})
 
 
-def _kept(value: Any, is_strange: Callable[[Any], bool]) -> Any:
-    if isinstance(value, list):
-        return [message for message in value if not is_strange(message)]
-    return value
+def _restored(value: Any, originals: _Originals) -> Any:
+    if isinstance(value, Overwrite):
+        return Overwrite(_restored(value.value, originals))
+    if not isinstance(value, list):
+        return value
+    restored = []
+    for message in value:
+        shown, original = originals.get(_name_of(message), (None, message))
+        if shown is None or original is None or is_same(message, shown):
+            message = original  # noqa: PLW2901 - None: no state holds it, nor can it be removed
+        if message is not None:
+            restored.append(message)
+    return restored
+
+
+def _pairs(update: Any) -> list[Any] | None:
+    """An update as pairs of key and value; None if it has another form."""
+    if update is None:
+        return []
+    if isinstance(update, dict):
+        return list(update.items())
+    return list(update) if isinstance(update, list | tuple) else None

@@ -31,7 +31,8 @@ def writes_for(
         old: What the channel holds.
         new: What it shall hold; unchanged messages are the same objects as in `old`.
         alone: Whether the writer has a step of its own. If not, other nodes write to the
-            channel in the same step, and nothing of theirs may be lost.
+            channel in the same step, and no message of theirs may be lost. If they remove or
+            edit an old message, that may be undone: what they write cannot be seen.
 
     Returns:
         The writes, or None if no form fits: then the channel is better left as it is.

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from agents import history, human, lines, thread
+from agents import UNKNOWN, Tools, both_calls, history, human, lines, react_v2, thread
+from langchain.agents import AgentState
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import EphemeralValue, Topic
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from strict import ai, refuse
+from langgraph.managed import RemainingSteps
+from langgraph.types import CachePolicy
+from strict import StrictModel, ai, refuse
 from typing_extensions import TypedDict
 
 from langgraph_patch import validate_messages, with_patching
@@ -111,3 +115,91 @@ def test_a_sound_run_shows_no_more_events():
         seen.append(names)
     assert seen[0] == seen[1]
     assert "route" in seen[0]
+
+
+def ok(state: Any) -> dict[str, Any]:
+    """A model node that refuses what a provider would refuse."""
+    refuse(state["messages"])
+    return {"messages": [AIMessage("ok")]}
+
+
+def test_a_sound_run_of_a_router_that_reads_what_no_channel_holds():
+    """Also where a node's own schema has keys that live for one step, as langchain's has."""
+
+    def model(state: AgentState[Any]) -> dict[str, Any]:
+        return ok(state)
+
+    builder = StateGraph(MessagesState).add_node("model", model)
+    builder.add_conditional_edges(START, lambda state: state["mode"], ["model"])
+    for graph in (builder.compile(), with_patching(builder.compile())):
+        value: Any = {"messages": [human("x")], "mode": "model"}
+        assert graph.invoke(value)["messages"][-1].content == "ok"
+
+
+def test_all_ways_out_of_start_agree():
+    """None goes straight on while another goes to the door, which would start all of them again."""
+    runs: list[str] = []
+    builder = StateGraph(MessagesState)
+    builder.add_node("log", lambda _: runs.append("log"))
+    builder.add_node("model", lambda state: runs.append("model") or ok(state))
+    builder.add_conditional_edges(START, lambda _: "model", ["model"]).add_edge(START, "log")
+    value: Any = {"messages": DAMAGED, "extra": 1}
+    after = with_patching(builder.compile()).invoke(value)["messages"]
+    assert sorted(runs) == ["log", "model"]
+    assert validate_messages(after) == []
+
+
+@pytest.mark.parametrize("hint", [0, False, "", []])
+def test_what_lives_for_one_step_may_be_false(hint: Any):
+    """What counts is that it was given."""
+    builder = StateGraph(Hinted).add_edge(START, "model")
+    builder.add_node("model", lambda state: {"messages": [AIMessage(repr(state["hint"]))]})
+    value: Any = {"messages": DAMAGED, "hint": hint}
+    assert with_patching(builder.compile()).invoke(value)["messages"][-1].content == repr(hint)
+
+
+class Managed(MessagesState):
+    """A history, and what LangGraph itself fills in."""
+
+    remaining_steps: RemainingSteps
+
+
+class Question(MessagesState):
+    """An input with a key that the state does not have."""
+
+    question: str
+
+
+def test_a_managed_value_is_no_input():
+    """The door opens: a node before the model sees a sound history."""
+    builder = StateGraph(Managed).add_node("before", ok).add_node("model", ok)
+    builder.add_conditional_edges(START, lambda _: "before", ["before"])
+    builder.add_edge("before", "model")
+    after = with_patching(builder.compile()).invoke({"messages": DAMAGED})["messages"]
+    assert validate_messages(after) == []
+
+
+def test_a_router_that_reads_a_key_of_the_input_alone():
+    """Behind the door it would find the state alone."""
+    builder = StateGraph(MessagesState, input_schema=Question).add_node("model", ok)
+    builder.add_conditional_edges(START, lambda state: state["question"], ["model"])
+    value: Any = {"messages": DAMAGED, "question": "model"}
+    after = with_patching(builder.compile()).invoke(value)["messages"]
+    assert lines(after)[-1] == "ai: ok"
+    assert validate_messages(after) == []
+
+
+def test_the_door_is_never_answered_from_a_cache():
+    """What one thread recorded is not told in another with the same messages."""
+    model = StrictModel(script=[both_calls(), AIMessage("ok"), AIMessage("ok")])
+    saver = InMemorySaver()
+    bare = react_v2(model, Tools().tools()).builder
+    bare.set_node_defaults(cache_policy=CachePolicy())
+    bare.nodes.pop("__default_error_handler__", None)
+    graph = with_patching(bare).compile(checkpointer=saver, cache=InMemoryCache())
+    graph.invoke({"messages": [human("go")]}, thread("1"))
+    old = history(graph, thread("1"))[:2]
+    graph.invoke({"messages": [human("never mind")]}, thread("1"))
+    graph.invoke({"messages": [*old, human("never mind")]}, thread("2"))
+    told = [lines(history(graph, thread(name)))[2] for name in ("1", "2")]
+    assert told == ["tool c1: sent to bob", f"tool c1: {UNKNOWN.format('send_email', 'c1')}"]

@@ -395,7 +395,9 @@ def test_two_sends_to_the_model():
     graph = with_patching(builder.compile())
     out = graph.invoke({"messages": OPEN})
     assert sorted(len(seen) for seen in model.seen) == [4, 5]
-    assert lines(out["messages"]) == [*REPAIRED, "ai: one", "ai: two"]
+    *before, one, two = lines(out["messages"])
+    assert before == REPAIRED
+    assert {one, two} == {"ai: one", "ai: two"}  # they run at once
 
 
 def test_a_graph_that_goes_by_commands():

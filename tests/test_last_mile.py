@@ -19,7 +19,7 @@ from agents import (
     react_v2,
     thread,
 )
-from langchain_core.messages import AIMessage, RemoveMessage
+from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
@@ -27,9 +27,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import CachePolicy, Command, interrupt
+from langgraph.types import CachePolicy, Command, Overwrite, interrupt
 from pydantic import BaseModel
 from strict import StrictModel, ai, refuse
+from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
 
@@ -179,6 +180,66 @@ def test_what_was_only_shown_is_not_written(node: Any):
     assert [len(seen) for seen in model.seen] == [7]
 
 
+class Whole(TypedDict):
+    """A history that each write replaces."""
+
+    messages: list[Any]
+
+
+def test_what_was_changed_for_the_model_alone_is_given_back():
+    """A history that is written whole keeps the call and the result as they were."""
+    answer = AIMessage("ok", id="ok")
+    called = ai(("send email", {}, "c9"), id="a9")
+    result = ToolMessage("sent", tool_call_id="c9", id="t9", name="send email")
+    held = [human("go"), called, result, human("thanks")]
+    for state, wrap in ((Whole, list), (MessagesState, Overwrite)):
+        builder = StateGraph(state).add_edge(START, "model")
+        builder.add_node("model", lambda s, w=wrap: {"messages": w([*s["messages"], answer])})
+        graph = with_patching(builder.compile(), persist=False)
+        assert graph.invoke({"messages": held})["messages"] == [*held, answer]
+
+
+def test_pairs_of_another_key_stay_pairs():
+    """A command that updates two keys updates both."""
+
+    class Noted(MessagesState):
+        note: str
+
+    builder = StateGraph(Noted).add_edge(START, "model")
+    update = [("messages", [AIMessage("ok")]), ("note", "n")]
+    builder.add_node("model", lambda _: Command(update=update))
+    after = with_patching(builder.compile(), persist=False).invoke({"messages": DAMAGED})
+    assert (after["messages"][-1].content, after["note"]) == ("ok", "n")
+
+
+def handing(state: Any) -> Any:
+    """A node that goes to the parent's node, with all that it was given."""
+    told = [*state["messages"], AIMessage("bye", id="b")]
+    return Command(goto="end", graph=Command.PARENT, update={"messages": told})
+
+
+@pytest.mark.parametrize("persist", [True, False])
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_nested_graph_that_goes_to_its_parent(*, persist: bool, asynchronous: bool):
+    """The repair is written with the command, or not at all."""
+    inner = StateGraph(MessagesState).add_node("hand", handing).add_edge(START, "hand").compile()
+    builder = StateGraph(MessagesState).add_node("pre", lambda _: {"messages": DAMAGED})
+    builder.add_node("sub", inner, destinations=("end",)).add_node("end", lambda _: None)
+    builder.add_edge(START, "pre").add_edge("pre", "sub")
+    graph = with_patching(builder.compile(), persist=persist)
+    value: Any = {"messages": [human("0")]}
+    after = await graph.ainvoke(value) if asynchronous else graph.invoke(value)
+    repaired = [NOT_RECORDED] if persist else []
+    assert lines(after["messages"]) == [
+        "human: 0",
+        "human: go",
+        "ai c1: ",
+        *repaired,
+        "human: never mind",
+        "ai: bye",
+    ]
+
+
 def test_a_node_that_trims_what_it_was_only_shown():
     """What no state holds cannot be removed from it."""
 
@@ -206,13 +267,19 @@ def legal(_: Any) -> Any:
     return {"messages": [AIMessage("legal")]}
 
 
-def test_two_graphs_that_share_a_cache():
+def twice(graph: Graph) -> Graph:
+    """Wrapped two times."""
+    return with_patching(with_patching(graph, persist=False))
+
+
+@pytest.mark.parametrize("wrap", [with_patching, twice])
+def test_two_graphs_that_share_a_cache(wrap: Any):
     """Each is answered from its own entries, as bare graphs are."""
     cache = InMemoryCache[Any]()
     heard = []
     for function in (sales, legal, sales):
         builder = StateGraph(MessagesState).add_node("model", function, cache_policy=CachePolicy())
-        graph = with_patching(builder.add_edge(START, "model").compile(cache=cache))
+        graph = wrap(builder.add_edge(START, "model").compile(cache=cache))
         heard.append(graph.invoke({"messages": [human("hi", None)]})["messages"][-1].content)
     assert heard == ["sales", "legal", "sales"]
 
