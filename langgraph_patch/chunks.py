@@ -127,7 +127,8 @@ def message_from_stream(
             call without arguments. Default: as the chunks say it, by the provider's reason
             for the end: `"stop"`, `"tool_use"` and the like, but not `"length"`,
             `"content_filter"` or one that is not known. Chunks that name no provider may say
-            it by `chunk_position="last"` alone.
+            it by `chunk_position="last"` alone. `ChatAnthropic(stream_usage=False)` gives no
+            reason: say it yourself.
 
     Returns:
         The message. It is empty if nothing had arrived but empty chunks: there is nothing

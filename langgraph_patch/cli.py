@@ -228,8 +228,12 @@ class _Tally:
         self._statuses[report.status] += 1
         if repair is not None:
             self._outcomes[repair.outcome] += 1
-        if repair is None or repair.outcome == "paused":
+        if repair is None:
             self._beside += report.status == "paused" and bool(report.defects)
+        elif repair.outcome == "paused":
+            # Only the graph knows of its breakpoints: to a scan the calls that wait are damage.
+            calls = -1 if report.status == "paused" else (report.messages or 0) - 1
+            self._beside += any(defect.index != calls for defect in report.defects)
         self._with_key |= report.messages is not None or report.status == "unreadable"
 
     def tell(self) -> int:
@@ -287,6 +291,7 @@ class _Stop:
     def __init__(self, options: argparse.Namespace) -> None:
         self.code: int | None = None
         self._as_json = options.format == "json"
+        self._writes = getattr(options, "apply", False)
         self._asked = False
 
     def __enter__(self) -> Self:
@@ -307,16 +312,21 @@ class _Stop:
 
     def until(self, reports: Iterable[ThreadReport]) -> Iterator[ThreadReport]:
         """The reports, up to the last one of the thread at which somebody asked to stop."""
-        last: str | None = None
+        last = before = ""
         for report in reports:
-            if self._asked and last not in (None, report.thread_id):
-                self.code = self.code or STOPPED
-                break
-            last = report.thread_id
+            if report.thread_id != last:
+                if self._asked and last:
+                    self.code = self.code or STOPPED
+                    break
+                before, last = last, report.thread_id
             yield report
-        if self.code is not None:
-            why = "the output was closed: " if self.code == CLOSED else ""
-            tell(f"{why}stopped after thread {last!r}: go on with --after.")
+        if self.code is None:
+            return
+        if self.code == CLOSED and not self._writes:
+            last = before  # what was only to be read has not been read
+        why = "the output was closed: " if self.code == CLOSED else ""
+        where = f"after thread {last!r}: go on with --after" if last else "at the first thread"
+        tell(f"{why}stopped {where}.")
 
     def print(self, value: ThreadReport | ThreadRepair) -> None:
         """Print, as long as somebody reads it."""

@@ -41,5 +41,17 @@ def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool
 
 def missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
     """How many messages are no longer there, in this order."""
-    left = iter(after)
-    return sum(1 for message in before if not any(is_same(message, kept) for kept in left))
+    lost, start = 0, 0
+    for message in before:
+        rest = range(start, len(after))
+        place = next((place for place in rest if is_same(message, after[place])), None)
+        if place is None:
+            lost += 1
+        else:
+            start = place + 1
+    return lost
+
+
+def unnamed(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The messages without their ids."""
+    return [message.model_copy(update={"id": None}) for message in messages]

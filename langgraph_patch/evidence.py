@@ -49,13 +49,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch.asking import Ask, Steps, arun, run
 from langgraph_patch.changes import Evidence, Finding
+from langgraph_patch.claims import told_inside
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.records import history_in, id_in, id_of, is_part, place_of, space_of, step_of
-from langgraph_patch.trail import Trail, Turn, told_inside, turns_of
+from langgraph_patch.trail import Trail, Turn, turns_of
 
 _NEWEST = 8  # read first: damage is nearly always found there
 _PAGE = 50
 _LIGHT_PAGE = 200  # of checkpoints that do not hold the history
+_BELOW = 1000  # checkpoints of subgraphs, and of those that ran beside them
 _PAGES = 10  # how many pages are read if bisection is impossible
 _NEAR = 8  # how near bisection comes before the rest is read as one page
 _WINDOWS = 3  # how many pages are read where the message was new
@@ -320,7 +322,7 @@ class _Search:
         parents = {**saved.metadata.get("parents", {}), here: id_in(saved)}
         place = {k: v for k, v in config["configurable"].items() if k != "checkpoint_ns"}
         wanted = {"parents": parents, **more}
-        return (yield from self._ask(_Question(RunnableConfig(configurable=place), _PAGE, wanted)))
+        return (yield from self._ask(_Question(RunnableConfig(configurable=place), _BELOW, wanted)))
 
     def _confirm(self, config: RunnableConfig, turn: Turn) -> Steps[None]:
         """Ask of each claim whether its task ran subgraphs: they know better, or it is in doubt."""
@@ -330,7 +332,7 @@ class _Search:
                 continue
             below = (yield from self._below(config, claim.saved, {})) if self.asks_left else None
             told: ToolMessage | Finding | None = None
-            if below is not None and len(below) < _PAGE:
+            if below is not None and len(below) < _BELOW:
                 inside = [saved for saved in below if claim.is_of(here, space_of(saved))]
                 told = told_inside(inside, claim, turn.message, call_id, self.key)
                 if isinstance(told, Finding) and not claim.is_certain(here, inside):

@@ -206,6 +206,14 @@ def nodes_in(saved: CheckpointTuple) -> set[str]:
     return {_node_of(channel) for channel in values if channel.startswith(_TRIGGERS)}
 
 
+def is_over(saved: CheckpointTuple) -> bool:
+    """Whether all nodes of a step ended as usual."""
+    writes = [(by, c) for by, c, _ in saved.pending_writes or () if by != NO_TASK]
+    if sends_in(saved) or any(c in (ERROR, INTERRUPT) for _, c in writes):
+        return False
+    return len({by for by, _ in writes}) >= len(nodes_in(saved)) > 0
+
+
 def added_in(saved: CheckpointTuple) -> set[str]:
     """The nodes that a client started in a step by `Command(goto=...)`, whatever it was at."""
     writes = [(c, value) for by, c, value in saved.pending_writes or () if by == NO_TASK]
@@ -226,7 +234,7 @@ def starters_in(
 
     Whoever is given the whole state may, while the call is `pending`.
     """
-    sends = [(send.node, _sent_call(send)) for send in sends_in(saved)]
+    sends = [(send.node, _sent_call(send)) for send in sends_in(saved) if isinstance(send, Send)]
     sent = {node for node, call in sends if call is not None and call.get("id") == call_id}
     if not pending:
         return {(node, sends_version_in(saved)) for node in sent}
@@ -269,7 +277,9 @@ def marked_tasks(saved: CheckpointTuple, call_id: str) -> list[str]:
     asked = {task for task, channel, _ in saved.pending_writes or () if channel == INTERRUPT}
     if any(attempt < last and task in asked for task, attempt in tasks.items()):
         return []  # a question ends a run, and the next counts from 1: which was the last?
-    return [task for task, attempt in tasks.items() if attempt == last]
+    told = [task for task, attempt in tasks.items() if attempt == last]
+    # A wrapper tried again, or a node made the call in two rounds: which was the last?
+    return told if len({task in asked for task in told}) == 1 else []
 
 
 def task_of_send(
@@ -341,7 +351,7 @@ def _tasks_of_sends(saved: CheckpointTuple) -> dict[str, int]:
     How LangGraph makes an id is its own affair, so it is asked: a graph that has the same nodes
     makes the same tasks of the same checkpoint. A mistake finds no writes and says nothing.
     """
-    nodes = {send.node for send in sends_in(saved)}
+    nodes = {send.node for send in sends_in(saved) if isinstance(send, Send)}
     builder: StateGraph[Any] = StateGraph(dict)
     for node in nodes:
         builder.add_node(node, lambda _: None)

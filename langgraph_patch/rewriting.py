@@ -106,7 +106,9 @@ def _written_block(
     block: Mapping[str, Any], call: Call, call_id: str, name: str
 ) -> Mapping[str, Any]:
     written = {**block, CALL_BLOCKS[block["type"]][0]: call_id, "name": name}
-    if block["type"] == "tool_use" and (call.raw is not None or "partial_json" in block):
+    if block["type"] == "tool_use" and (
+        call.raw is not None or "partial_json" in block or not isinstance(block.get("input"), dict)
+    ):
         written.pop("partial_json", None)
         written["input"] = dict(call.args)  # a block with a `caller` is sent as it is: never a text
     return written

@@ -20,7 +20,7 @@ from langgraph.types import Command
 from langgraph_patch.addressing import graph_at, place_of, saver_of, writers
 from langgraph_patch.asking import Ask, Steps, ask
 from langgraph_patch.changes import Change, Evidence, Patch
-from langgraph_patch.comparing import are_same, missing
+from langgraph_patch.comparing import are_same, missing, unnamed
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.evidence import afind_evidence, find_evidence
 from langgraph_patch.messages import as_messages, patch_messages, unanswered
@@ -204,13 +204,14 @@ class Repairing:
         self, held: Sequence[BaseMessage], live: Sequence[BaseMessage], after: Sequence[BaseMessage]
     ) -> None:
         """Refuse to write fewer messages than there were, or fewer answered calls."""
-        # A result that a sibling has just written gets its id only now.
-        spoken = [message for message in live if not isinstance(message, ToolMessage)]
-        lost = max(missing(held, after), missing(spoken, after))
+        known = {message.id for message in held}
+        # Results get their ids only now, and so does what was written as a dict or a tuple.
+        new = [m for m in live if m.id not in known and not isinstance(m, ToolMessage)]
+        lost = missing(held, after) + missing(unnamed(new), unnamed(after))
         if lost or len(unanswered(after)) > len(unanswered(held)):
             raise _RefusedError(
-                f"{lost} of its {len(held)} messages would be lost: the graph reads this thread "
-                f"otherwise than the application that wrote it"
+                f"{lost} of its {len(held) + len(new)} messages would be lost: a finished node "
+                f"removes or edits them, or the graph is not the one that wrote this thread"
             )
 
     def _patch_of(self, messages: list[BaseMessage]) -> Steps[Patch]:

@@ -152,6 +152,26 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(run, path, graph):
     assert run(*how, "--on-pause", "abandon")[0] == 0
 
 
+def test_damage_under_a_breakpoint(run, path, tmp_path):
+    """A scan cannot know of it; a repair leaves it, and says whether it leaves damage too."""
+    file = tmp_path / f"bp_{abs(hash(tmp_path))}.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
+        "from broken_threads import application\n"
+        "graph = application('hand_built', None).builder.compile(interrupt_before=['tools'])\n"
+    )
+    with SqliteSaver.from_conn_string(path) as saver:
+        app = application("hand_built", saver, both_calls(), AIMessage("ok"), both_calls())
+        app.interrupt_before_nodes = ["tools"]
+        app.invoke({"messages": [human("pay")]}, thread("bp"))
+        old = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
+        app.update_state(thread("bpd"), {"messages": old}, as_node="__start__")
+        app.update_state(thread("bpd"), {"messages": [both_calls()]}, as_node="agent")
+    for name, code, beside in (("bp", 0, ""), ("bpd", 1, " (1 of the paused are damaged too)")):
+        how = ("repair", path, name, "--graph", f"{file}:graph", "--min-age", 0, "--apply")
+        assert run(*how)[::2] == (code, f"langgraph-patch: 1 paused{beside}.\n")
+
+
 def test_json_is_json_whatever_a_state_holds(run, path):
     """NaN and infinity are no JSON: they are printed as strings."""
     nan, inf = float("nan"), float("inf")
@@ -605,18 +625,21 @@ def unread(*arguments, stderr=subprocess.PIPE):
 
 def test_an_output_that_nobody_reads_stops_between_two_threads_and_says_where(path, graph):
     """Exit code 141; the thread at hand is repaired, the others are as they were."""
-    stopped = (
-        "langgraph-patch: the output was closed: stopped after thread 'broken': go on with "
-        "--after.\n"
-    )
-    assert unread("scan", path) == (141, stopped)
+    stopped = "langgraph-patch: the output was closed: stopped"
+    # What a scan could not print has not been read; what was repaired is repaired.
+    assert unread("scan", path) == (141, f"{stopped} at the first thread.\n")
+    after = f"{stopped} after thread {{!r}}: go on with --after.\n"
+    assert unread("scan", path, "--after", "healthy") == (141, f"{stopped} at the first thread.\n")
+    with SqliteSaver.from_conn_string(path) as saver:
+        say(application("react_v2", saver, answer()), thread("a"), "go")
+    assert unread("scan", path) == (141, after.format("a"))
     assert unread("show", path, "broken") == (141, "")
     assert unread("show", path, "broken", stderr=subprocess.STDOUT)[0] == 141
     how = ("--graph", graph, "--min-age", "0", "--apply", "--on-pause", "abandon")
-    assert unread("repair", path, "--all", *how) == (141, stopped)
+    assert unread("repair", path, "--all", *how) == (141, after.format("broken"))
     with SqliteSaver.from_conn_string(path) as saver:
         found = {report.thread_id: report.status for report in scan_threads(saver)}
-    assert found == {"broken": "healthy", "healthy": "healthy", "paused": "paused"}
+    assert found == dict.fromkeys(("a", "broken", "healthy"), "healthy") | {"paused": "paused"}
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

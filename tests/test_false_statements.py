@@ -11,6 +11,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
@@ -237,6 +238,68 @@ def test_tool_that_waits_in_a_subgraph(kept):
     assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
 
 
+def test_tool_that_asks_in_a_task():
+    """A `@task` of the tool is a part of it."""
+
+    @tool
+    def careful() -> str:
+        """Ask in a task."""
+
+        @task
+        def inner() -> Any:
+            return interrupt("sure?")
+
+        return str(inner().result())
+
+    saver, message = InMemorySaver(), said("m1", "careful:c1")
+    run(graph_of([message], saver, node=ToolNode([careful]))[0], human("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+def test_tool_that_waits_in_a_long_subgraph():
+    """However many steps the tool's own graph has made, also beside others."""
+    child = StateGraph(MessagesState).add_node("work", lambda _: {"messages": [("ai", "on")]})
+    child = child.add_node("ask", lambda _: interrupt("which?")).set_entry_point("work")
+    child.add_conditional_edges(
+        "work", lambda state: "ask" if len(state["messages"]) > 60 else "work", ["ask", "work"]
+    )
+    long = child.compile()
+
+    @tool
+    def delegate() -> str:
+        """Let another graph do it."""
+        return str(long.invoke({"messages": [HumanMessage("do it")]}, {"recursion_limit": 99}))
+
+    saver, message = InMemorySaver(), said("m1", "delegate:c1", "delegate:c2")
+    run(graph_of([message], saver, node=ToolNode([delegate]))[0], human("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+class Noting(AgentMiddleware):
+    """Runs before the model."""
+
+    def before_model(self, state: Any, runtime: Any) -> Any:
+        """Do nothing to the history."""
+        return {"messages": []}
+
+
+def test_middleware_is_no_start():
+    """A node that ended as usual and left no result has not run the call."""
+    message = said("m1", "wire_money:c1", "client:c2")
+
+    @tool
+    def client() -> str:
+        """Run where the user is."""
+        return str(interrupt("over to you"))
+
+    saver, tools = InMemorySaver(), [*TOOLS, client]
+    script = model(message, AIMessage("fine"))
+    graph = create_agent(script, tools, checkpointer=saver, middleware=[Noting()])
+    run(graph, human("go"))
+    run(graph, {"messages": [ToolMessage("here", tool_call_id="c2")]})
+    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
 # --- calls that were started again -------------------------------------------------------
 
 
@@ -306,6 +369,29 @@ def test_last_attempt_is_told():
     retry = RetryPolicy(initial_interval=0.01, jitter=False, retry_on=Exception)
     run(graph_of([message], saver, each=False, node=node, retry_policy=retry)[0], human("go"))
     assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+def test_trials_of_which_the_last_waits():
+    """A wrapper tried again: that the first trial failed is not the last word."""
+    ends = iter([ConnectionError("timeout"), None])
+
+    @tool
+    def flaky() -> str:
+        """Raise, then wait."""
+        if error := next(ends):
+            raise error
+        return interrupt("sure?")
+
+    def twice(request, execute):
+        try:
+            return record_tool_calls(request, execute)
+        except ConnectionError:
+            return record_tool_calls(request, execute)
+
+    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    node = ToolNode([flaky], wrap_tool_call=twice, handle_tool_errors=False)
+    run(graph_of([message], saver, each=False, node=node)[0], human("go"))
+    assert asked(message, saver=saver) == {}
 
 
 @pytest.mark.parametrize("recorded", [True, False])

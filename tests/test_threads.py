@@ -1027,3 +1027,27 @@ def test_a_namespace_of_one_run_is_no_damage(saver):
     assert [r.status for r in scan_threads(saver)] == ["paused", "paused"]
     say(graph, thread(), "never mind")
     assert [(r.namespace, r.status) for r in scan_threads(saver)] == [("", "healthy")]
+
+
+@pytest.mark.parametrize(
+    "note", [AIMessage("note"), ("ai", "note"), {"role": "ai", "content": "note"}]
+)
+def test_a_message_of_any_form_that_a_finished_node_wrote(note):
+    """It gets its id only when it is put into the state, and is not lost by a repair."""
+    call = ai(("wire_money", {"amount": 1}, "c1"), id="a1")
+    builder = StateGraph(MessagesState).add_node("model", lambda _: {"messages": [call]})
+    builder.add_node(
+        "tools", lambda _: {"messages": [ToolMessage(interrupt("?"), tool_call_id="c1")]}
+    )
+    builder.add_node("side", lambda _: {"messages": [note]})
+    builder.add_edge(START, "model").add_edge("model", "tools").add_edge("model", "side")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke({"messages": [human("pay")]}, thread())
+    repair = repair_thread(graph, thread(), min_age=0, on_pause="abandon")
+    assert repair.outcome == "repaired"
+    assert sorted(lines(history(graph))) == [
+        "ai c1: ",
+        "ai: note",
+        "human: pay",
+        f"tool c1: {UNKNOWN.format('wire_money', 'c1')}",  # another node ran beside it
+    ]
