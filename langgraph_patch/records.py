@@ -197,6 +197,15 @@ def makes_another(saved: CheckpointTuple, message: AIMessage, call_id: str, key:
     return False
 
 
+def begins_turn(saved: CheckpointTuple, message: AIMessage, key: str) -> bool:
+    """Whether a step brought another message than a result, so that `message` is not the last."""
+    return any(
+        not isinstance(stored, ToolMessage | RemoveMessage) and not is_same(stored, message)
+        for _, held in written_in(saved, key, returned=False)
+        for stored in held
+    )
+
+
 # --- which nodes a step ran --------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from langgraph_patch.records import (
     added_in,
     answer_in,
     asks_alike,
+    begins_turn,
     history_in,
     id_in,
     id_of,
@@ -126,10 +127,19 @@ class Turn:
             self._learn(call_id, answer_in(written, self.message, call_id))
         if claim := claim_in(saved, self.message, call_id, pending=pending):
             self._note(call_id, claim)
-        sure = starters_in(saved, call_id, pending=state is not None and pending)
+        self._note_starts(saved, call_id, key, hidden=state is None, pending=pending)
+
+    def _note_starts(
+        self, saved: CheckpointTuple, call_id: str, key: str, *, hidden: bool, pending: bool
+    ) -> None:
+        """Note the nodes that may have started the call in this step."""
         over = is_over(saved)
+        sure = starters_in(saved, call_id, pending=pending and not hidden)
         started = {_Started(node, sent, over, surely=True) for node, sent in sure}
-        if state is None:
+        if hidden:
+            if begins_turn(saved, self.message, key):
+                # Whoever was given the whole state after that did not see the call open.
+                self._started[call_id] = {s for s in self._started[call_id] if s.surely}
             started |= {_Started(node, None, over, surely=False) for node in nodes_in(saved)}
         self._started[call_id] |= started
 

@@ -6,6 +6,7 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from agents import REDUCERS
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
@@ -50,7 +51,7 @@ def calls_of(state):
     return getattr(state["messages"][-1], "tool_calls", None)
 
 
-def graph_of(script, saver, *, each=True, node=None, **options):
+def graph_of(script, saver, *, each=True, node=None, state=MessagesState, **options):
     """An agent with a task for each call, or one for all, and what its model was shown."""
     script, seen = iter(script), []
 
@@ -67,7 +68,7 @@ def graph_of(script, saver, *, each=True, node=None, **options):
             return END
         return [Send("tools", [call]) for call in calls] if each else "tools"
 
-    builder = StateGraph(MessagesState).add_node("agent", agent).set_entry_point("agent")
+    builder = StateGraph(state).add_node("agent", agent).set_entry_point("agent")
     builder.add_node("tools", node or ToolNode(TOOLS, handle_tool_errors=False), **options)
     builder.add_conditional_edges("agent", route, ["tools", END]).add_edge("tools", "agent")
     return builder.compile(checkpointer=saver), seen
@@ -298,6 +299,18 @@ def test_middleware_is_no_start():
     run(graph, human("go"))
     run(graph, {"messages": [ToolMessage("here", tool_call_id="c2")]})
     assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+
+
+def test_tools_that_ran_in_later_turns():
+    """They ran other calls, also where no state says so."""
+    mail = [said(f"m{n}", f"send_email:z{n}") for n in (2, 3)]
+    script = [WIRE, mail[0], AIMessage("sent"), mail[1], AIMessage("sent")]
+    for state in (MessagesState, REDUCERS["delta"]):
+        saver = InMemorySaver()
+        graph, _ = graph_of(script, saver, each=False, state=state)
+        for text in ("go", "mail", "mail again"):
+            run(graph, human(text))
+        assert asked(WIRE, saver=saver) == {("m1", "c1"): WAITS}
 
 
 # --- calls that were started again -------------------------------------------------------
