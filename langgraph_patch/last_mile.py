@@ -8,7 +8,7 @@ two histories; each is repaired on its own, and only the second is written.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -121,9 +121,35 @@ class LastMile(RunnableLambda[Any, Any]):
         async for part in self._inner.astream(input, config, **kwargs):
             yield part
 
-    stream = Runnable.stream
-    transform = Runnable.transform
-    atransform = Runnable.atransform
+    # All else as any runnable does it, and not as a `RunnableLambda`, which has runs of its own.
+
+    def stream(
+        self,
+        input: Any,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        """Give the node's output, as a whole."""
+        yield from Runnable.stream(self, input, config, **kwargs)
+
+    def transform(
+        self,
+        input: Iterator[Any],  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        """Give the node's output for an input that comes in parts."""
+        yield from Runnable.transform(self, input, config, **kwargs)
+
+    async def atransform(
+        self,
+        input: AsyncIterator[Any],  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[Any]:
+        """As `transform`."""
+        async for part in Runnable.atransform(self, input, config, **kwargs):
+            yield part
 
     def _damaged(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
         """The damaged histories among what the model sees and, only then, what is held."""

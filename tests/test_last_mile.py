@@ -30,9 +30,11 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import CachePolicy, Command, Overwrite, interrupt
 from pydantic import BaseModel
 from strict import StrictModel, ai, refuse
+from test_front_door import Names
 from typing_extensions import TypedDict
 
-from langgraph_patch import with_patching
+from langgraph_patch import PatchNode, with_patching
+from langgraph_patch.last_mile import LastMile
 
 CALL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
 DAMAGED = [human("go", None), CALL, human("never mind", None)]
@@ -391,3 +393,27 @@ async def test_a_generator_that_streams():
         assert [p for p in told if p.get("messages", [])[-1:] != [human("go")]][:3] == [
             {"messages": [AIMessage(text, id="1")]} for text in "xyz"
         ]
+
+
+async def test_it_is_a_runnable_like_any():
+    """However it is run, it repairs, and it adds no run of its own."""
+    model = said(*["fine"] * 6)
+    mile = LastMile(RunnableLambda(answering(model)), PatchNode(), persist=False)
+    state = {"messages": DAMAGED}
+    names: list[str] = []
+    config: Any = {"callbacks": [Names(names)]}
+
+    async def parts() -> AsyncIterator[Any]:
+        yield state
+
+    told = [
+        mile.invoke(state, config),
+        *mile.stream(state, config),
+        *mile.transform(iter([state]), config),
+        await mile.ainvoke(state, config),
+        *[part async for part in mile.astream(state, config)],
+        *[part async for part in mile.atransform(parts(), config)],
+    ]
+    assert [lines(part["messages"]) for part in told] == [["ai: fine"]] * 6
+    assert [len(seen) for seen in model.seen] == [4] * 6
+    assert names == ["RunnableLambda"] * 6
