@@ -346,17 +346,23 @@ def test_started_again_by_goto(node, expected, each):
     assert asked(WIRE, saver=saver) == expected
 
 
-def test_newest_end_is_told():
-    """A call that failed, was started again and now waits has not failed."""
-    ends = iter([RuntimeError("no route"), None])
+def fails(times):
+    """A tool that raises so many times, then waits."""
+    left = iter(range(times))
 
     @tool
     def flaky() -> str:
         """Raise, then wait."""
-        if error := next(ends):
-            raise error
+        if next(left, None) is not None:
+            raise RuntimeError("no route")
         return interrupt("sure?")
 
+    return flaky
+
+
+def test_newest_end_is_told():
+    """A call that failed, was started again and now waits has not failed."""
+    flaky = fails(1)
     saver, message = InMemorySaver(), said("m1", "flaky:c1")
     graph, _ = graph_of([message], saver, node=ToolNode([flaky], handle_tool_errors=False))
     assert run(graph, human("go")) is not None
@@ -368,15 +374,7 @@ def test_newest_end_is_told():
 
 def test_last_attempt_is_told():
     """An attempt that failed is over when the next one waits."""
-    ends = iter([RuntimeError("no route"), None])
-
-    @tool
-    def flaky() -> str:
-        """Raise, then wait."""
-        if error := next(ends):
-            raise error
-        return interrupt("sure?")
-
+    flaky = fails(1)
     saver, message = InMemorySaver(), said("m1", "flaky:c1")
     node = ToolNode([flaky], wrap_tool_call=record_tool_calls, handle_tool_errors=False)
     retry = RetryPolicy(initial_interval=0.01, jitter=False, retry_on=Exception)
@@ -386,19 +384,12 @@ def test_last_attempt_is_told():
 
 def test_trials_of_which_the_last_waits():
     """A wrapper tried again: that the first trial failed is not the last word."""
-    ends = iter([ConnectionError("timeout"), None])
-
-    @tool
-    def flaky() -> str:
-        """Raise, then wait."""
-        if error := next(ends):
-            raise error
-        return interrupt("sure?")
+    flaky = fails(1)
 
     def twice(request, execute):
         try:
             return record_tool_calls(request, execute)
-        except ConnectionError:
+        except RuntimeError:
             return record_tool_calls(request, execute)
 
     saver, message = InMemorySaver(), said("m1", "flaky:c1")
@@ -411,15 +402,7 @@ def test_trials_of_which_the_last_waits():
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_two_runs_of_which_the_last_waits(recorded, attempts):
     """Attempts are counted anew in each run: that the first run failed is not the last word."""
-    ends = iter([RuntimeError("no route")] * attempts + [None])
-
-    @tool
-    def flaky() -> str:
-        """Raise, then wait."""
-        if error := next(ends):
-            raise error
-        return interrupt("sure?")
-
+    flaky = fails(attempts)
     saver, message = InMemorySaver(), said("m1", "flaky:c1")
     node = ToolNode([flaky], wrap_tool_call=record_tool_calls if recorded else None,
                     handle_tool_errors=False)  # fmt: skip
