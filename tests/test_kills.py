@@ -78,7 +78,8 @@ def check_kill(folder: Path, kind: str, *, resumes: bool) -> set[str]:
         # Raw: a message that is a pending write alone goes with the next input.
         stored = saver.get_tuple(CONFIG)
         assert stored is not None
-        called = any(m.type == "ai" for m in stored.checkpoint["channel_values"]["messages"])
+        held = stored.checkpoint["channel_values"].get("messages", [])
+        called = any(m.type == "ai" for m in held)
         assert called or not recorded
         value = None if resumes else {"messages": [HumanMessage("and?")]}
         graph.invoke(value, CONFIG)
