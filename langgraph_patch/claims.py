@@ -20,19 +20,21 @@ from langgraph_patch.host import RETURN
 from langgraph_patch.recorded_call import MARK
 from langgraph_patch.records import (
     answer_in,
-    finding_of,
     history_in,
     id_in,
     id_of,
-    is_given,
     is_same,
     last_maker,
+    place_of,
+    written_in,
+)
+from langgraph_patch.steps import (
+    finding_of,
+    is_given,
     marked_tasks,
     nodes_in,
-    place_of,
     sends_in,
     task_of_send,
-    written_in,
 )
 
 _TOOLS = "tools"

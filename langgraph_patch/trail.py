@@ -15,26 +15,28 @@ from langgraph_patch.calls import read_calls
 from langgraph_patch.changes import Finding
 from langgraph_patch.claims import Claim, claim_in, claim_of_only_call
 from langgraph_patch.records import (
-    added_in,
     answer_in,
     asks_alike,
     begins_turn,
     history_in,
     id_in,
     id_of,
-    is_over,
     is_same,
     is_shared,
     last_maker,
     maker_in,
     makes_another,
-    nodes_in,
     place_of,
     result_in,
+    written_in,
+)
+from langgraph_patch.steps import (
+    added_in,
+    is_over,
+    nodes_in,
     sends_in,
     sends_version_in,
     starters_in,
-    written_in,
 )
 
 
