@@ -1,6 +1,5 @@
 """A LangGraph thread never dies of a broken tool-call history."""
 
-from langgraph_patch.changes import Change, Defect, Evidence, Finding, Patch
 from langgraph_patch.errors import (
     EvidenceError,
     GraphError,
@@ -11,18 +10,18 @@ from langgraph_patch.errors import (
     StreamError,
     ThreadError,
 )
-from langgraph_patch.graph import with_patching
-from langgraph_patch.messages import patch_messages, validate_messages
-from langgraph_patch.node import PatchNode, patch_node
-from langgraph_patch.placeholders import (
+from langgraph_patch.graph.patch_node import PatchNode, patch_node
+from langgraph_patch.graph.patching import with_patching
+from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
+from langgraph_patch.history.patcher import patch_messages, validate_messages
+from langgraph_patch.history.placeholders import (
     PLACEHOLDER_KEY,
     DanglingCall,
     cancelled_text,
     is_placeholder,
     set_language,
 )
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
-from langgraph_patch.reports import ThreadRepair, ThreadReport
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from langgraph_patch.threads import (
     arepair_thread,
     ascan_threads,
@@ -31,6 +30,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
+from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 __all__ = [
     "PLACEHOLDER_KEY",

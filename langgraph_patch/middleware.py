@@ -17,9 +17,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from langgraph_patch.changes import Patch
-from langgraph_patch.node import OnPatch, PatchNode
-from langgraph_patch.placeholders import Language, Placeholder
+from langgraph_patch.graph.patch_node import OnPatch, PatchNode
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.placeholders import Language, Placeholder
 
 
 class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):

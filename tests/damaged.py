@@ -30,7 +30,7 @@ from langchain_core.messages import (
 )
 from wires import WIRES
 
-from langgraph_patch.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

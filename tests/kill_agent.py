@@ -24,7 +24,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import interrupt
 from strict import StrictModel, ai
 
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 BATCH = [("work", {"number": n}, f"c{n}") for n in range(6)]

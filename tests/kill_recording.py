@@ -15,7 +15,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 

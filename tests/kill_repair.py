@@ -24,7 +24,7 @@ from agents import thread
 from broken_threads import application, silent
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch.cli import main
+from langgraph_patch.cli.main import main
 from langgraph_patch.threads import repair_thread
 
 react_v2 = application("react_v2", None)

@@ -64,7 +64,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
-from langgraph_patch.cli import main
+from langgraph_patch.cli.main import main
 from langgraph_patch.streaming import message_from_stream
 
 DEAD = -signal.SIGKILL

@@ -20,8 +20,8 @@ from langgraph.types import Command
 from pydantic import BaseModel
 from strict import ai
 
-import langgraph_patch.cli
-from langgraph_patch.cli import main
+import langgraph_patch.cli.main
+from langgraph_patch.cli.main import main
 from langgraph_patch.threads import scan_threads
 
 TESTS = Path(__file__).parent
@@ -202,7 +202,7 @@ def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch)
     with SqliteSaver.from_conn_string(path) as saver:
         also = {"configurable": {"thread_id": "broken", "checkpoint_ns": "child"}}
         saver.put(also, saver.get_tuple(thread("broken")).checkpoint, {}, {})
-    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", interrupted)
+    monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", interrupted)
     before = signal.getsignal(signal.SIGINT)
     code, out, err = run("scan", path)
     assert [line.split(":")[0] for line in out.splitlines()] == ["'broken'", "'broken' in 'child'"]
@@ -219,7 +219,7 @@ def test_ctrl_c_where_nothing_waits_for_a_thread_is_one_line(run, path, monkeypa
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", stopped)
+    monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", stopped)
     assert run("show", path, "broken") == (130, "", "langgraph-patch: stopped by Ctrl-C.\n")
     with pytest.raises(KeyboardInterrupt):
         main(["show", path, "broken", "--debug"])
@@ -328,7 +328,7 @@ def test_a_thread_that_fails_as_nobody_expected_is_refused_by_its_name(
             raise error
         return langgraph_patch.threads.repair_thread(graph, config, **options)
 
-    monkeypatch.setattr(langgraph_patch.cli, "repair_thread", fail)
+    monkeypatch.setattr(langgraph_patch.cli.main, "repair_thread", fail)
     how = ("repair", path, "--all", "--graph", graph, "--min-age", 0)
     code, out, _ = run(*how)
     assert (code, out.splitlines()[0]) == (3, "'broken': refused - ZeroDivisionError: oh")
@@ -559,7 +559,7 @@ def test_an_error_that_nobody_expected_is_one_line_too(run, path, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(langgraph_patch.cli, "scan_threads", fail)
+    monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", fail)
     assert run("scan", path) == (2, "", "langgraph-patch: ZeroDivisionError: oh (see --debug).\n")
 
 
@@ -574,7 +574,9 @@ def test_help_documents_the_exit_codes(run, command):
 # --- as a process ------------------------------------------------------------------------
 
 
-def process(*arguments, code="from langgraph_patch.cli import main; sys.exit(main(sys.argv[1:]))"):
+def process(
+    *arguments, code="from langgraph_patch.cli.main import main; sys.exit(main(sys.argv[1:]))"
+):
     """Run it as a process of its own."""
     return subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-c", f"import sys; {code}", *arguments],
@@ -587,7 +589,7 @@ def process(*arguments, code="from langgraph_patch.cli import main; sys.exit(mai
 def test_without_rich_all_but_show_and_demo_work(path):
     """`--help`, errors, scan and repair need no rich; show and demo say how to get it."""
     without = (
-        "sys.modules['rich'] = None; from langgraph_patch.cli import main; "
+        "sys.modules['rich'] = None; from langgraph_patch.cli.main import main; "
         "sys.exit(main(sys.argv[1:]))"
     )
     assert process("scan", "--help", code=without).returncode == 0

@@ -12,11 +12,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 from strict import ai
 
-from langgraph_patch import sources
-from langgraph_patch.databases import open_database
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.sources import Key, Shard, behind, source_of
 from langgraph_patch.threads import scan_threads
+from langgraph_patch.threads.stores import select as sources
+from langgraph_patch.threads.stores.database import open_database
+from langgraph_patch.threads.stores.select import Key, Shard, behind, source_of
 
 
 class Customer(BaseModel):

@@ -33,12 +33,12 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch import evidence
-from langgraph_patch.changes import Finding
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence import afind_evidence, find_evidence
-from langgraph_patch.messages import patch_messages, unanswered
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.evidence import search as evidence
+from langgraph_patch.evidence.search import afind_evidence, find_evidence
+from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.patcher import patch_messages, unanswered
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 # create_react_agent is deprecated and still what most threads in databases were made with.
 pytestmark = pytest.mark.filterwarnings(

@@ -31,8 +31,8 @@ from test_evidence import (
 )
 
 from langgraph_patch import record_tool_calls, with_patching
-from langgraph_patch.evidence import find_evidence
-from langgraph_patch.host import NO_TASK
+from langgraph_patch._langgraph import NO_TASK
+from langgraph_patch.evidence.search import find_evidence
 
 MAIL, WIRE = said("m1", "send_email:c1"), said("m1", "wire_money:c1")
 OLD_STYLE = pytest.mark.filterwarnings(

@@ -34,7 +34,7 @@ from test_front_door import Names
 from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, with_patching
-from langgraph_patch.last_mile import LastMile
+from langgraph_patch.graph.model_node import LastMile
 
 CALL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
 DAMAGED = [human("go", None), CALL, human("never mind", None)]

@@ -1,4 +1,4 @@
-"""The seven laws of `langgraph_patch.messages`, each over generated histories and damage."""
+"""The seven laws of `langgraph_patch.history.patcher`, each over generated histories and damage."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from strategies import (
 from wires import assert_accepted
 
 from langgraph_patch import Finding, is_placeholder, patch_messages, validate_messages
-from langgraph_patch.glance import is_sound
-from langgraph_patch.messages import as_messages
-from langgraph_patch.placeholders import make_placeholder
-from langgraph_patch.repair import Repair
+from langgraph_patch.history.fast_check import is_sound
+from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.placeholders import make_placeholder
+from langgraph_patch.history.repair import Repair
 
 NAMED = tuple(name for name in DAMAGES if name not in WITHOUT_WORDS)
 

@@ -45,7 +45,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from strict import StrictModel, ai, refuse
 
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 Wrap = Callable[[Any], Any]
 

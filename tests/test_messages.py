@@ -48,8 +48,8 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
-from langgraph_patch.calls import read_calls
-from langgraph_patch.messages import unanswered
+from langgraph_patch.history.patcher import unanswered
+from langgraph_patch.history.tool_calls import read_calls
 
 H = HumanMessage
 DAY = date(2020, 1, 1)
@@ -2032,7 +2032,7 @@ def test_a_sound_history_is_not_read_the_long_way(monkeypatch):
     def unread(*_, **__):
         raise AssertionError("the long way")
 
-    monkeypatch.setattr("langgraph_patch.messages.Repair", unread)
+    monkeypatch.setattr("langgraph_patch.history.patcher.Repair", unread)
     assert validate_messages(sound) == []
     assert validate_messages(pending, allow_pending=True) == []
     assert patch_messages(sound).messages is sound

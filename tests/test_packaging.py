@@ -72,7 +72,7 @@ def required_by(metadata, extra):
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     """Every module, the mark of its types, and what describes it: no test, no notebook."""
-    modules = {f"langgraph_patch/{path.name}" for path in (ROOT / "langgraph_patch").glob("*.py")}
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "langgraph_patch").rglob("*.py")}
     described = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
     assert wheel.name == f"langgraph_patch-{VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
@@ -128,7 +128,7 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
         check=True,
     )
     assert ran.stdout.splitlines() == [
-        "[('console_scripts', 'langgraph-patch', 'langgraph_patch.cli')]",
+        "[('console_scripts', 'langgraph-patch', 'langgraph_patch.cli.main')]",
         str(tmp_path / "site" / "langgraph_patch" / "__init__.py"),
     ]
 

@@ -16,7 +16,7 @@ from langgraph_patch import (
     set_language,
     validate_messages,
 )
-from langgraph_patch.placeholders import CAUSES, LANGUAGES
+from langgraph_patch.history.placeholders import CAUSES, LANGUAGES
 
 HOSTILE = [
     "{0.__class__}",

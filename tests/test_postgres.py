@@ -63,11 +63,9 @@ from test_threads import (  # noqa: F401 - run again, over PostgreSQL
     test_what_cannot_be_compared_is_repaired_too,
 )
 
-from langgraph_patch import postgres_source, validate_messages
-from langgraph_patch.cli import main
-from langgraph_patch.databases import open_database
+from langgraph_patch import validate_messages
+from langgraph_patch.cli.main import main
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.sources import Key, behind, source_of
 from langgraph_patch.threads import (
     Shard,
     arepair_thread,
@@ -77,6 +75,9 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
+from langgraph_patch.threads.stores import postgres_keys as postgres_source
+from langgraph_patch.threads.stores.database import open_database
+from langgraph_patch.threads.stores.select import Key, behind, source_of
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that lives as long as the tests
@@ -393,7 +394,7 @@ def test_a_statement_that_takes_too_long_is_one_threads_matter(path, saver):
 def test_without_psycopg_a_file_is_read_and_a_uri_says_what_is_missing(tmp_path):
     """Nothing but a PostgreSQL database needs psycopg."""
     code = (
-        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli import main; "
+        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli.main import main; "
         "sys.exit(str([main(['scan', target]) for target in sys.argv[1:]]))"
     )
     file = str(tmp_path / "threads.sqlite")

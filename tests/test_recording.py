@@ -34,10 +34,11 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, RetryPolicy, interrupt
 from pydantic import BaseModel
 
-from langgraph_patch import recorded_call, recording
 from langgraph_patch.errors import RecordingError
-from langgraph_patch.recorded_call import MARK, Start, task_name
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording import recorded_call
+from langgraph_patch.recording import wrappers as recording
+from langgraph_patch.recording.recorded_call import MARK, Start, task_name
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 THREAD = {"configurable": {"thread_id": "1"}}
 GO = {"messages": [HumanMessage("go", id="h1")]}
@@ -832,7 +833,7 @@ def test_tasks_made_by_send_are_left_alone(mode, world, workers):
 def test_without_a_free_worker_an_error_comes_instead_of_a_hang(run, world, monkeypatch):
     """Nodes that hold every worker while they wait for one: said clearly, that call is not run."""
     monkeypatch.setattr(recorded_call, "START_SECONDS", 0.2)
-    monkeypatch.setattr("langgraph_patch.recording.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("langgraph_patch.recording.wrappers.POLL_SECONDS", 0.05)
     state = {"messages": [ask_for(("send_email", {"to": "bob"}, "c1"))]}
     with pytest.raises(RecordingError, match=r"'c1' was not run.*max_concurrency \(now 2\)"):
         run(two_tool_nodes(world, world), state, {"max_concurrency": 2})
@@ -854,7 +855,7 @@ def test_a_call_is_given_up_or_run_and_never_both(run, world, monkeypatch):
 def test_a_busy_worker_is_waited_for(run, world, monkeypatch):
     """While a sibling works, a call waits for its worker for as long as it takes."""
     monkeypatch.setattr(recorded_call, "START_SECONDS", 0.05)
-    monkeypatch.setattr("langgraph_patch.recording.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("langgraph_patch.recording.wrappers.POLL_SECONDS", 0.01)
 
     @tool
     async def nap(to: str) -> str:

@@ -17,9 +17,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, TimeoutPolicy, interrupt
 
-from langgraph_patch import recorded_call
-from langgraph_patch.recorded_call import MARK, RecordedCall
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording import recorded_call
+from langgraph_patch.recording.recorded_call import MARK, RecordedCall
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 THREAD = {"configurable": {"thread_id": "1"}}
 GO = {"messages": [HumanMessage("go", id="h1")]}

@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from strict import ai
 
 from langgraph_patch import patch_messages, validate_messages
-from langgraph_patch.render import FOLD, SIGNS, page, patch_html, report_html
-from langgraph_patch.reports import ThreadReport
+from langgraph_patch.render.html import FOLD, SIGNS, page, patch_html, report_html
+from langgraph_patch.threads.reports import ThreadReport
 
 HOSTILE = [
     "<script>alert(1)</script>",

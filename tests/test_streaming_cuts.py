@@ -25,8 +25,8 @@ from langchain_mistralai import ChatMistralAI
 from langchain_openai import ChatOpenAI
 from wires import WIRES, refusals
 
-from langgraph_patch.messages import patch_messages, validate_messages
-from langgraph_patch.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.history.patcher import patch_messages, validate_messages
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import UNFINISHED_KEY, message_from_stream
 
 if TYPE_CHECKING:

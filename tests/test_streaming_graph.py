@@ -25,7 +25,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
-from langgraph_patch.messages import patch_messages, validate_messages
+from langgraph_patch.history.patcher import patch_messages, validate_messages
 from langgraph_patch.streaming import (
     AdaptiveChecker,
     ModelStats,

@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from watched import Watched
 
 from langgraph_patch import GraphError, validate_messages, with_patching
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 

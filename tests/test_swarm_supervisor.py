@@ -32,7 +32,7 @@ from strict import StrictModel, ai
 
 from langgraph_patch import GraphError, is_placeholder, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 

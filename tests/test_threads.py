@@ -32,7 +32,6 @@ from strict import ai
 
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
-from langgraph_patch.sources import Key, source_of
 from langgraph_patch.threads import (
     Shard,
     ThreadRepair,
@@ -43,6 +42,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
+from langgraph_patch.threads.stores.select import Key, source_of
 
 NAMES = [kind.name for kind in KINDS]
 BREAKABLE = [kind.name for kind in KINDS if not kind.heals]

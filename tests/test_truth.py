@@ -45,8 +45,9 @@ from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 from strict import StrictModel, ai
 
-from langgraph_patch import PLACEHOLDER_KEY, evidence, patch_node, validate_messages, with_patching
-from langgraph_patch.recording import arecord_tool_calls, record_tool_calls
+from langgraph_patch import PLACEHOLDER_KEY, patch_node, validate_messages, with_patching
+from langgraph_patch.evidence import search
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 DURABILITIES = ["sync", "async", "exit"]
 FAILED = "Tool call {} with id {} failed: {}"
@@ -402,7 +403,7 @@ class DeltaState(TypedDict):
 @pytest.mark.parametrize(("runs", "found"), [(14, True), (61, False)])
 async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):
     """DeltaChannel state is read back page by page, not for ever: beyond it is `unknown`."""
-    monkeypatch.setattr(evidence, "_LIGHT_PAGE", 50)  # 508 checkpoints instead of 1,858
+    monkeypatch.setattr(search, "_LIGHT_PAGE", 50)  # 508 checkpoints instead of 1,858
     saver = Counting()
 
     def delta(model, tools, **options):

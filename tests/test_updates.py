@@ -29,7 +29,7 @@ from langgraph.graph import START, StateGraph, add_messages
 from strict import StrictModel, refuse
 
 from langgraph_patch import patch_messages, validate_messages, with_patching
-from langgraph_patch.updates import writes_for
+from langgraph_patch.graph.state_update import writes_for
 
 REMOVES = ("add_messages", "delta", "deepagents")
 """Reducers under which a message can be put between others, beside other writers."""

@@ -19,7 +19,7 @@ from langchain_core.messages import (
 )
 from wires import WIRES, assert_accepted, broken_rules, payload, refusals
 
-from langgraph_patch.messages import patch_messages
+from langgraph_patch.history.patcher import patch_messages
 
 LETTERS = dict(zip("CRAGMB", WIRES, strict=True))
 

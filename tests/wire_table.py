@@ -8,7 +8,7 @@ import sys
 from damaged import DAMAGED, carried_by
 from wires import WIRES, refusals
 
-from langgraph_patch.messages import patch_messages
+from langgraph_patch.history.patcher import patch_messages
 
 # A row, and what the names of its histories begin with.
 ROWS = {

@@ -14,8 +14,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import MessagesState, StateGraph
 from measuring import Row, in_turns, ratio, spent, spread
 
-from langgraph_patch.databases import open_database
 from langgraph_patch.threads import scan_threads
+from langgraph_patch.threads.stores.database import open_database
 
 
 def history(turns: int) -> list[Any]:

@@ -1,0 +1,102 @@
+"""The application's graph, as a command line names it: `module.py:graph`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from langgraph.graph import StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from langgraph_patch.errors import GraphError, OptionError, brief
+
+
+def load_graph(target: str) -> Any:
+    """The compiled graph that `target` names. Its module is imported, so it is run.
+
+    Args:
+        target: `path/to/module.py:name`, or `package.module:name` from here or installed.
+
+    Raises:
+        OptionError: If `target` has another form.
+        GraphError: If the module cannot be imported, or the name is no graph.
+
+    Example:
+        >>> from langgraph_patch.cli.load_graph import load_graph
+        >>> load_graph("no_such_module:graph")
+        Traceback (most recent call last):
+        langgraph_patch.errors.GraphError: 'no_such_module': cannot be imported \
+(ModuleNotFoundError: No module named 'no_such_module').
+    """
+    source, colon, name = target.rpartition(":")
+    if not (source and colon and name):
+        raise OptionError(f"--graph {target!r}: expected module.py:graph or package.module:graph.")
+    module = _imported(source)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise GraphError(f"{source!r} has no {name!r}: name the variable that holds the graph.")
+    if isinstance(found, StateGraph):
+        found = found.compile()
+    if not isinstance(found, CompiledStateGraph):
+        raise GraphError(
+            f"{target!r} is a {type(found).__name__}: expected a graph, compiled or not "
+            f"(if a function makes it, give the result a name)."
+        )
+    return found
+
+
+def check_trusted(names: Iterable[tuple[str, str]]) -> None:
+    """See that trusted classes can be loaded: else states that hold them are written as dicts.
+
+    Args:
+        names: Each as (module, class).
+
+    Raises:
+        OptionError: If one cannot be loaded.
+
+    Example:
+        >>> from langgraph_patch.cli.load_graph import check_trusted
+        >>> check_trusted([("decimal", "Decimal")])
+    """
+    for module, name in names:
+        said = _why_not(module, name)
+        if said:
+            raise OptionError(
+                f"--trust {module}:{name} cannot be loaded ({said}), so states that hold it would "
+                f"be written back as dicts."
+            )
+
+
+def _why_not(module: str, name: str) -> str | None:
+    """Why a checkpointer cannot load a class; it looks for it at the top of a module."""
+    if module == "__main__":
+        return "it belongs to your program: repair from Python, inside that"
+    try:
+        getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
+        return brief(error)
+    return None
+
+
+def _imported(source: str) -> ModuleType:
+    path = Path(source).resolve()
+    is_file = source.endswith(".py")
+    if is_file and not path.is_file():
+        raise GraphError(f"{source!r}: there is no such file.")
+    # The neighbours of the module must be found, as they are when Python runs it.
+    folder = str(path.parent if is_file else Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(path.stem if is_file else source)
+    except (Exception, SystemExit) as error:
+        raise GraphError(f"{source!r}: cannot be imported ({brief(error)}).") from error
+    if is_file and Path(module.__file__ or "").resolve() != path:
+        raise GraphError(f"{source!r}: another module is called {path.stem!r}: rename the file.")
+    return module

@@ -1,0 +1,1 @@
+"""What the checkpoints of a thread recorded about a tool call."""

@@ -1,0 +1,1 @@
+"""Repair while a graph runs."""

@@ -1,0 +1,1 @@
+"""The pure core: messages in, a `Patch` out. It imports langchain_core only."""

@@ -1,0 +1,215 @@
+"""The pure core: is a tool-call history valid, and if not, what does it look like repaired?
+
+Laws (each is a property test of the same name):
+
+1. **Valid**: a repaired history has no defect, and the payload that a chat model
+   integration builds from it obeys the provider's rules on the ids, names, pairing and
+   order of calls and results.
+2. **Quiet**: a valid history comes back as the same object.
+3. **Idempotent and deterministic**: no clock, no randomness; a second pass returns the
+   same object; the same history gives the same bytes.
+4. **Pure**: the input messages are never changed.
+5. **Nothing lost**: every message that is not a result stays, in order, with its id and
+   content; every real result whose call stands ends up beside it; what is dropped is
+   whole in `Patch.changes`. An id or name that must change changes everywhere at once.
+6. **Real beats synthetic**: a real result replaces a placeholder for the same call, by
+   its mark and not by its words.
+7. **Linear**: twice the messages, twice the time.
+
+Left alone, because it is no matter of calls and results: the order of human, system and
+AI messages among themselves, empty contents, text behind a `tool_use` block, blocks that
+a provider does not know, reasoning items, calls of server-side tools, and OpenAI's
+computer calls with or without their results, which no wire but its own carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
+
+from langgraph_patch.errors import MessagesError
+from langgraph_patch.history.fast_check import is_sound
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
+from langgraph_patch.history.placeholders import (
+    DanglingCall,
+    Language,
+    Placeholder,
+    checked_language,
+    checked_placeholder,
+    make_placeholder,
+    synthetic_test,
+)
+from langgraph_patch.history.repair import Repair
+
+__all__ = [
+    "Change",
+    "DanglingCall",
+    "Defect",
+    "Evidence",
+    "Finding",
+    "Patch",
+    "as_messages",
+    "patch_messages",
+    "unanswered",
+    "untouched",
+    "validate_messages",
+]
+
+
+def patch_messages(
+    messages: Sequence[Any],
+    *,
+    placeholder: Placeholder | None = None,
+    language: Language | None = None,
+    evidence: Evidence | None = None,
+    replace_foreign: bool = False,
+    allow_pending: bool = False,
+) -> Patch:
+    """Repair a history, so that every chat model accepts it.
+
+    Args:
+        messages: The history: messages, or what LangGraph accepts as messages. Not changed.
+        placeholder: What to say of a call without a result: one text, a mapping from cause
+            to text, or a callable that takes a `DanglingCall` and returns a text or a
+            `ToolMessage`. Default: a text for each cause.
+        language: `"en"` or `"zh"`. Default: the language of the process (`set_language`).
+        evidence: What is known of calls without a result. Default: nothing, so that their
+            cause is `unknown`.
+        replace_foreign: Whether placeholders that deepagents or langgraph-checkpoint-aws
+            wrote count as placeholders too. Default: they count as results.
+        allow_pending: Whether calls at the tail are left to whoever runs next. Default: they
+            are answered, since a model is about to be called.
+
+    Returns:
+        The patch. `patch.messages` is `messages` itself if there was nothing to do.
+
+    Raises:
+        MessagesError: If `messages` is no list of messages.
+        OptionError: If an option is none of the values that it may have.
+        Exception: Whatever a `placeholder` callable raises.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch import patch_messages
+        >>> call = {"name": "send_email", "args": {}, "id": "c1"}
+        >>> history = [HumanMessage("go"), AIMessage("", tool_calls=[call]), HumanMessage("hm")]
+        >>> patch = patch_messages(history)
+        >>> print(patch)
+        inserted 'send_email' 'c1' (unknown)
+        >>> patch.messages[2].content
+        'No result of tool call send_email with id c1 was recorded; it may or may not have run.'
+        >>> patch_messages(patch.messages).messages is patch.messages
+        True
+    """
+    checked_placeholder(placeholder)
+    if language is not None:
+        checked_language(language)
+    if not evidence and not replace_foreign and _is_sound_list(messages, allow_pending):
+        return untouched(messages)
+    history = as_messages(messages)
+    repair = Repair(
+        history,
+        make=partial(make_placeholder, placeholder=placeholder, language=language),
+        evidence=evidence or {},
+        replace_foreign=replace_foreign,
+        allow_pending=allow_pending,
+    )
+    repaired = repair.run()
+    if not repair.done:
+        return untouched(messages)
+    return Patch(repaired, tuple(change for _, change in repair.done), history)
+
+
+def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -> list[Defect]:
+    """Say how a history is broken.
+
+    Args:
+        messages: The history: messages, or what LangGraph accepts as messages. Not changed.
+        allow_pending: Whether calls at the tail may be without results. Default: False.
+
+    Returns:
+        The defects in the order of the history; an empty list if it is valid.
+
+    Raises:
+        MessagesError: If `messages` is no list of messages.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import validate_messages
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> validate_messages([AIMessage("", tool_calls=[call])])
+        [Defect(kind='dangling', index=0, tool_call_id='c1', name='wire')]
+        >>> validate_messages([AIMessage("", tool_calls=[call])], allow_pending=True)
+        []
+    """
+    if _is_sound_list(messages, allow_pending):
+        return []
+    history = as_messages(messages)
+    repair = Repair(
+        history,
+        make=partial(make_placeholder, placeholder=None, language=None),
+        evidence={},
+        replace_foreign=False,
+        allow_pending=allow_pending,
+    )
+    repair.run()
+    return [defect for defect, _ in repair.done]
+
+
+def untouched(messages: Sequence[Any]) -> Patch:
+    """The patch that does nothing: its messages are the very object that was given."""
+    history = cast("list[BaseMessage]", messages)
+    return Patch(history, (), history)
+
+
+def _is_sound_list(value: object, allow_pending: bool) -> bool:  # noqa: FBT001
+    return isinstance(value, list) and is_sound(value, allow_pending=allow_pending)
+
+
+def as_messages(value: object) -> list[BaseMessage]:
+    """`value` as a list of messages: itself if it is one.
+
+    Raises:
+        MessagesError: If it is no list of messages.
+    """
+    if isinstance(value, list) and all(
+        issubclass(kind, BaseMessage) for kind in set(map(type, value))
+    ):
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise MessagesError(
+            f"{value!r:.200} is no list of messages: expected a list of LangChain messages "
+            f"(or of dicts and tuples that LangGraph accepts as messages)."
+        )
+    try:
+        return convert_to_messages(value)
+    except Exception as error:  # the converter raises whatever the value makes it raise
+        raise MessagesError(
+            f"{value!r:.200} holds something that is no message: expected LangChain messages, "
+            f"or dicts and tuples that LangGraph accepts as messages."
+        ) from error
+
+
+def unanswered(
+    messages: Sequence[BaseMessage], *, replace_foreign: bool = False
+) -> list[tuple[AIMessage, str]]:
+    """The calls that have no real result: what there is to ask a checkpointer about.
+
+    Args:
+        messages: The history.
+        replace_foreign: As in `patch_messages`.
+
+    Returns:
+        Each call as the message that made it and the id under which it is stored.
+    """
+    reading = read_history(messages, is_synthetic=synthetic_test(replace_foreign))
+    return [
+        (turn.message, slot.call.id)
+        for turn in reading.turns.values()
+        for slot in turn.slots
+        if slot.real is None
+    ]

@@ -1,0 +1,1 @@
+"""Patches and reports as HTML pages and terminal tables."""

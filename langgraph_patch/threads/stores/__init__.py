@@ -1,0 +1,1 @@
+"""List threads and delete checkpoints in each kind of store."""
