@@ -1,7 +1,8 @@
-"""One body for the sync and the async version of anything that reads or writes.
+"""Write I/O code once, and run it synchronously or asynchronously.
 
-A function that needs I/O is a generator: it yields what it asks for and is sent the answer.
-`run` answers by calling, `arun` by awaiting, so that no twin is a copied file.
+A function that needs I/O is a generator: it yields an `IORequest` for each call and receives
+the result. `run_sync` makes the calls, `run_async` awaits their asynchronous counterparts, so
+no function has to be written twice.
 """
 
 from __future__ import annotations
@@ -14,68 +15,75 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One call to the outside, in both of its forms.
+class IORequest:
+    """One call that does I/O, in its synchronous and its asynchronous form.
 
     Attributes:
-        now: Calls it.
-        later: Calls its async twin.
+        sync: Makes the call.
+        asynchronous: Makes the same call through its asynchronous counterpart.
     """
 
-    now: Callable[[], Any]
-    later: Callable[[], Awaitable[Any]]
+    sync: Callable[[], Any]
+    asynchronous: Callable[[], Awaitable[Any]]
 
 
-Steps: TypeAlias = Generator[Ask, Any, _T]
-"""A function that asks for its I/O."""
+IOGenerator: TypeAlias = Generator[IORequest, Any, _T]
+"""A function that requests I/O and returns a value."""
 
 
-def ask(target: Any, method: str, *args: Any, **kwargs: Any) -> Steps[Any]:
-    """The result of a method that has a twin with an `a` before its name.
+def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
+    """Call a method whose asynchronous counterpart has the same name with an `a` before it.
 
-    Savers and graphs name their methods so: `get_tuple` and `aget_tuple`.
+    Checkpointers and graphs name their methods so: `get_tuple` and `aget_tuple`.
     """
     return (
-        yield Ask(
+        yield IORequest(
             lambda: getattr(target, method)(*args, **kwargs),
             lambda: getattr(target, f"a{method}")(*args, **kwargs),
         )
     )
 
 
-def run(steps: Steps[_T]) -> _T:
-    """Run `steps`, each ask answered by a call.
+def run_sync(generator: IOGenerator[_T]) -> _T:
+    """Run `generator` to its end, making each requested call synchronously.
+
+    An exception of a call is raised inside the generator, where the call was requested.
 
     Example:
         >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch._sansio import ask, run
-        >>> run(ask(InMemorySaver(), "get_tuple", {"configurable": {"thread_id": "1"}}))
+        >>> from langgraph_patch._sansio import call_method, run_sync
+        >>> thread = {"configurable": {"thread_id": "1"}}
+        >>> run_sync(call_method(InMemorySaver(), "get_tuple", thread)) is None
+        True
     """
     try:
-        wanted = next(steps)
+        request = next(generator)
         while True:
             try:
-                answer = wanted.now()
-            except Exception as error:  # noqa: BLE001 - it belongs to the body that asked
-                wanted = steps.throw(error)
+                result = request.sync()
+            except Exception as error:  # noqa: BLE001 - raised where the call was requested
+                request = generator.throw(error)
             else:
-                wanted = steps.send(answer)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
+                request = generator.send(result)
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value
 
 
-async def arun(steps: Steps[_T]) -> _T:
-    """As `run`, each ask answered by awaiting its async twin."""
+async def run_async(generator: IOGenerator[_T]) -> _T:
+    """Run `generator` to its end, awaiting the asynchronous form of each requested call.
+
+    An exception of a call is raised inside the generator, where the call was requested.
+    """
     try:
-        wanted = next(steps)
+        request = next(generator)
         while True:
             try:
-                answer = await wanted.later()
-            except Exception as error:  # noqa: BLE001 - it belongs to the body that asked
-                wanted = steps.throw(error)
+                result = await request.asynchronous()
+            except Exception as error:  # noqa: BLE001 - raised where the call was requested
+                request = generator.throw(error)
             else:
-                wanted = steps.send(answer)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
+                request = generator.send(result)
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value

@@ -18,7 +18,7 @@ from typing import Any, Self
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._sansio import run
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.arguments import BAD, CLEAN, CLOSED, DAMAGED, REFUSED, STOPPED, parse
 from langgraph_patch.cli.load_graph import check_trusted, load_graph
 from langgraph_patch.cli.output import (
@@ -111,7 +111,7 @@ def _show(options: argparse.Namespace) -> int:
             saved = database.saver.get_tuple({"configurable": place})
             if saved is None:
                 raise ThreadError(f"Thread {options.thread!r} has been deleted meanwhile.")
-            found = run(history_of(database.saver, saved, options.messages_key))
+            found = run_sync(history_of(database.saver, saved, options.messages_key))
             history = found or []
     if options.html is not None:
         write_page(options.html, report, history)

@@ -47,7 +47,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import Ask, Steps, arun, run
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpoint_messages import (
     history_in,
@@ -123,7 +123,7 @@ def find_evidence(
         >>> found["m1", "c1"].content, found["m1", "c2"].cause
         ('sent to bob', 'awaiting_input')
     """
-    return run(_found(_Search(saver, messages_key), config, calls))
+    return run_sync(_found(_Search(saver, messages_key), config, calls))
 
 
 async def afind_evidence(
@@ -134,12 +134,12 @@ async def afind_evidence(
     messages_key: str = "messages",
 ) -> Evidence:
     """As `find_evidence`, for a checkpointer that is read asynchronously."""
-    return await arun(_found(_Search(saver, messages_key), config, calls))
+    return await run_async(_found(_Search(saver, messages_key), config, calls))
 
 
 def _found(
     search: _Search, config: RunnableConfig, calls: Sequence[tuple[AIMessage, str]]
-) -> Steps[Evidence]:
+) -> IOGenerator[Evidence]:
     turns = yield from search.run(config, turns_of(calls))
     return {(t.message.id, call_id): t.known[call_id] for t in turns for call_id in t.known}
 
@@ -178,7 +178,7 @@ class _Search:
     key: str
     asks_left: int = _ASKS
 
-    def run(self, config: RunnableConfig, turns: list[Turn]) -> Steps[list[Turn]]:
+    def run(self, config: RunnableConfig, turns: list[Turn]) -> IOGenerator[list[Turn]]:
         """Find what is known of all calls of `turns`, in `config`'s namespace and below."""
         if not turns:
             return turns
@@ -195,15 +195,15 @@ class _Search:
             yield from self._confirm(trail.config, turn)
         return turns
 
-    def _ask(self, question: _Question) -> Steps[list[CheckpointTuple]]:
+    def _ask(self, question: _Question) -> IOGenerator[list[CheckpointTuple]]:
         if not self.asks_left:
             return []
         self.asks_left -= 1
         return (yield from self._list(question))
 
-    def _list(self, question: _Question) -> Steps[list[CheckpointTuple]]:
+    def _list(self, question: _Question) -> IOGenerator[list[CheckpointTuple]]:
         try:
-            found: list[CheckpointTuple] = yield Ask(
+            found: list[CheckpointTuple] = yield IORequest(
                 lambda: list(self.saver.list(**question.arguments)),
                 lambda: _listed(self.saver, question),
             )
@@ -211,13 +211,13 @@ class _Search:
             raise question.error(error) from error
         return found
 
-    def _start(self, trail: Trail, current: str | None) -> Steps[None]:
+    def _start(self, trail: Trail, current: str | None) -> IOGenerator[None]:
         page = yield from self._ask(_Question(trail.config, _NEWEST))
         waited = 0.0
         while current and waited < _WAIT and not (page and id_in(page[0]) >= current):
             # Durability "async": the current checkpoint is being written in the background.
             waited += _NAP
-            yield Ask(lambda: time.sleep(_NAP), lambda: asyncio.sleep(_NAP))
+            yield IORequest(lambda: time.sleep(_NAP), lambda: asyncio.sleep(_NAP))
             newest = yield from self._list(_Question(trail.config, 1))
             if newest and id_in(newest[0]) >= current:
                 page = yield from self._list(_Question(trail.config, _NEWEST))
@@ -226,12 +226,12 @@ class _Search:
             page = yield from self._ask(_Question(RunnableConfig(configurable=place), 1))
         trail.follow([saved for saved in page if current is None or id_in(saved) <= current])
 
-    def _page(self, trail: Trail, limit: int) -> Steps[None]:
+    def _page(self, trail: Trail, limit: int) -> IOGenerator[None]:
         if trail.open_turns and trail.oldest and trail.goes_on:
             question = _Question(trail.config, limit, before=trail.oldest.config)
             trail.follow((yield from self._ask(question)))
 
-    def _bisect(self, trail: Trail) -> Steps[bool]:
+    def _bisect(self, trail: Trail) -> IOGenerator[bool]:
         """Jump to where each open message appeared; False if it cannot be told."""
         bottom = trail.oldest
         if bottom is None or history_in(bottom, self.key) is None:
@@ -254,7 +254,7 @@ class _Search:
 
     def _rivals(
         self, trail: Trail, step: int, bottom: CheckpointTuple
-    ) -> Steps[list[CheckpointTuple]]:
+    ) -> IOGenerator[list[CheckpointTuple]]:
         wanted = {"step": step}
         return (yield from self._ask(_Question(trail.config, _RIVALS, wanted, bottom.config)))
 
@@ -274,7 +274,9 @@ class _Search:
                 fit.append(saved)
         return fit[0] if len(fit) == 1 else None
 
-    def _window(self, trail: Trail, turn: Turn, top: int, bottom: CheckpointTuple) -> Steps[bool]:
+    def _window(
+        self, trail: Trail, turn: Turn, top: int, bottom: CheckpointTuple
+    ) -> IOGenerator[bool]:
         """Read the checkpoints below step `top`: those in which the message was new."""
         above: CheckpointTuple | None = bottom
         if top < step_of(bottom):
@@ -287,14 +289,16 @@ class _Search:
 
     def _follow(
         self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str
-    ) -> Steps[None]:
+    ) -> IOGenerator[None]:
         """Follow the message to where it came from: up if it was an input, else down."""
         if saved.metadata.get("source") == "input" and config["configurable"]["checkpoint_ns"]:
             yield from self._ascend(config, turn, saved)
         else:
             yield from self._descend(config, turn, saved, task)
 
-    def _ascend(self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple) -> Steps[None]:
+    def _ascend(
+        self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple
+    ) -> IOGenerator[None]:
         """Look into the graph that gave the message to this subgraph, as it was then."""
         space = config["configurable"]["checkpoint_ns"].rpartition("|")[0]
         current = saved.metadata.get("parents", {}).get(space)
@@ -308,7 +312,7 @@ class _Search:
 
     def _descend(
         self, config: RunnableConfig, turn: Turn, saved: CheckpointTuple, task: str
-    ) -> Steps[None]:
+    ) -> IOGenerator[None]:
         """Follow the task that made the message into its subgraph, if it was one.
 
         A handoff takes the message out of the subgraph and leaves its siblings' results there.
@@ -324,7 +328,7 @@ class _Search:
 
     def _below(
         self, config: RunnableConfig, saved: CheckpointTuple, more: dict[str, Any]
-    ) -> Steps[list[CheckpointTuple]]:
+    ) -> IOGenerator[list[CheckpointTuple]]:
         """The checkpoints of the subgraphs that ran in a checkpoint's step."""
         here = config["configurable"]["checkpoint_ns"]
         parents = {**saved.metadata.get("parents", {}), here: id_in(saved)}
@@ -332,8 +336,8 @@ class _Search:
         wanted = {"parents": parents, **more}
         return (yield from self._ask(_Question(RunnableConfig(configurable=place), _BELOW, wanted)))
 
-    def _confirm(self, config: RunnableConfig, turn: Turn) -> Steps[None]:
-        """Ask of each claim whether its task ran subgraphs: they know better, or it is in doubt."""
+    def _confirm(self, config: RunnableConfig, turn: Turn) -> IOGenerator[None]:
+        """Check for each claim whether its task ran subgraphs: they take precedence."""
         here = str(config["configurable"]["checkpoint_ns"])
         for call_id, claim in list(turn.standing_claims()):
             if claim.node is None or claim.is_own_interrupt(here):

@@ -18,7 +18,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._sansio import Steps, arun, ask, run
+from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.placeholders import Language, Placeholder
 from langgraph_patch.threads.checkpoint_state import id_of
@@ -96,8 +96,8 @@ def scan_threads(
 
 def _reports(scan: Scan) -> Iterator[ThreadReport]:
     for page in scan.pages():
-        for key in run(page):
-            report = run(scan.look(key))
+        for key in run_sync(page):
+            report = run_sync(scan.look(key))
             if report is not None:
                 yield report
 
@@ -116,8 +116,8 @@ def ascan_threads(
 
 async def _areports(scan: Scan) -> AsyncIterator[ThreadReport]:
     for page in scan.pages():
-        for key in await arun(page):
-            report = await arun(scan.look(key))
+        for key in await run_async(page):
+            report = await run_async(scan.look(key))
             if report is not None:
                 yield report
 
@@ -187,7 +187,7 @@ def repair_thread(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'tool', 'human']
     """
-    return run(Repairing(graph, config, _options(locals())).run())
+    return run_sync(Repairing(graph, config, _options(locals())).run())
 
 
 async def arepair_thread(
@@ -206,7 +206,7 @@ async def arepair_thread(
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> ThreadRepair:
     """As `repair_thread`, for a checkpointer that is used asynchronously."""
-    return await arun(Repairing(graph, config, _options(locals())).run())
+    return await run_async(Repairing(graph, config, _options(locals())).run())
 
 
 def _options(arguments: dict[str, Any]) -> RepairOptions:
@@ -253,17 +253,17 @@ def undo_repair(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'human']
     """
-    run(_undo(saver_of(graph, {}, checkpointer), repair))
+    run_sync(_undo(saver_of(graph, {}, checkpointer), repair))
 
 
 async def aundo_repair(
     graph: Any, repair: ThreadRepair, *, checkpointer: BaseCheckpointSaver[Any] | None = None
 ) -> None:
     """As `undo_repair`, for a checkpointer that is used asynchronously."""
-    await arun(_undo(saver_of(graph, {}, checkpointer), repair))
+    await run_async(_undo(saver_of(graph, {}, checkpointer), repair))
 
 
-def _undo(saver: BaseCheckpointSaver[Any], repair: ThreadRepair) -> Steps[None]:
+def _undo(saver: BaseCheckpointSaver[Any], repair: ThreadRepair) -> IOGenerator[None]:
     check_kind("repair", repair, ThreadRepair, "what repair_thread returned")
     if repair.after is None:
         raise ThreadError(
@@ -273,7 +273,7 @@ def _undo(saver: BaseCheckpointSaver[Any], repair: ThreadRepair) -> Steps[None]:
     key = Key(repair.thread_id, repair.namespace)
     if not (yield from ask_source(source_of(saver), "forget", key, repair.after)):
         place = {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}
-        newest = yield from ask(saver, "get_tuple", {"configurable": place})
+        newest = yield from call_method(saver, "get_tuple", {"configurable": place})
         raise ThreadError(_why_not(repair, None if newest is None else id_of(newest)))
 
 

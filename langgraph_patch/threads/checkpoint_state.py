@@ -17,7 +17,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
 from langgraph_patch._langgraph import ERROR_SOURCE, NO_TASK
-from langgraph_patch._sansio import Steps, ask
+from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.patcher import as_messages
 
@@ -27,7 +27,9 @@ _NEWEST_FORMAT = 4
 """The newest layout of a checkpoint that this module knows (`checkpoint["v"]`)."""
 
 
-def history_of(saver: Any, saved: CheckpointTuple, key: str) -> Steps[list[BaseMessage] | None]:
+def history_of(
+    saver: Any, saved: CheckpointTuple, key: str
+) -> IOGenerator[list[BaseMessage] | None]:
     """The messages of a checkpoint, as the next run will find them; None if it has no such key.
 
     Raises:
@@ -45,7 +47,7 @@ def history_of(saver: Any, saved: CheckpointTuple, key: str) -> Steps[list[BaseM
         return _checked(_whole(values[key]))
     if key not in checkpoint["channel_versions"]:
         return None
-    histories = yield from ask(
+    histories = yield from call_method(
         saver, "get_delta_channel_history", config=saved.config, channels=[key]
     )
     history = histories[key]

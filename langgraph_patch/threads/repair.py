@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START
 from langgraph.types import Command
 
-from langgraph_patch._sansio import Ask, Steps, ask
+from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.evidence.search import afind_evidence, find_evidence
 from langgraph_patch.graph.message_equality import are_same, missing, unnamed
@@ -61,7 +61,7 @@ class Repairing:
         if options.messages_key not in self._target.channels:
             raise key_error(options.messages_key, self._target.channels)
 
-    def run(self) -> Steps[ThreadRepair]:
+    def run(self) -> IOGenerator[ThreadRepair]:
         """Repair the thread, or say why not."""
         self._base = yield from self._newest()
         if self._wanted is not None and self._wanted != id_of(self._base):
@@ -75,7 +75,7 @@ class Repairing:
         except _RefusedError as refusal:
             return self._result("refused", str(refusal))
 
-    def _repaired(self) -> Steps[ThreadRepair]:
+    def _repaired(self) -> IOGenerator[ThreadRepair]:
         held = yield from self._state(self._base.config)
         live = yield from self._state()
         history = self._messages(held)
@@ -94,20 +94,22 @@ class Repairing:
             return self._result("planned", patch=patch)
         return (yield from self._write(patch))
 
-    def _newest(self) -> Steps[CheckpointTuple]:
-        saved: CheckpointTuple | None = yield from ask(self._saver, "get_tuple", self._place)
+    def _newest(self) -> IOGenerator[CheckpointTuple]:
+        saved: CheckpointTuple | None = yield from call_method(
+            self._saver, "get_tuple", self._place
+        )
         if saved is None:
             where = f" in namespace {self._key.namespace!r}" if self._key.namespace else ""
             raise ThreadError(f"There is no thread {self._key.thread_id!r}{where}.")
         return saved
 
-    def _state(self, place: RunnableConfig | None = None) -> Steps[Any]:
+    def _state(self, place: RunnableConfig | None = None) -> IOGenerator[Any]:
         return self._staged("get_state", place or self._place)
 
-    def _staged(self, method: str, *args: Any, **options: Any) -> Steps[Any]:
+    def _staged(self, method: str, *args: Any, **options: Any) -> IOGenerator[Any]:
         """What the application's code makes of the thread; that it fails is no other's matter."""
         try:
-            return (yield from ask(self._stage, method, *args, **options))
+            return (yield from call_method(self._stage, method, *args, **options))
         except Exception as error:
             if isinstance(error, PatchError) or self._rehearsal.has_raised(error):
                 raise
@@ -133,7 +135,7 @@ class Repairing:
 
     # --- does it wait? -------------------------------------------------------------------
 
-    def _waits(self, live: Any) -> Steps[bool]:
+    def _waits(self, live: Any) -> IOGenerator[bool]:
         """Whether a human may still answer."""
         asked = {question.id for question in live.interrupts}
         if asked and self._key.namespace:
@@ -152,7 +154,7 @@ class Repairing:
 
     # --- rehearsing ----------------------------------------------------------------------
 
-    def _rehearse(self, history: list[BaseMessage], live: Any) -> Steps[Patch]:
+    def _rehearse(self, history: list[BaseMessage], live: Any) -> IOGenerator[Patch]:
         """Let the graph make the repaired checkpoints, and check them.
 
         Raises:
@@ -190,14 +192,14 @@ class Repairing:
         if self._options.on_pause == "keep" and not tasks.issuperset(pauses_of(self._base)):
             raise _RefusedError(_NO_NODE.format("what waits for a human in this thread"))
 
-    def _take_input(self) -> Steps[None]:
+    def _take_input(self) -> IOGenerator[None]:
         """Take in a message that the run had accepted and not yet put into the state."""
         if self._is_delta:
             raise _RefusedError("a run was cut off as it began: go on with invoke(None) first")
         value = self._base.checkpoint["channel_values"][START]
         yield from self._update(value, START)
 
-    def _update(self, values: Any, node: str) -> Steps[None]:
+    def _update(self, values: Any, node: str) -> IOGenerator[None]:
         yield from self._staged("update_state", self._place, values, as_node=node)
 
     def _check_kept(
@@ -214,14 +216,14 @@ class Repairing:
                 f"removes or edits them, or the graph is not the one that wrote this thread"
             )
 
-    def _patch_of(self, messages: list[BaseMessage]) -> Steps[Patch]:
+    def _patch_of(self, messages: list[BaseMessage]) -> IOGenerator[Patch]:
         options = self._options
         evidence: Evidence = {}
         calls = unanswered(messages, replace_foreign=options.replace_foreign)
         if options.recover and calls:
             question = self._saver, self._base.config, calls
             key = options.messages_key
-            evidence = yield Ask(
+            evidence = yield IORequest(
                 lambda: find_evidence(*question, messages_key=key),
                 lambda: afind_evidence(*question, messages_key=key),
             )
@@ -233,7 +235,7 @@ class Repairing:
             replace_foreign=options.replace_foreign,
         )
 
-    def _rehearse_write(self, writes: Writes, wanted: list[BaseMessage]) -> Steps[None]:
+    def _rehearse_write(self, writes: Writes, wanted: list[BaseMessage]) -> IOGenerator[None]:
         """Write as the first node whose routers let the repair through."""
         failed: Exception | None = None
         update: Command[Any] = Command(update=[(self._options.messages_key, w) for w in writes])
@@ -254,7 +256,7 @@ class Repairing:
 
     # --- writing -------------------------------------------------------------------------
 
-    def _write(self, patch: Patch) -> Steps[ThreadRepair]:
+    def _write(self, patch: Patch) -> IOGenerator[ThreadRepair]:
         """Put the rehearsed checkpoints into the database, and read them back."""
         key = self._options.messages_key
         is_spread = isinstance(self._target.channels[key], DeltaChannel)
@@ -270,16 +272,16 @@ class Repairing:
             return (
                 self._result("repaired", patch=patch) if stands else self._result("moved", _MOVED)
             )
-        state = yield from ask(self._graph, "get_state", self._place)
+        state = yield from call_method(self._graph, "get_state", self._place)
         if not state.next and are_same(self._messages(state), patch.messages):
             return self._result("repaired", patch=patch)
         yield from ask_source(source_of(self._saver), "forget", self._key, ours)
         return self._result("refused", "the database did not give back what was written to it")
 
-    def _comes_from(self, saved: CheckpointTuple | None, ancestor: str) -> Steps[bool]:
+    def _comes_from(self, saved: CheckpointTuple | None, ancestor: str) -> IOGenerator[bool]:
         """Whether a later checkpoint was made from the repaired one."""
         while saved is not None and saved.parent_config is not None and id_of(saved) > ancestor:
-            saved = yield from ask(self._saver, "get_tuple", saved.parent_config)
+            saved = yield from call_method(self._saver, "get_tuple", saved.parent_config)
         return saved is not None and id_of(saved) == ancestor
 
 

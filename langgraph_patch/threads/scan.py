@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import Ask, Steps, ask
+from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import EvidenceError, ThreadError, brief
 from langgraph_patch.evidence.search import afind_evidence, find_evidence
 from langgraph_patch.history.patch import Evidence
@@ -75,7 +75,7 @@ class Scan:
 
     # --- which ---------------------------------------------------------------------------
 
-    def pages(self) -> Iterator[Steps[Sequence[Key]]]:
+    def pages(self) -> Iterator[IOGenerator[Sequence[Key]]]:
         """The keys to look at, page by page; each is read when it is run."""
         if self._named is not None:
             yield from map(self._namespaces, filter(self._is_ours, self._named))
@@ -83,7 +83,7 @@ class Scan:
         while not self._at_end:
             yield self._page()
 
-    def _page(self) -> Steps[Sequence[Key]]:
+    def _page(self) -> IOGenerator[Sequence[Key]]:
         page = yield from ask_source(self._source, "page", self._last)
         self._at_end = not page
         if page:
@@ -93,7 +93,7 @@ class Scan:
     def _is_ours(self, thread_id: str) -> bool:
         return self._shard is None or self._shard.has(thread_id)
 
-    def _namespaces(self, thread_id: str) -> Steps[Sequence[Key]]:
+    def _namespaces(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
         keys: Sequence[Key] = ()
         with suppress(UnicodeEncodeError):  # an id that no database can hold
             keys = yield from ask_source(self._source, "namespaces", thread_id)
@@ -103,7 +103,7 @@ class Scan:
 
     # --- what ----------------------------------------------------------------------------
 
-    def look(self, key: Key) -> Steps[ThreadReport | None]:
+    def look(self, key: Key) -> IOGenerator[ThreadReport | None]:
         """The report on one history; None if no later run can ever read it."""
         if key.thread_id != self._thread_id:
             self._thread_id = key.thread_id
@@ -117,9 +117,9 @@ class Scan:
                 raise  # a locked or lost database is no matter of this thread
             return ThreadReport(*key, "unreadable", reason=_one_line(error))
 
-    def _read(self, key: Key) -> Steps[ThreadReport]:
+    def _read(self, key: Key) -> IOGenerator[ThreadReport]:
         place = {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
-        saved: CheckpointTuple | None = yield from ask(self._saver, "get_tuple", place)
+        saved: CheckpointTuple | None = yield from call_method(self._saver, "get_tuple", place)
         if saved is None:
             raise ThreadError("it has been deleted meanwhile")
         waits = self._waits(key, saved)
@@ -149,12 +149,12 @@ class Scan:
 
     def _evidence(
         self, saved: CheckpointTuple, history: list[BaseMessage]
-    ) -> Steps[tuple[Evidence, str | None]]:
+    ) -> IOGenerator[tuple[Evidence, str | None]]:
         question = self._saver, saved.config, unanswered(history)
         if not question[-1]:
             return {}, None
         try:
-            found: Evidence = yield Ask(
+            found: Evidence = yield IORequest(
                 lambda: find_evidence(*question, messages_key=self._key),
                 lambda: afind_evidence(*question, messages_key=self._key),
             )

@@ -29,7 +29,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
 )
 
-from langgraph_patch._sansio import Steps, ask
+from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.threads.checkpoint_state import id_of
 
 
@@ -122,16 +122,16 @@ class Rehearsal(BaseCheckpointSaver[Any]):
         """Whether it came from the real checkpointer, and not from the graph."""
         return any(error is each for each in self._raised)
 
-    def perform(self) -> Steps[None]:
+    def perform(self) -> IOGenerator[None]:
         """Write to the real checkpointer what was rehearsed."""
         for act in self._acts:
             if isinstance(act, _Put):
-                yield from ask(
+                yield from call_method(
                     self._saver, "put", act.config, act.checkpoint, act.metadata, act.new_versions
                 )
             else:
                 path = [act.task_path] if act.task_path else []
-                yield from ask(
+                yield from call_method(
                     self._saver, "put_writes", act.config, act.writes, act.task_id, *path
                 )
 

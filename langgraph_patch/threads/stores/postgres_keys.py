@@ -12,7 +12,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._sansio import Ask, Steps, arun, run
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.stores.base import Key
 
@@ -70,7 +70,7 @@ class _Postgres:
 
     def forget(self, key: Key, newest: str) -> bool:
         with self._cursor() as cursor, cursor.connection.transaction():
-            return run(_forget(cursor, key, newest))
+            return run_sync(_forget(cursor, key, newest))
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -102,7 +102,7 @@ class _AsyncPostgres:
 
     async def aforget(self, key: Key, newest: str) -> bool:
         async with self._cursor() as cursor, cursor.connection.transaction():
-            return await arun(_forget(cursor, key, newest))
+            return await run_async(_forget(cursor, key, newest))
 
     @asynccontextmanager
     async def _cursor(self) -> AsyncIterator[Any]:
@@ -125,7 +125,7 @@ def _page_query(last: Key | None) -> tuple[str, Sequence[Any]]:
     return (_FIRST_KEYS, ("", "", _PAGE)) if last is None else (_KEYS, (*last, _PAGE))
 
 
-def _forget(cursor: Any, key: Key, newest: str) -> Steps[bool]:
+def _forget(cursor: Any, key: Key, newest: str) -> IOGenerator[bool]:
     try:
         for statement in _LOCK:
             yield from _do(cursor.execute, statement)
@@ -143,9 +143,9 @@ def _forget(cursor: Any, key: Key, newest: str) -> Steps[bool]:
     return unmoved
 
 
-def _do(call: Callable[..., Any], *args: Any) -> Steps[Any]:
+def _do(call: Callable[..., Any], *args: Any) -> IOGenerator[Any]:
     """A call whose async twin has the same name, as psycopg's have."""
-    return (yield Ask(lambda: call(*args), lambda: call(*args)))
+    return (yield IORequest(lambda: call(*args), lambda: call(*args)))
 
 
 # --- its errors --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch._sansio import Ask, Steps
+from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.stores.base import Key, Shard, behind
 from langgraph_patch.threads.stores.postgres_keys import is_lost, postgres_source
@@ -203,10 +203,10 @@ def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
     return postgres_source(saver) or _Listed(saver)
 
 
-def ask_source(source: Any, method: str, *args: Any) -> Steps[Any]:
+def ask_source(source: Any, method: str, *args: Any) -> IOGenerator[Any]:
     """What a `Source` says, asked in the way that its saver is used."""
     return (
-        yield Ask(
+        yield IORequest(
             lambda: _half(source, method, _ASYNC)(*args),
             lambda: _half(source, f"a{method}", _SYNC)(*args),
         )
