@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.graph.patch_node import OnPatch, PatchNode
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Language, Placeholder
@@ -114,7 +115,7 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any] | AIMessage:
         """Call the model with a sound history."""
         config = _config()
-        patch = self._node.repair(request.messages, config, allow_pending=False)
+        patch = run_sync(self._node.repair(request.messages, config, allow_pending=False))
         return handler(self._mended(request, patch, config))
 
     async def awrap_model_call(
@@ -124,7 +125,7 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any] | AIMessage:
         """As `wrap_model_call`."""
         config = _config()
-        patch = await self._node.arepair(request.messages, config, allow_pending=False)
+        patch = await run_async(self._node.repair(request.messages, config, allow_pending=False))
         return await handler(self._mended(request, patch, config))
 
     def _mended(

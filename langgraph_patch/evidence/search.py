@@ -43,11 +43,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpoint_messages import (
     history_in,
@@ -59,8 +59,8 @@ from langgraph_patch.evidence.checkpoint_messages import (
     step_of,
 )
 from langgraph_patch.evidence.task_outcomes import told_inside
-from langgraph_patch.evidence.timeline import Trail, Turn, turns_of
-from langgraph_patch.history.patch import Evidence, Finding
+from langgraph_patch.evidence.timeline import Trail, Turn
+from langgraph_patch.history.patch import Finding
 
 _NEWEST = 8  # read first: damage is nearly always found there
 _PAGE = 50
@@ -73,75 +73,6 @@ _RIVALS = 4  # checkpoints of one step, each on a branch of its own, of which on
 _WAIT = 1.0  # seconds for which a checkpoint that is being written is waited for
 _NAP = 0.01
 _ASKS = 64  # for all calls together: nobody waits for ever on a thread that is broken everywhere
-
-
-def find_evidence(
-    saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
-    calls: Sequence[tuple[AIMessage, str]],
-    *,
-    messages_key: str = "messages",
-) -> Evidence:
-    """Find what the checkpoints of a thread recorded of calls that have no result.
-
-    Args:
-        saver: The checkpointer. It is only read.
-        config: Names the thread (`thread_id`), the namespace of the graph whose history is
-            damaged (`checkpoint_ns`, default `""`), and the current checkpoint
-            (`checkpoint_id`, default the newest). If that is being written, it is waited for,
-            for a second at most.
-        calls: Each call as the message that made it and the call's id, both as stored.
-        messages_key: The state key of the history.
-
-    Returns:
-        The recorded result, or the cause why there is none, under the ids of message and
-        call. A call of which nothing certain is known is absent.
-
-    Raises:
-        EvidenceError: If the checkpointer raises.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage, ToolMessage
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph.types import Send, interrupt
-        >>> def send_email(call):
-        ...     return {"messages": [ToolMessage("sent to bob", tool_call_id="c1")]}
-        >>> def wire_money(call):
-        ...     interrupt("1000 EUR?")
-        >>> ai = AIMessage("", id="m1", tool_calls=[
-        ...     {"name": "send_email", "args": {}, "id": "c1"},
-        ...     {"name": "wire_money", "args": {}, "id": "c2"}])
-        >>> builder = StateGraph(MessagesState)
-        >>> _ = builder.add_node("model", lambda state: {"messages": [ai]})
-        >>> _ = builder.add_node(send_email).add_node(wire_money).set_entry_point("model")
-        >>> _ = builder.add_conditional_edges(
-        ...     "model", lambda state: [Send(c["name"], [c]) for c in ai.tool_calls])
-        >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
-        >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, config)
-        >>> found = find_evidence(saver, config, [(ai, "c1"), (ai, "c2")])
-        >>> found["m1", "c1"].content, found["m1", "c2"].cause
-        ('sent to bob', 'awaiting_input')
-    """
-    return run_sync(_found(_Search(saver, messages_key), config, calls))
-
-
-async def afind_evidence(
-    saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
-    calls: Sequence[tuple[AIMessage, str]],
-    *,
-    messages_key: str = "messages",
-) -> Evidence:
-    """As `find_evidence`, for a checkpointer that is read asynchronously."""
-    return await run_async(_found(_Search(saver, messages_key), config, calls))
-
-
-def _found(
-    search: _Search, config: RunnableConfig, calls: Sequence[tuple[AIMessage, str]]
-) -> IOGenerator[Evidence]:
-    turns = yield from search.run(config, turns_of(calls))
-    return {(t.message.id, call_id): t.known[call_id] for t in turns for call_id in t.known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +104,9 @@ async def _listed(saver: BaseCheckpointSaver[Any], question: _Question) -> list[
 
 
 @dataclass(slots=True)
-class _Search:
+class Search:
+    """One search: the checkpointer, the state key, and how many more questions it may ask."""
+
     saver: BaseCheckpointSaver[Any]
     key: str
     asks_left: int = _ASKS

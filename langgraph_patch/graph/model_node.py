@@ -19,6 +19,7 @@ from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
 from langgraph_patch._langgraph import channels_of, is_for_node
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.graph.message_equality import is_same
 from langgraph_patch.graph.patch_node import PatchNode, messages_in, value_of
 from langgraph_patch.history.patch import Patch
@@ -76,7 +77,7 @@ class LastMile(RunnableLambda[Any, Any]):
         if not damaged:
             return self._inner.invoke(input, config, **kwargs)
         patches = {
-            key: self._node.repair(history, config, allow_pending=self._allow_pending)
+            key: run_sync(self._node.repair(history, config, allow_pending=self._allow_pending))
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)
@@ -94,7 +95,9 @@ class LastMile(RunnableLambda[Any, Any]):
         if not damaged:
             return await self._inner.ainvoke(input, config, **kwargs)
         patches = {
-            key: await self._node.arepair(history, config, allow_pending=self._allow_pending)
+            key: await run_async(
+                self._node.repair(history, config, allow_pending=self._allow_pending)
+            )
             for key, history in damaged.items()
         }
         update = self._update(damaged, patches, config)

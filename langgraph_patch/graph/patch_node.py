@@ -10,18 +10,19 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.message import push_message
 from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, checkpointer_of, thread_config
+from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
-from langgraph_patch.evidence.search import afind_evidence, find_evidence
+from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.graph.state_update import writes_for
 from langgraph_patch.history.patch import Evidence, Patch
-from langgraph_patch.history.patcher import as_messages, patch_messages, unanswered, untouched
+from langgraph_patch.history.patcher import as_messages, patch_reading, read_if_damaged, untouched
 from langgraph_patch.history.placeholders import (
     Language,
     Placeholder,
@@ -105,17 +106,16 @@ class PatchNode(Runnable[Any, Any]):
     # --- as a node -----------------------------------------------------------------------
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """Repair the history of the state `input`; None if there is nothing to do."""
-        config = config or {}
-        history = self.history(input, config)
-        patch = self.repair(history, config, allow_pending=self.allow_pending)
-        return self.write(patch, history, config, alone=True) if patch else None
+        """Return the state update that repairs the history; None if there is nothing to repair."""
+        return run_sync(self._update_of(input, config or {}))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """As `invoke`."""
-        config = config or {}
-        history = self.history(input, config)
-        patch = await self.arepair(history, config, allow_pending=self.allow_pending)
+        """Return the same update as `invoke`; the checkpointer is read asynchronously."""
+        return await run_async(self._update_of(input, config or {}))
+
+    def _update_of(self, state: Any, config: RunnableConfig) -> IOGenerator[Command[Any] | None]:
+        history = self.history(state, config)
+        patch = yield from self.repair(history, config, allow_pending=self.allow_pending)
         return self.write(patch, history, config, alone=True) if patch else None
 
     def history(self, state: Any, config: RunnableConfig) -> list[BaseMessage]:
@@ -136,54 +136,34 @@ class PatchNode(Runnable[Any, Any]):
 
     def is_damaged(self, messages: Sequence[BaseMessage], *, allow_pending: bool) -> bool:
         """Whether there is anything to repair; nothing is asked of the application."""
-        return bool(
-            patch_messages(
-                messages, replace_foreign=self.replace_foreign, allow_pending=allow_pending
-            )
+        reading = read_if_damaged(
+            messages, replace_foreign=self.replace_foreign, allow_pending=allow_pending
         )
+        return reading is not None
 
     def repair(
         self, messages: Sequence[BaseMessage], config: RunnableConfig, *, allow_pending: bool
-    ) -> Patch:
-        """The patch of `messages`, with what the checkpointer of the run knows."""
-        if not self.is_damaged(messages, allow_pending=allow_pending):
+    ) -> IOGenerator[Patch]:
+        """The patch of `messages`, with what the checkpointer of the run recorded."""
+        reading = read_if_damaged(
+            messages, replace_foreign=self.replace_foreign, allow_pending=allow_pending
+        )
+        if reading is None:
             return untouched(messages)
-        question = self._question(messages, config)
-        found = find_evidence(*question, messages_key=self.messages_key) if question else {}
-        return self._patch(messages, found, allow_pending=allow_pending)
-
-    async def arepair(
-        self, messages: Sequence[BaseMessage], config: RunnableConfig, *, allow_pending: bool
-    ) -> Patch:
-        """As `repair`."""
-        if not self.is_damaged(messages, allow_pending=allow_pending):
-            return untouched(messages)
-        question = self._question(messages, config)
-        found = await afind_evidence(*question, messages_key=self.messages_key) if question else {}
-        return self._patch(messages, found, allow_pending=allow_pending)
-
-    def _patch(
-        self, messages: Sequence[BaseMessage], evidence: Evidence, *, allow_pending: bool
-    ) -> Patch:
-        return patch_messages(
-            messages,
+        saver = self.checkpointer or checkpointer_of(config)
+        thread = thread_config(config)
+        evidence: Evidence = {}
+        if self.recover and saver is not None and thread is not None:
+            evidence = yield from recover_evidence(
+                saver, thread, reading.unanswered, messages_key=self.messages_key
+            )
+        return patch_reading(
+            reading,
             placeholder=self.placeholder,
             language=self.language,
             evidence=evidence,
-            replace_foreign=self.replace_foreign,
             allow_pending=allow_pending,
         )
-
-    def _question(
-        self, messages: Sequence[BaseMessage], config: RunnableConfig
-    ) -> tuple[BaseCheckpointSaver[Any], RunnableConfig, list[tuple[AIMessage, str]]] | None:
-        """Whom to ask, about which thread, and about which calls; None if there is no need."""
-        saver = self.checkpointer or checkpointer_of(config)
-        thread = thread_config(config)
-        if not self.recover or saver is None or thread is None:
-            return None
-        calls = unanswered(messages, replace_foreign=self.replace_foreign)
-        return (saver, thread, calls) if calls else None
 
     # --- writing -------------------------------------------------------------------------
 

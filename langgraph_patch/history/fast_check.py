@@ -48,7 +48,7 @@ _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """Those of `VALID_ID`."""
 
 
-def is_sound(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of every turn
+def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of every turn
     messages: Sequence[Any], *, allow_pending: bool
 ) -> bool:
     """Whether all are messages, every call is sound, and its results stand in its place.

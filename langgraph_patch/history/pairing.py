@@ -8,7 +8,7 @@ loose. An id that is used again is not the same call.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,6 +16,7 @@ from itertools import islice
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.history.field_check import check_fields
+from langgraph_patch.history.placeholders import synthetic_test
 from langgraph_patch.history.rewrite import (
     VALID_ID,
     derived_id,
@@ -82,27 +83,46 @@ class Turn:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """A history, read: who calls, who answers."""
+    """The tool calls and results of a history, paired.
 
+    Attributes:
+        messages: The history that was read. It is never changed.
+        replace_foreign: Whether placeholders of other packages count as placeholders.
+        turns: Each message that calls tools, by its index.
+        entries: The results in each message that holds results, by its index.
+    """
+
+    messages: Sequence[BaseMessage]
+    replace_foreign: bool
     turns: dict[int, Turn]
     entries: dict[int, list[Entry]]
 
+    @property
+    def unanswered(self) -> list[tuple[AIMessage, str]]:
+        """The calls without a real result: the message that made each, and the stored call id."""
+        return [
+            (turn.message, slot.call.id)
+            for turn in self.turns.values()
+            for slot in turn.slots
+            if slot.real is None
+        ]
 
-def read_history(
-    messages: Sequence[BaseMessage], *, is_synthetic: Callable[[BaseMessage], bool]
-) -> Reading:
-    """Match the calls and results of `messages`.
+
+def read_history(messages: Sequence[BaseMessage], *, replace_foreign: bool = False) -> Reading:
+    """Pair the tool calls and the results of `messages`.
 
     Args:
         messages: The history; it is not changed.
-        is_synthetic: Tells a placeholder from a real result.
+        replace_foreign: Whether placeholders that other packages wrote count as
+            placeholders. Default: they count as real results.
 
     Returns:
-        Every turn with its slots, and every entry by the place of its message.
+        The reading.
 
     Raises:
-        MessagesError: If one was made without LangChain's checks, and would not pass them.
+        MessagesError: If a message was made without LangChain's checks, and would not pass them.
     """
+    is_synthetic = synthetic_test(replace_foreign)
     turns: dict[int, Turn] = {}
     entries: dict[int, list[Entry]] = {}
     computers: set[str] = set()
@@ -123,7 +143,7 @@ def read_history(
     _name_calls(turns.values())
     for turn in turns.values():
         turn.end = _end_of(turn, messages, entries, bystanders)
-    return Reading(turns, entries)
+    return Reading(messages, replace_foreign, turns, entries)
 
 
 def _turn(index: int, message: AIMessage, calls: Sequence[Call]) -> Turn:

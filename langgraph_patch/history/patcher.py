@@ -28,11 +28,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.history.fast_check import is_sound
-from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
 from langgraph_patch.history.placeholders import (
     DanglingCall,
@@ -41,7 +41,6 @@ from langgraph_patch.history.placeholders import (
     checked_language,
     checked_placeholder,
     make_placeholder,
-    synthetic_test,
 )
 from langgraph_patch.history.repair import Repair
 
@@ -53,8 +52,10 @@ __all__ = [
     "Finding",
     "Patch",
     "as_messages",
+    "defects_of",
     "patch_messages",
-    "unanswered",
+    "patch_reading",
+    "read_if_damaged",
     "untouched",
     "validate_messages",
 ]
@@ -108,20 +109,17 @@ def patch_messages(
     checked_placeholder(placeholder)
     if language is not None:
         checked_language(language)
-    if not evidence and not replace_foreign and _is_sound_list(messages, allow_pending):
+    if not evidence and not replace_foreign and _passes_fast_check(messages, allow_pending):
         return untouched(messages)
-    history = as_messages(messages)
-    repair = Repair(
-        history,
-        make=partial(make_placeholder, placeholder=placeholder, language=language),
-        evidence=evidence or {},
-        replace_foreign=replace_foreign,
+    reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
+    patch = patch_reading(
+        reading,
+        placeholder=placeholder,
+        language=language,
+        evidence=evidence,
         allow_pending=allow_pending,
     )
-    repaired = repair.run()
-    if not repair.done:
-        return untouched(messages)
-    return Patch(repaired, tuple(change for _, change in repair.done), history)
+    return patch or untouched(messages)
 
 
 def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -> list[Defect]:
@@ -146,16 +144,60 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
         >>> validate_messages([AIMessage("", tool_calls=[call])], allow_pending=True)
         []
     """
-    if _is_sound_list(messages, allow_pending):
+    if _passes_fast_check(messages, allow_pending):
         return []
-    history = as_messages(messages)
+    reading = read_history(as_messages(messages))
+    return defects_of(reading, allow_pending=allow_pending)
+
+
+def read_if_damaged(
+    messages: Sequence[BaseMessage], *, replace_foreign: bool = False, allow_pending: bool = False
+) -> Reading | None:
+    """Read a history once, for the damage check, the evidence and the patch.
+
+    Args:
+        messages: The history; it is not changed.
+        replace_foreign: As in `patch_messages`.
+        allow_pending: As in `patch_messages`.
+
+    Returns:
+        The reading to hand to `patch_reading`, or None if there is nothing to repair.
+
+    Raises:
+        MessagesError: If `messages` is no list of messages.
+    """
+    if not replace_foreign and _passes_fast_check(messages, allow_pending):
+        return None
+    reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
+    return reading if defects_of(reading, allow_pending=allow_pending) else None
+
+
+def patch_reading(
+    reading: Reading,
+    *,
+    placeholder: Placeholder | None = None,
+    language: Language | None = None,
+    evidence: Evidence | None = None,
+    allow_pending: bool = False,
+) -> Patch:
+    """Repair a history that has been read; the options are those of `patch_messages`."""
+    history = cast("list[BaseMessage]", reading.messages)
     repair = Repair(
-        history,
-        make=partial(make_placeholder, placeholder=None, language=None),
-        evidence={},
-        replace_foreign=False,
+        reading,
+        make=partial(make_placeholder, placeholder=placeholder, language=language),
+        evidence=evidence or {},
         allow_pending=allow_pending,
     )
+    repaired = repair.run()
+    if not repair.done:
+        return untouched(history)
+    return Patch(repaired, tuple(change for _, change in repair.done), history)
+
+
+def defects_of(reading: Reading, *, allow_pending: bool = False) -> list[Defect]:
+    """The defects of a history that has been read, in the order of the history."""
+    make = partial(make_placeholder, placeholder=None, language=None)
+    repair = Repair(reading, make=make, evidence={}, allow_pending=allow_pending)
     repair.run()
     return [defect for defect, _ in repair.done]
 
@@ -166,8 +208,8 @@ def untouched(messages: Sequence[Any]) -> Patch:
     return Patch(history, (), history)
 
 
-def _is_sound_list(value: object, allow_pending: bool) -> bool:  # noqa: FBT001
-    return isinstance(value, list) and is_sound(value, allow_pending=allow_pending)
+def _passes_fast_check(value: object, allow_pending: bool) -> bool:  # noqa: FBT001
+    return isinstance(value, list) and is_valid(value, allow_pending=allow_pending)
 
 
 def as_messages(value: object) -> list[BaseMessage]:
@@ -192,24 +234,3 @@ def as_messages(value: object) -> list[BaseMessage]:
             f"{value!r:.200} holds something that is no message: expected LangChain messages, "
             f"or dicts and tuples that LangGraph accepts as messages."
         ) from error
-
-
-def unanswered(
-    messages: Sequence[BaseMessage], *, replace_foreign: bool = False
-) -> list[tuple[AIMessage, str]]:
-    """The calls that have no real result: what there is to ask a checkpointer about.
-
-    Args:
-        messages: The history.
-        replace_foreign: As in `patch_messages`.
-
-    Returns:
-        Each call as the message that made it and the id under which it is stored.
-    """
-    reading = read_history(messages, is_synthetic=synthetic_test(replace_foreign))
-    return [
-        (turn.message, slot.call.id)
-        for turn in reading.turns.values()
-        for slot in turn.slots
-        if slot.real is None
-    ]

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.pairing import Entry, Slot, Turn, read_history
+from langgraph_patch.history.pairing import Entry, Reading, Slot, Turn
 from langgraph_patch.history.patch import (
     Change,
     ChangeKind,
@@ -28,7 +28,6 @@ from langgraph_patch.history.placeholders import (
     cause_of,
     is_foreign_placeholder,
     is_placeholder,
-    synthetic_test,
 )
 from langgraph_patch.history.rewrite import digest_of, point_result, rest_of, write_calls
 
@@ -42,29 +41,27 @@ class Repair:
 
     def __init__(
         self,
-        history: Sequence[BaseMessage],
+        reading: Reading,
         *,
         make: Callable[..., ToolMessage],
         evidence: Evidence,
-        replace_foreign: bool,
         allow_pending: bool,
     ) -> None:
-        """Read the history.
+        """Take a history that has been read.
 
         Args:
-            history: The messages; never changed.
+            reading: The history with its calls and results paired; never changed.
             make: Makes a placeholder of a `DanglingCall`, its ordinal and `human_follows`.
-            evidence: What is known of calls without a result.
-            replace_foreign: Whether placeholders of others are placeholders.
+            evidence: What the checkpoints recorded about calls without a result.
             allow_pending: Whether calls at the tail may stay open.
         """
         self.done: list[tuple[Defect, Change]] = []
-        self._history = history
+        self._history = reading.messages
         self._make = make
         self._evidence = evidence
-        self._replace_foreign = replace_foreign
+        self._replace_foreign = reading.replace_foreign
         self._allow_pending = allow_pending
-        self._reading = read_history(history, is_synthetic=synthetic_test(replace_foreign))
+        self._reading = reading
 
     def run(self) -> list[BaseMessage]:
         """Write the repaired history and note what is done."""

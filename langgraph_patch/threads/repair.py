@@ -17,14 +17,15 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph import END, START
 from langgraph.types import Command
 
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method
+from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
-from langgraph_patch.evidence.search import afind_evidence, find_evidence
+from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.graph.message_equality import are_same, missing, unnamed
 from langgraph_patch.graph.patch_node import key_error
 from langgraph_patch.graph.state_update import Writes, writes_for
+from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Change, Evidence, Patch
-from langgraph_patch.history.patcher import as_messages, patch_messages, unanswered
+from langgraph_patch.history.patcher import as_messages, patch_reading
 from langgraph_patch.threads.checkpoint_state import age_of, id_of, pauses_of
 from langgraph_patch.threads.options import RepairOptions
 from langgraph_patch.threads.reports import Outcome, ThreadRepair
@@ -81,7 +82,8 @@ class Repairing:
         history = self._messages(held)
         waits = yield from self._waits(live)
         keeps = self._options.on_pause == "keep"
-        if not (yield from self._patch_of(history)):
+        reading = self._read(history)
+        if not (yield from self._patch_of(reading)):
             reason = _WAITS if keeps else _ENDS
             return self._result("paused", reason) if waits else self._result("healthy")
         if waits and keeps:
@@ -89,7 +91,7 @@ class Repairing:
         age = age_of(self._base)
         if age < self._options.min_age and not self._options.force:
             return self._result("young", _YOUNG.format(age, self._options.min_age))
-        patch = yield from self._rehearse(history, live)
+        patch = yield from self._rehearse(reading, live)
         if self._options.dry_run:
             return self._result("planned", patch=patch)
         return (yield from self._write(patch))
@@ -154,7 +156,7 @@ class Repairing:
 
     # --- rehearsing ----------------------------------------------------------------------
 
-    def _rehearse(self, history: list[BaseMessage], live: Any) -> IOGenerator[Patch]:
+    def _rehearse(self, before: Reading, live: Any) -> IOGenerator[Patch]:
         """Let the graph make the repaired checkpoints, and check them.
 
         Raises:
@@ -165,8 +167,9 @@ class Repairing:
             yield from self._take_input()
         yield from self._update(None, END)
         committed = self._messages((yield from self._state()))
-        self._check_kept(history, self._messages(live), committed)
-        patch = yield from self._patch_of(committed)
+        after = self._read(committed)
+        self._check_kept(before, self._messages(live), after)
+        patch = yield from self._patch_of(after)
         if patch:
             channel = self._target.channels[self._options.messages_key]
             writes = writes_for(channel, committed, patch.messages, alone=True)
@@ -180,6 +183,7 @@ class Repairing:
         final = yield from self._state()
         if final.next or not are_same(self._messages(final), patch.messages):
             raise _RefusedError("the graph did not hold what was written to it")
+        history = list(before.messages)
         changes = (*_committed_changes(history, committed), *patch.changes)
         return Patch(patch.messages, changes, history)
 
@@ -202,38 +206,38 @@ class Repairing:
     def _update(self, values: Any, node: str) -> IOGenerator[None]:
         yield from self._staged("update_state", self._place, values, as_node=node)
 
-    def _check_kept(
-        self, held: Sequence[BaseMessage], live: Sequence[BaseMessage], after: Sequence[BaseMessage]
-    ) -> None:
+    def _check_kept(self, before: Reading, live: Sequence[BaseMessage], after: Reading) -> None:
         """Refuse to write fewer messages than there were, or fewer answered calls."""
+        held = before.messages
         known = {message.id for message in held}
         # Results get their ids only now, and so does what was written as a dict or a tuple.
         new = [m for m in live if m.id not in known and not isinstance(m, ToolMessage)]
-        lost = missing(held, after) + missing(unnamed(new), unnamed(after))
-        if lost or len(unanswered(after)) > len(unanswered(held)):
+        lost = missing(held, after.messages) + missing(unnamed(new), unnamed(after.messages))
+        if lost or len(after.unanswered) > len(before.unanswered):
             raise _RefusedError(
                 f"{lost} of its {len(held) + len(new)} messages would be lost: a finished node "
                 f"removes or edits them, or the graph is not the one that wrote this thread"
             )
 
-    def _patch_of(self, messages: list[BaseMessage]) -> IOGenerator[Patch]:
+    def _patch_of(self, reading: Reading) -> IOGenerator[Patch]:
         options = self._options
         evidence: Evidence = {}
-        calls = unanswered(messages, replace_foreign=options.replace_foreign)
-        if options.recover and calls:
-            question = self._saver, self._base.config, calls
-            key = options.messages_key
-            evidence = yield IORequest(
-                lambda: find_evidence(*question, messages_key=key),
-                lambda: afind_evidence(*question, messages_key=key),
+        if options.recover:
+            evidence = yield from recover_evidence(
+                self._saver,
+                self._base.config,
+                reading.unanswered,
+                messages_key=options.messages_key,
             )
-        return patch_messages(
-            messages,
+        return patch_reading(
+            reading,
             placeholder=options.placeholder,
             language=options.language,
             evidence=evidence,
-            replace_foreign=options.replace_foreign,
         )
+
+    def _read(self, messages: list[BaseMessage]) -> Reading:
+        return read_history(messages, replace_foreign=self._options.replace_foreign)
 
     def _rehearse_write(self, writes: Writes, wanted: list[BaseMessage]) -> IOGenerator[None]:
         """Write as the first node whose routers let the repair through."""

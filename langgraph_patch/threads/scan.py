@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method
+from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import EvidenceError, ThreadError, brief
-from langgraph_patch.evidence.search import afind_evidence, find_evidence
+from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Evidence
-from langgraph_patch.history.patcher import patch_messages, unanswered, validate_messages
+from langgraph_patch.history.patcher import defects_of, patch_reading, read_if_damaged
 from langgraph_patch.threads.checkpoint_state import (
     age_of,
     history_of,
@@ -129,11 +129,12 @@ class Scan:
             "age": age_of(saved),
             "messages": None if history is None else len(history),
         }
-        defects = tuple(validate_messages(history or [], allow_pending=waits))
-        if waits or not defects:
+        reading = read_if_damaged(history or [], allow_pending=waits)
+        defects = tuple(defects_of(reading, allow_pending=waits)) if reading else ()
+        if waits or reading is None:
             return ThreadReport(*key, "paused" if waits else "healthy", defects=defects, **known)
-        evidence, reason = yield from self._evidence(saved, history or [])
-        patch = patch_messages(history or [], evidence=evidence)
+        evidence, reason = yield from self._evidence(saved, reading)
+        patch = patch_reading(reading, evidence=evidence)
         return ThreadReport(*key, "damaged", defects=defects, patch=patch, reason=reason, **known)
 
     def _waits(self, key: Key, saved: CheckpointTuple) -> bool:
@@ -148,22 +149,17 @@ class Scan:
         return True
 
     def _evidence(
-        self, saved: CheckpointTuple, history: list[BaseMessage]
+        self, saved: CheckpointTuple, reading: Reading
     ) -> IOGenerator[tuple[Evidence, str | None]]:
-        question = self._saver, saved.config, unanswered(history)
-        if not question[-1]:
-            return {}, None
+        """The evidence, or why there is none."""
         try:
-            found: Evidence = yield IORequest(
-                lambda: find_evidence(*question, messages_key=self._key),
-                lambda: afind_evidence(*question, messages_key=self._key),
+            evidence = yield from recover_evidence(
+                self._saver, saved.config, reading.unanswered, messages_key=self._key
             )
         except EvidenceError as error:
-            return (
-                {},
-                f"its older checkpoints cannot be read: {_one_line(error.__cause__ or error)}",
-            )
-        return found, None
+            cause = _one_line(error.__cause__ or error)
+            return {}, f"its older checkpoints cannot be read: {cause}"
+        return evidence, None
 
 
 def _one_line(error: BaseException) -> str:
