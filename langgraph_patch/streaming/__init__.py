@@ -1,12 +1,12 @@
-"""Streams: does this turn call tools, and what if the stream is cut?
+"""Streams: show final answers while they arrive, and keep what arrived before a cut.
 
-    split_stream            decide, then read on as if nothing had been read
-    final_answers           of a graph's token stream, the tokens of final answers only
-    message_from_stream     a message out of what arrived before a cut
-    merge_tool_call_chunks  the calls that the pieces of a stream make
+    split_stream            find out whether a turn calls tools, and keep its chunks
+    final_answers           the tokens of final answers from a graph's message stream
+    message_from_stream     a message from the chunks that arrived, to be stored
+    merge_tool_call_chunks  the tool calls of a stream from their chunks
 
-The `a...` twins do the same for async streams. Everything public of this subject is
-imported from here.
+`asplit_stream` and `afinal_answers` do the same for async streams. Import public names from
+this package, not from its modules.
 """
 
 from langgraph_patch.streaming.checkers import (

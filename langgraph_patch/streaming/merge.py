@@ -1,9 +1,9 @@
-"""Makes a message out of the chunks of a stream, also of one that was cut.
+"""Build a message from the chunks of a stream, complete or cut.
 
-LangChain's own merging is kept for everything but calls. Its parser completes cut-off
-arguments (`{"q": "wea` becomes `{"q": "wea"}`), joins names and splits a call whose id
-changes: a call that the model never finished would look like one to run. Here the raw
-arguments decide, strictly.
+Everything but tool calls is merged by LangChain. LangChain's merging of tool calls is not used:
+its JSON parser completes truncated arguments (`{"q": "wea` becomes `{"q": "wea"}`), it joins
+names, and it splits a call when the id changes. A call that the model did not finish would then
+look like one to run. This module parses the raw arguments strictly instead.
 """
 
 from __future__ import annotations
@@ -28,52 +28,56 @@ from langgraph_patch.history.tool_calls import (
 )
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
-"""The key of `additional_kwargs` under which blocks are kept that a cut left open."""
+"""Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
 
-_Content: TypeAlias = list[str | dict[str, Any]]
+_Block: TypeAlias = str | dict[str, Any]
+_Blocks: TypeAlias = list[_Block]
 
-_REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
-"""Where integrations put the provider's reason for the end of a stream."""
+_Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
+"""Merged tool call chunks, each with its parsed arguments; None if they are incomplete."""
 
-_ENDS = re.compile(
+_REASON_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
+"""Keys in `response_metadata` where integrations store why the stream ended."""
+
+_NORMAL_END = re.compile(
     "(?:stop|tool_calls?|function_call|tool_use|end_turn|stop_sequence|completed?|eos|eos_token)+"
 )
-"""Reasons that say: the model ended by itself. Chunks that were merged before say it twice.
+"""Reasons for which the model ended its turn by itself.
 
-All others are taken for a cut: there are many, and a provider may add one any day.
+Any other reason counts as a cut: there are many, and a provider may add one at any time. A
+reason may be repeated, since LangChain concatenates the reasons of merged chunks.
 """
 
-_PAUSE = "pause_turn"
-"""Claude's reason to be called again as it is: server-side calls stay open, others do not."""
+_PAUSE_REASON = "pause_turn"
+"""Claude is to be called again with the message as it is. Its server-side calls stay open."""
 
-_REASONING = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
-_SERVER_CALLS = frozenset(
+_REASONING_BLOCKS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
+_SERVER_CALL_BLOCKS = frozenset(
     {"mcp_tool_use", "server_tool_call", "server_tool_call_chunk", "server_tool_use"}
 )
 
 
-# --- calls -----------------------------------------------------------------------------
+# --- tool call chunks ------------------------------------------------------------------
 
 
 def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChunk]:
-    """Join the pieces of tool calls.
+    """Merge the tool call chunks of a stream into one entry for each call.
 
-    Pieces with the same index are one call. Its id, type and name are whole wherever they
-    stand: the first one counts, an equal one repeats it, another one contradicts it. The
-    arguments are joined in the order of arrival, not parsed. A piece without an index is
-    a call of its own, even if another one has the same id. These rules are those of
-    eino's message concatenation.
+    Chunks with the same index belong to one call. Its id, type and name each arrive whole, in
+    any of the chunks, and may be repeated. The arguments are concatenated in the order of
+    arrival, and not parsed. A chunk without an index is a call of its own, even if another
+    one has the same id. The rules are those of eino's message concatenation.
 
     Args:
-        chunks: The pieces in the order of arrival, as in `AIMessageChunk.tool_call_chunks`.
-            Not changed.
+        chunks: The chunks in the order of arrival: the entries of
+            `AIMessageChunk.tool_call_chunks`. They are not changed.
 
     Returns:
-        The calls: those without an index in the order of arrival, then the others by
-        index. Other keys of a call are those of its first piece.
+        The calls: first those without an index in the order of arrival, then the others by
+        index. Any other key of a call has the value of the call's first chunk.
 
     Raises:
-        StreamError: If two pieces with one index differ in id, type or name.
+        StreamError: If two chunks with the same index have different ids, types or names.
 
     Example:
         >>> from langgraph_patch.streaming import merge_tool_call_chunks
@@ -82,72 +86,74 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         >>> merge_tool_call_chunks([start, rest])
         [{'name': 'weather', 'args': '{"city": "Rome"}', 'id': 'c1', 'index': 0}]
     """
-    loose: list[ToolCallChunk] = []
-    groups: dict[int, list[ToolCallChunk]] = {}
+    without_index: list[ToolCallChunk] = []
+    by_index: dict[int, list[ToolCallChunk]] = {}
     for chunk in chunks:
         index = chunk.get("index")
         if index is None:
-            loose.append(chunk.copy())
+            without_index.append(chunk.copy())
         else:
-            groups.setdefault(index, []).append(chunk)
-    return loose + [_joined(groups[index]) for index in sorted(groups)]
+            by_index.setdefault(index, []).append(chunk)
+    return without_index + [_merge_one_call(by_index[index]) for index in sorted(by_index)]
 
 
-def _joined(pieces: Sequence[ToolCallChunk]) -> ToolCallChunk:
-    whole: dict[str, Any] = {**pieces[0]}
+def _merge_one_call(chunks: Sequence[ToolCallChunk]) -> ToolCallChunk:
+    merged: dict[str, Any] = {**chunks[0]}
     for key in ("id", "type", "name"):
-        values = [value for piece in pieces if (value := piece.get(key))]
+        values = [value for chunk in chunks if (value := chunk.get(key))]
         if other := next((value for value in values if value != values[0]), None):
             raise StreamError(
-                f"The pieces of the tool call with index {whole['index']!r} have different "
+                f"The chunks of the tool call with index {merged['index']!r} have different "
                 f"{key}s: {values[0]!r} and {other!r}. Expected one {key} for each index."
             )
         if values:
-            whole[key] = values[0]
-    whole["args"] = "".join(piece.get("args") or "" for piece in pieces)
-    return cast("ToolCallChunk", whole)
+            merged[key] = values[0]
+    merged["args"] = "".join(chunk.get("args") or "" for chunk in chunks)
+    return cast("ToolCallChunk", merged)
 
 
-# --- a message -------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------
 
 
 def message_from_stream(
     chunks: Iterable[AIMessageChunk], *, ended: bool | None = None
 ) -> AIMessage:
-    """Make a message of whatever arrived of a stream, so that it can be stored.
+    """Build a message from the chunks that arrived, so that it can be stored.
 
-    Text, reasoning, ids, usage and metadata are merged as LangChain merges them. Calls are
-    merged by the rules of `merge_tool_call_chunks`, and only those that the model finished
-    become `tool_calls`: they have a name, and arguments that are a complete JSON object.
-    The others become `invalid_tool_calls`, with their raw text; `patch_messages` then
-    answers them as malformed. Their content blocks keep their place, with empty arguments.
+    Text, reasoning, ids, usage and metadata are merged as LangChain merges them. Tool calls are
+    merged by the rules of `merge_tool_call_chunks`. Only a call that the model finished, with a
+    name and a complete JSON object as arguments, becomes one of `tool_calls`. Any other becomes
+    one of `invalid_tool_calls`, with the raw text of its arguments; `patch_messages` then adds
+    a tool message with the cause `malformed` for it. The content block of such a call keeps its
+    position, with empty arguments.
 
-    What a cut left open and every provider would refuse from then on (reasoning that
-    nothing follows, a server-side call without its result, a piece of a block whose
-    beginning is missing) leaves the content and is kept whole under `UNFINISHED_KEY` in
-    `additional_kwargs`.
+    Providers refuse some content that a cut left incomplete, in this turn and in every later
+    one: reasoning at the end of a message, a server-side tool call without its result, a
+    fragment of a content block without its beginning. Such blocks are moved, unchanged, from
+    the content to `additional_kwargs[UNFINISHED_KEY]`.
 
     Args:
-        chunks: The chunks of one message in the order of arrival. Not changed.
-        ended: Whether the model had finished: only then are empty arguments those of a
-            call without arguments. Default: as the chunks say it, by the provider's reason
-            for the end: `"stop"`, `"tool_use"` and the like, but not `"length"`,
-            `"content_filter"` or one that is not known. Chunks that name no provider may say
-            it by `chunk_position="last"` alone. `ChatAnthropic(stream_usage=False)` gives no
-            reason: say it yourself.
+        chunks: The chunks of one message in the order of arrival. They are not changed.
+        ended: Whether the model finished the message. If so, a call that arrived without
+            arguments is a call with no arguments; otherwise it is incomplete. Default: None,
+            decide by the reason that the provider gives in the chunks: `"stop"`,
+            `"tool_use"` and the like mean True; `"length"`, `"content_filter"`, any other
+            reason and no reason mean False. In chunks that name no provider,
+            `chunk_position="last"` without a reason means True, too.
+            `ChatAnthropic(stream_usage=False)` gives no reason: pass `ended` yourself.
 
     Returns:
-        The message. It is empty if nothing had arrived but empty chunks: there is nothing
-        to store then, and some providers refuse an empty message.
+        The message. If all chunks are empty it is empty: do not store it, since some providers
+        refuse an empty message.
 
     Raises:
-        StreamError: If the chunks contradict each other.
+        StreamError: If `chunks` holds anything but valid chunks of one message.
 
     Example:
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import message_from_stream
-        >>> piece = {"name": "weather", "args": '{"city": "Ro', "id": "c1", "index": 0}
-        >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[piece])]
+        >>> call = {"name": "weather", "args": '{"city": "Ro', "id": "c1", "index": 0}
+        >>> chunks = [AIMessageChunk("Let me see."), AIMessageChunk("", tool_call_chunks=[call])]
         >>> message = message_from_stream(chunks)
         >>> message.text, message.tool_calls
         ('Let me see.', [])
@@ -158,175 +164,182 @@ def message_from_stream(
     if not arrived:
         return AIMessage("")
     for chunk in arrived:
-        if not isinstance(chunk, AIMessageChunk):
-            raise StreamError(
-                f"Expected the chunks of one message (AIMessageChunk), got {chunk!r:.200}."
-            )
         _check_chunk(chunk)
     paused = False
     if ended is None:
-        ended, paused = _has_ended(arrived), _is_paused(arrived)
-    pieces = merge_tool_call_chunks(piece for chunk in arrived for piece in chunk.tool_call_chunks)
-    calls = [(piece, _finished_args(piece, ended=ended)) for piece in pieces if _says(piece)]
-    merged = _merged(arrived)
-    content, unfinished = _settled(merged.content, calls, ended=ended or paused)
+        ended, paused = _has_ended(arrived), _PAUSE_REASON in _reasons(arrived)
+    calls = _merge_calls(arrived, ended=ended)
+    merged = _merge_chunks(arrived)
+    content, unfinished = _split_content(merged.content, calls, ended=ended or paused)
     return AIMessage(
-        content or "",  # an empty list is refused where an empty text is not
+        content or "",  # some providers refuse an empty list and accept an empty text
         id=merged.id,
-        tool_calls=[_valid(piece, args) for piece, args in calls if args is not None],
-        invalid_tool_calls=[_invalid(piece) for piece, args in calls if args is None],
+        tool_calls=[_tool_call(raw, args) for raw, args in calls if args is not None],
+        invalid_tool_calls=[_invalid_tool_call(raw) for raw, args in calls if args is None],
         usage_metadata=merged.usage_metadata,
         response_metadata=merged.response_metadata,
-        additional_kwargs=_extra(merged, calls, unfinished),
+        additional_kwargs=_additional_kwargs(merged, calls, unfinished),
     )
 
 
-def _check_chunk(chunk: AIMessageChunk) -> None:
-    """Refuse a chunk that LangChain's constructor would not have let through."""
+def _check_chunk(chunk: object) -> None:
+    """Raise for anything that LangChain's constructor of a chunk would not accept."""
+    if not isinstance(chunk, AIMessageChunk):
+        raise StreamError(
+            f"Expected the chunks of one message (AIMessageChunk), got {chunk!r:.200}."
+        )
     try:
         check_fields(chunk)
     except MessagesError as error:
         raise StreamError(str(error)) from error
-    for piece in chunk.tool_call_chunks:
-        texts = (piece.get(key) for key in ("name", "args", "id", "type"))
-        if not all(isinstance(text, str | None) for text in texts) or not isinstance(
-            piece.get("index"), int | None
+    for raw in chunk.tool_call_chunks:
+        strings = (raw.get(key) for key in ("name", "args", "id", "type"))
+        if not all(isinstance(string, str | None) for string in strings) or not isinstance(
+            raw.get("index"), int | None
         ):
             raise StreamError(
-                f"{piece!r:.200} is no piece of a tool call: expected texts, and a number as index."
+                f"{raw!r:.200} is not a tool call chunk. Expected strings or None as name, args, "
+                "id and type, and an integer or None as index."
             )
-
-
-_Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
 
 
 def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:
     if reasons := _reasons(chunks):
-        return all(map(_ENDS.fullmatch, reasons))
-    # LangChain closes a stream with "last" even if the connection broke off without an error.
-    # An integration that names its provider gives a reason where there is one.
-    named = any(chunk.response_metadata.get("model_provider") for chunk in chunks)
-    return not named and any(chunk.chunk_position == "last" for chunk in chunks)
-
-
-def _is_paused(chunks: Sequence[AIMessageChunk]) -> bool:
-    return _PAUSE in _reasons(chunks)
+        return all(map(_NORMAL_END.fullmatch, reasons))
+    # LangChain marks a chunk as last even if the connection was closed without an error. An
+    # integration that names its provider also passes on the provider's reason.
+    has_provider = any(chunk.response_metadata.get("model_provider") for chunk in chunks)
+    return not has_provider and any(chunk.chunk_position == "last" for chunk in chunks)
 
 
 def _reasons(chunks: Sequence[AIMessageChunk]) -> set[str]:
     metadata = [chunk.response_metadata for chunk in chunks]
-    return {str(found[key]).lower() for found in metadata for key in _REASONS if found.get(key)}
+    return {str(each[key]).lower() for each in metadata for key in _REASON_KEYS if each.get(key)}
 
 
-def _merged(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
-    # "last" makes LangChain turn blocks that only occur in streams into final ones.
+def _merge_calls(chunks: Sequence[AIMessageChunk], *, ended: bool) -> _Calls:
+    merged = merge_tool_call_chunks(raw for chunk in chunks for raw in chunk.tool_call_chunks)
+    return [
+        (raw, _parse_args(raw, ended=ended))
+        for raw in merged
+        if raw.get("id") or raw.get("name") or raw.get("args")
+    ]
+
+
+def _parse_args(raw: ToolCallChunk, *, ended: bool) -> dict[str, Any] | None:
+    if not raw.get("name"):
+        return None
+    return complete_args(raw.get("args")) if raw.get("args") or ended else None
+
+
+def _merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
+    # The position "last" makes LangChain replace content blocks that occur in streams only.
     last = AIMessageChunk(content="", chunk_position="last")
     try:
         return add_ai_message_chunks(*chunks, last)
-    except Exception as error:  # what LangChain's merging raises is any chunk's matter
+    except Exception as error:  # LangChain raises various types here
         raise StreamError(
             f"The chunks of the message {chunks[0].id!r} cannot be merged: {error}. "
             "Expected the chunks of one message."
         ) from error
 
 
-def _says(piece: ToolCallChunk) -> bool:
-    return bool(piece.get("id") or piece.get("name") or piece.get("args"))
+def _tool_call(raw: ToolCallChunk, args: dict[str, Any]) -> ToolCall:
+    return tool_call(name=raw["name"] or "", args=args, id=raw.get("id"))
 
 
-def _finished_args(piece: ToolCallChunk, *, ended: bool) -> dict[str, Any] | None:
-    if not piece.get("name"):
-        return None
-    return complete_args(piece.get("args")) if piece.get("args") or ended else None
-
-
-def _valid(piece: ToolCallChunk, args: dict[str, Any]) -> ToolCall:
-    return tool_call(name=piece["name"] or "", args=args, id=piece.get("id"))
-
-
-def _invalid(piece: ToolCallChunk) -> InvalidToolCall:
-    found = "arguments are no complete JSON object" if piece.get("name") else "name did not arrive"
+def _invalid_tool_call(raw: ToolCallChunk) -> InvalidToolCall:
+    name = raw.get("name")
     return invalid_tool_call(
-        name=piece.get("name"),
-        args=piece.get("args") or "",
-        id=piece.get("id"),
-        error=f"The stream was cut or broken: the call's {found}.",
+        name=name,
+        args=raw.get("args") or "",
+        id=raw.get("id"),
+        error=(
+            "The arguments of the tool call are not a complete JSON object."
+            if name
+            else "The tool call has no name."
+        ),
     )
 
 
-def _extra(merged: AIMessageChunk, calls: _Calls, unfinished: _Content) -> dict[str, Any]:
-    extra = merged.additional_kwargs
+def _additional_kwargs(
+    merged: AIMessageChunk, calls: _Calls, unfinished: _Blocks
+) -> dict[str, Any]:
+    kwargs = merged.additional_kwargs
     if any(args is None for _, args in calls):
-        # The raw copy that some integrations keep: it would bring the unfinished text back.
-        extra = {key: value for key, value in extra.items() if key != "tool_calls"}
-    return {**extra, UNFINISHED_KEY: unfinished} if unfinished else extra
+        # Some integrations keep a raw copy of the calls here, with the incomplete arguments.
+        kwargs = {key: value for key, value in kwargs.items() if key != "tool_calls"}
+    return {**kwargs, UNFINISHED_KEY: unfinished} if unfinished else kwargs
 
 
-# --- content ---------------------------------------------------------------------------
+# --- content blocks --------------------------------------------------------------------
 
 
-def _settled(
-    content: str | _Content, calls: _Calls, *, ended: bool
-) -> tuple[str | _Content, _Content]:
-    """The content that can be sent again, and the blocks of it that cannot."""
+def _split_content(
+    content: str | _Blocks, calls: _Calls, *, ended: bool
+) -> tuple[str | _Blocks, _Blocks]:
+    """The content that a provider accepts, and the unchanged blocks that it would refuse."""
     if isinstance(content, str):
         return content, []
-    by_id = {piece.get("id"): args for piece, args in calls}
-    blocks = [_settled_block(block, by_id) for block in content]
-    open_ = {place for place, block in enumerate(blocks) if block is None}
+    args_by_id = {raw.get("id"): args for raw, args in calls}
+    blocks = [_final_block(block, args_by_id) for block in content]
+    removed = {index for index, block in enumerate(blocks) if block is None}
     if not ended:
-        open_ |= _open_server_calls(content)
-        open_ |= _open_reasoning(content, open_, by_id)
-    kept = [block for place, block in enumerate(blocks) if place not in open_ and block is not None]
-    return kept, [content[place] for place in sorted(open_)]
+        removed |= _server_calls_without_result(content)
+        removed |= _reasoning_at_end(content, removed, args_by_id)
+    kept = [
+        block for index, block in enumerate(blocks) if index not in removed and block is not None
+    ]
+    return kept, [content[index] for index in sorted(removed)]
 
 
-def _settled_block(
-    block: str | dict[str, Any], by_id: Mapping[str | None, dict[str, Any] | None]
-) -> str | dict[str, Any] | None:
-    """The block in its final form, with empty arguments if its call is unfinished.
+def _final_block(
+    block: _Block, args_by_id: Mapping[str | None, dict[str, Any] | None]
+) -> _Block | None:
+    """The block as it is stored; None if it is a fragment of a block without its beginning.
 
-    None if it is a mere piece.
+    The block of a tool call gets the parsed arguments, or empty ones if they are incomplete.
     """
     if isinstance(block, str) or type_of(block) not in {*CALL_BLOCKS, "input_json_delta"}:
         return block
     kind = block["type"]
     if kind == "input_json_delta" or not (call_id := block_call_id(block)):
         return None
-    if call_id not in by_id:
+    if call_id not in args_by_id:
         return block
     _, args_key = CALL_BLOCKS[kind]
-    args = by_id[call_id]
+    args = args_by_id[call_id]
     if args is not None and args_key in block and kind != "tool_call_chunk":
         return block
-    settled = {key: value for key, value in block.items() if key != "partial_json"}
-    settled["type"] = "tool_call" if kind == "tool_call_chunk" else kind
-    settled[args_key] = "{}" if kind == "function_call" else args or {}
-    return settled
+    final = {key: value for key, value in block.items() if key != "partial_json"}
+    final["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+    final[args_key] = "{}" if kind == "function_call" else args or {}
+    return final
 
 
-def _open_server_calls(content: _Content) -> set[int]:
-    dicts = {place: block for place, block in enumerate(content) if isinstance(block, dict)}
+def _server_calls_without_result(content: _Blocks) -> set[int]:
+    """The indexes of the server-side tool calls that have no result."""
+    blocks = {index: block for index, block in enumerate(content) if isinstance(block, dict)}
     keys = ("tool_use_id", "tool_call_id")
-    answered = {text_of(block.get(key)) for block in dicts.values() for key in keys}
+    with_result = {text_of(block.get(key)) for block in blocks.values() for key in keys}
     return {
-        place
-        for place, block in dicts.items()
-        if type_of(block) in _SERVER_CALLS and text_of(block.get("id")) not in answered
+        index
+        for index, block in blocks.items()
+        if type_of(block) in _SERVER_CALL_BLOCKS and text_of(block.get("id")) not in with_result
     }
 
 
-def _open_reasoning(
-    content: _Content, open_: set[int], by_id: Mapping[str | None, object]
+def _reasoning_at_end(
+    content: _Blocks, removed: set[int], args_by_id: Mapping[str | None, object]
 ) -> set[int]:
-    """Reasoning at the end, which a provider refuses without what it was thought for."""
-    dicts = [block for block in content if isinstance(block, dict)]
-    placed = {block_call_id(block) for block in dicts if type_of(block) in CALL_BLOCKS}
-    if by_id.keys() - placed:
-        return set()  # calls without a block of their own follow the content
-    left = [place for place in range(len(content)) if place not in open_]
-    return set(takewhile(lambda place: _is_reasoning(content[place]), reversed(left)))
+    """The indexes of the reasoning blocks that no other block follows."""
+    blocks = [block for block in content if isinstance(block, dict)]
+    ids_in_content = {block_call_id(block) for block in blocks if type_of(block) in CALL_BLOCKS}
+    if args_by_id.keys() - ids_in_content:
+        return set()  # a provider receives the calls without a block after the content
+    remaining = [index for index in range(len(content)) if index not in removed]
+    return set(takewhile(lambda index: _is_reasoning(content[index]), reversed(remaining)))
 
 
-def _is_reasoning(block: str | dict[str, Any]) -> bool:
-    return isinstance(block, dict) and type_of(block) in _REASONING
+def _is_reasoning(block: _Block) -> bool:
+    return isinstance(block, dict) and type_of(block) in _REASONING_BLOCKS

@@ -1,14 +1,22 @@
-"""Decide whether a turn calls tools, then read its stream on as if nothing had been read."""
+"""Find out whether a streamed turn calls tools, without losing the chunks that were read.
+
+`split_stream` reads until a checker has decided, and returns the decision with an iterator that
+yields the chunks already read and then reads on. An error of the stream is raised by that
+iterator, after the chunks that arrived before it, so a caller handles it in one place.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Self, cast
+from typing import Any, Self
 
 from langchain_core.messages import AIMessageChunk
 
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.streaming.checkers import Checker, Turn, full_stream_checker
+
+_END: Any = object()
 
 
 def split_stream(
@@ -17,29 +25,32 @@ def split_stream(
     checker: Checker = full_stream_checker,
     model: str | None = None,
 ) -> tuple[bool, Chunks]:
-    """Wait until it is known whether a turn calls tools, and keep what was read for that.
+    """Read a turn until it is clear whether it calls tools, and keep the chunks.
 
     Args:
-        stream: The chunks of one turn, as `chat_model.stream(...)` gives them.
-        checker: Who decides. Default: `full_stream_checker`, which is never wrong.
-        model: The model's `"provider:name"`, for a checker that learns per model. Default:
-            as the chunks say it.
+        stream: The chunks of one turn: the return value of `chat_model.stream(...)`.
+        checker: Decides whether the turn calls tools. It is called with the `Turn` after each
+            chunk until it returns True or False. Default: `full_stream_checker`, which is
+            never wrong, and reads an answer to its end.
+        model: The model as `"provider:name"`, for a checker that learns for each model
+            (`AdaptiveChecker`). Default: None, the model is taken from the chunks, if they
+            name it.
 
     Returns:
-        Whether the turn calls tools, and an iterator over all its chunks: the same objects,
-        those already read first, the others as they come. What the stream raises is raised
-        in its place in that iterator; if it came before the decision, the answer is False.
+        Whether the turn calls tools, and an iterator over all its chunks: first those that
+        were read for the decision, then the others as they arrive. An exception of the
+        stream is raised by that iterator, at its place. If it came before the decision,
+        the turn counts as one without tool calls.
 
     Raises:
-        Exception: What the checker raises; the stream is closed then.
+        Exception: Whatever the checker raises. The stream is closed first.
 
     Example:
-        A turn that calls goes to the tools as a message, an answer goes to the client, chunk
-        by chunk:
+        The tool calls of a turn are run, an answer is shown chunk by chunk:
 
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import message_from_stream, split_stream
-        >>> def model(question):  # stands for chat_model.stream
+        >>> def model(question):  # in place of chat_model.stream
         ...     if "weather" in question:
         ...         yield AIMessageChunk("Let me see.")
         ...         call = {"name": "weather", "args": '{"city": "Rome"}', "id": "c1", "index": 0}
@@ -48,7 +59,7 @@ def split_stream(
         ...         yield from (AIMessageChunk(text) for text in ("Good ", "morning."))
         >>> def reply(question):
         ...     calls_tools, chunks = split_stream(model(question))
-        ...     with chunks:  # closes the model's stream, also if the client goes away
+        ...     with chunks:  # closes the model's stream, also if the client disconnects
         ...         if calls_tools:
         ...             for call in message_from_stream(chunks).tool_calls:
         ...                 print("run:", call["name"], call["args"])
@@ -63,7 +74,7 @@ def split_stream(
     """
     chunks = Chunks(stream, Turn(checker, model))
     try:
-        return chunks._decide(), chunks  # noqa: SLF001 - the other half of this function
+        return run_sync(chunks._decide()), chunks  # noqa: SLF001 - both are this module's
     except BaseException:
         chunks.close()
         raise
@@ -75,18 +86,25 @@ async def asplit_stream(
     checker: Checker = full_stream_checker,
     model: str | None = None,
 ) -> tuple[bool, AsyncChunks]:
-    """Do the same as `split_stream` with an async stream.
+    """Read an async turn until it is clear whether it calls tools, and keep the chunks.
 
     Args:
-        stream: The chunks of one turn, as `chat_model.astream(...)` gives them.
-        checker: As in `split_stream`.
-        model: As in `split_stream`.
+        stream: The chunks of one turn: the return value of `chat_model.astream(...)`.
+        checker: Decides whether the turn calls tools. It is called with the `Turn` after each
+            chunk until it returns True or False. Default: `full_stream_checker`, which is
+            never wrong, and reads an answer to its end.
+        model: The model as `"provider:name"`, for a checker that learns for each model
+            (`AdaptiveChecker`). Default: None, the model is taken from the chunks, if they
+            name it.
 
     Returns:
-        Whether the turn calls tools, and an async iterator over all its chunks.
+        Whether the turn calls tools, and an async iterator over all its chunks: first those
+        that were read for the decision, then the others as they arrive. An exception of the
+        stream is raised by that iterator, at its place. If it came before the decision,
+        the turn counts as one without tool calls.
 
     Raises:
-        Exception: What the checker raises; the stream is closed then.
+        Exception: Whatever the checker raises. The stream is closed first.
 
     Example:
         >>> import asyncio
@@ -104,82 +122,91 @@ async def asplit_stream(
     """
     chunks = AsyncChunks(stream, Turn(checker, model))
     try:
-        return await chunks._decide(), chunks  # noqa: SLF001 - as in split_stream
+        return await run_async(chunks._decide()), chunks  # noqa: SLF001 - both are this module's
     except BaseException:
         await chunks.aclose()
         raise
 
 
-class _Replay:
-    """What both iterators share: the chunks that are held, and an error that comes after."""
+class _BufferedChunks:
+    """The shared part of `Chunks` and `AsyncChunks`: what was read for the decision."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, source: Any, turn: Turn) -> None:
+        self._source = source
         self._turn = turn
-        self._held: deque[AIMessageChunk] = deque()
+        self._buffer: deque[Any] = deque()
         self._error: Exception | None = None
         self._closed = False
 
     @property
     def late_call(self) -> bool:
-        """Whether a tool call has come after the answer that there was none.
+        """Whether a tool call arrived after the decision that the turn calls no tools.
 
-        Only a checker that answers before the end can be wrong like this. The call's
-        chunks come like all others: whoever reads them should look here at the end.
+        This can only happen with a checker that decides before the end of the turn. The
+        chunks of the call are yielded like all others. Read it after the last chunk.
         """
         return self._turn.late_call
 
-    def _hold(self) -> bool:
-        self._held.extend(cast("list[AIMessageChunk]", self._turn.chunks))
+    def _decide(self) -> IOGenerator[bool]:
+        """Read until the checker has decided or the stream raises."""
+        source = self._source
+        read = IORequest(lambda: next(source, _END), lambda: anext(source, _END))
+        while self._turn.answer is None and self._error is None:
+            try:
+                chunk = yield read
+            except Exception as error:  # noqa: BLE001 - raised after the chunks before it
+                self._error = error
+            else:
+                self._turn.end() if chunk is _END else self._turn.take(chunk)
+        self._buffer.extend(self._turn.chunks)
         return bool(self._turn.answer)
 
-    def _replayed(self) -> AIMessageChunk | None:
-        if self._held:
-            return self._held.popleft()
+    def _next_buffered(self) -> AIMessageChunk | None:
+        if self._buffer:
+            chunk: AIMessageChunk = self._buffer.popleft()
+            return chunk
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         return None
 
-    def _close(self) -> None:
-        self._held.clear()
+    def _discard(self) -> None:
+        self._buffer.clear()
         self._error = None
         self._closed = True
 
 
-class Chunks(_Replay, Iterator[AIMessageChunk]):
-    """The chunks of one turn, from the first one on, while they come.
+class Chunks(_BufferedChunks, Iterator[AIMessageChunk]):
+    """All chunks of one turn: first those that `split_stream` has read, then the others.
 
     `close()`, or the end of a `with` block, closes the model's stream.
+
+    Example:
+        >>> from langchain_core.messages import AIMessageChunk
+        >>> from langgraph_patch.streaming import split_stream
+        >>> calls_tools, chunks = split_stream([AIMessageChunk("Good "), AIMessageChunk("day.")])
+        >>> with chunks:
+        ...     next(chunks).text
+        'Good '
+        >>> list(chunks)
+        []
     """
 
     def __init__(self, stream: Iterable[AIMessageChunk], turn: Turn) -> None:
-        super().__init__(turn)
-        self._source = iter(stream)
-
-    def _decide(self) -> bool:
-        while self._turn.answer is None and self._error is None:
-            try:
-                chunk = next(self._source)
-            except StopIteration:
-                self._turn.end()
-            except Exception as error:  # noqa: BLE001 - raised where the reader meets it
-                self._error = error
-            else:
-                self._turn.take(chunk)
-        return self._hold()
+        super().__init__(iter(stream), turn)
 
     def __next__(self) -> AIMessageChunk:
-        if (chunk := self._replayed()) is not None:
-            return chunk
+        if (buffered := self._next_buffered()) is not None:
+            return buffered
         if self._closed:
             raise StopIteration
-        chunk = next(self._source)
+        chunk: AIMessageChunk = next(self._source)
         self._turn.take(chunk)
         return chunk
 
     def close(self) -> None:
-        """Stop reading: nothing more comes, and the model's stream is closed."""
-        self._close()
+        """Close the model's stream. No further chunk is yielded."""
+        self._discard()
         if (close := getattr(self._source, "close", None)) is not None:
             close()
 
@@ -190,37 +217,41 @@ class Chunks(_Replay, Iterator[AIMessageChunk]):
         self.close()
 
 
-class AsyncChunks(_Replay, AsyncIterator[AIMessageChunk]):
-    """`Chunks` of an async stream: `aclose()` or the end of `async with` closes it."""
+class AsyncChunks(_BufferedChunks, AsyncIterator[AIMessageChunk]):
+    """All chunks of one turn: first those that `asplit_stream` has read, then the others.
+
+    `aclose()`, or the end of an `async with` block, closes the model's stream.
+
+    Example:
+        >>> import asyncio
+        >>> from langchain_core.messages import AIMessageChunk
+        >>> from langgraph_patch.streaming import asplit_stream
+        >>> async def model():
+        ...     yield AIMessageChunk("Good ")
+        ...     yield AIMessageChunk("day.")
+        >>> async def first_chunk():
+        ...     calls_tools, chunks = await asplit_stream(model())
+        ...     async with chunks:
+        ...         return (await anext(chunks)).text
+        >>> asyncio.run(first_chunk())
+        'Good '
+    """
 
     def __init__(self, stream: AsyncIterable[AIMessageChunk], turn: Turn) -> None:
-        super().__init__(turn)
-        self._source = aiter(stream)
-
-    async def _decide(self) -> bool:
-        while self._turn.answer is None and self._error is None:
-            try:
-                chunk = await anext(self._source)
-            except StopAsyncIteration:
-                self._turn.end()
-            except Exception as error:  # noqa: BLE001 - raised where the reader meets it
-                self._error = error
-            else:
-                self._turn.take(chunk)
-        return self._hold()
+        super().__init__(aiter(stream), turn)
 
     async def __anext__(self) -> AIMessageChunk:
-        if (chunk := self._replayed()) is not None:
-            return chunk
+        if (buffered := self._next_buffered()) is not None:
+            return buffered
         if self._closed:
             raise StopAsyncIteration
-        chunk = await anext(self._source)
+        chunk: AIMessageChunk = await anext(self._source)
         self._turn.take(chunk)
         return chunk
 
     async def aclose(self) -> None:
-        """Stop reading: nothing more comes, and the model's stream is closed."""
-        self._close()
+        """Close the model's stream. No further chunk is yielded."""
+        self._discard()
         if (aclose := getattr(self._source, "aclose", None)) is not None:
             await aclose()
 
