@@ -1,4 +1,10 @@
-"""A LangGraph thread never dies of a broken tool-call history."""
+"""Keep LangGraph threads usable when their tool-call history is damaged.
+
+`with_patching` repairs a graph while it runs, `patch_node` and
+`langgraph_patch.middleware` do so at one point of it, `repair_thread` repairs a stored thread,
+and `patch_messages` repairs a list of messages. `record_tool_calls` lets a tool node record
+each result at once, and `langgraph_patch.streaming` builds messages from streams.
+"""
 
 from langgraph_patch.errors import (
     EvidenceError,
@@ -67,3 +73,10 @@ __all__ = [
     "validate_messages",
     "with_patching",
 ]
+
+__version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
+
+
+def __dir__() -> list[str]:
+    """The public names only."""
+    return [*__all__, "__version__"]

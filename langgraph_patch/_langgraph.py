@@ -1,52 +1,64 @@
-"""What LangGraph keeps to itself and we cannot do without, in one place.
+"""The private details of LangGraph that this package uses in runs and stored checkpoints.
 
-It hands a node its checkpointer, its channels and its way to start a child task in
-`config["configurable"]`, under keys that start with `__pregel_`. Nothing public gives the
-same. Each reader here checks what it finds and answers None if it is not what it was.
+LangGraph passes a node its checkpointer, its channels and its way to start a child task in
+`config["configurable"]`, under keys that start with `__pregel_`. No public API provides them.
+Each function checks what it reads: it returns None or an empty value if LangGraph has changed
+the detail, and the run goes on. `_langgraph_builder.py` has the details of graphs that are built.
 
-A few names stand in the writes and paths of every database, so they cannot change without
-breaking old threads. An unknown one is only ever not found.
+Names that LangGraph stores in databases cannot change without breaking old threads.
+
+`tests/graph/test_langgraph_internals.py` has one test for each function and constant here. It
+fails if LangGraph changes the detail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from langchain_core.runnables import RunnableConfig
+from langgraph import channels
 from langgraph.channels.base import BaseChannel
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.graph import START
+from langgraph.types import Interrupt
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.memory import InMemorySaver
 
 _CHECKPOINTER = "__pregel_checkpointer"
-"""The saver of the run: a server injects its own here, so the compiled graph cannot tell."""
+"""The checkpointer of the run. A server sets its own here, so the compiled graph lacks it."""
 
 _READ = "__pregel_read"
-"""A partial that reads the state; its arguments hold the live channels, hence the reducers."""
+"""A partial that reads the state. Its arguments include the live channels with their reducers."""
 
 _CALL = "__pregel_call"
-"""Starts a `@task`; there only inside a graph, where a call to `task()` is allowed."""
+"""Starts a `@task`. It is present only inside a graph, where `task()` may be called."""
 
 _DURABILITY = "__pregel_durability"
-"""With "exit" nothing is written before the run ends, so that there is nothing to wait for."""
+"""The durability of the run. With "exit" nothing is written before the run ends."""
 
 _RESUMING = "__pregel_resuming"
-"""The run goes on from a checkpoint, so that earlier results may exist."""
+"""Whether the run continues from a checkpoint, so that earlier results may exist."""
+
+_NODE = "langgraph_node"
+"""The metadata key with the name of the node that runs. It is absent outside of a node."""
 
 RETURN: Final = "__return__"
 """The channel of what a functional task returned."""
 
 ERROR_SOURCE: Final = "__error_source_node__"
-"""The channel that says which node an error came from."""
-
-_DEFAULT_HANDLER = "__default_error_handler__"
-"""The node that `compile()` makes of a default error handler, each time."""
+"""The channel that names the node that an error came from."""
 
 PUSH: Final = "__pregel_push"
-"""The first part of the path of a task that a `Send` or a `@task` made."""
+"""The first part of the path of a task that a `Send` or a `@task` created."""
 
 NO_TASK: Final = "00000000-0000-0000-0000-000000000000"
-"""Who wrote what no task wrote, such as an answer without an interrupt id."""
+"""The task id of a write that no task made, such as an answer without an interrupt id."""
+
+
+# --- the config of a node that runs ----------------------------------------------------
 
 
 def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
@@ -56,7 +68,7 @@ def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
 
 
 def channels_of(config: RunnableConfig) -> Mapping[str, Any]:
-    """The live channels of the graph that runs, or nothing outside of one."""
+    """The live channels of the graph that runs, or an empty mapping outside of a graph."""
     read = config.get("configurable", {}).get(_READ)
     for argument in getattr(read, "args", ()):
         if isinstance(argument, Mapping) and argument and _are_channels(argument):
@@ -68,35 +80,32 @@ def _are_channels(mapping: Mapping[Any, Any]) -> bool:
     return isinstance(next(iter(mapping.values())), BaseChannel)
 
 
-def input_of(config: RunnableConfig) -> Any:
-    """What the run was given, in the step of START; else None."""
-    channel = channels_of(config).get(START)
+def stored_value(config: RunnableConfig, key: str) -> Any:
+    """The value of a state key at the start of the superstep, or None if it has no value."""
+    channel = channels_of(config).get(key)
     return channel.get() if channel is not None and channel.is_available() else None
 
 
-def read_fresh(config: RunnableConfig, key: str) -> Any:
-    """The value of a state key, with what the running node has just written; None if it has none.
+def input_of(config: RunnableConfig) -> Any:
+    """The input of the run, while START runs; None at any other time."""
+    return stored_value(config, START)
 
-    A router's own schema may lack the key.
+
+def fresh_value(config: RunnableConfig, key: str) -> Any:
+    """The value of a state key with the writes of the node that runs, or None.
+
+    The router of a conditional edge runs as a part of its source node. It needs this for a key
+    that its own input schema lacks.
     """
     read = config.get("configurable", {}).get(_READ)
-    return read([key], True).get(key) if callable(read) else None  # noqa: FBT003 - its form
+    return read([key], True).get(key) if callable(read) else None  # noqa: FBT003 - its signature
 
 
-def is_for_node(graph: object, config: RunnableConfig) -> bool:
-    """Whether a `Command` that a nested graph raised is for the graph whose node runs it.
+def task_notes(config: RunnableConfig) -> dict[str, Any]:
+    """A dict that lives as long as the task of the node, over all attempts of a `RetryPolicy`.
 
-    LangGraph names a graph by the namespace of that node, with or without the ids of tasks.
-    """
-    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    parts = [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
-    return graph in (namespace, "|".join(parts))
-
-
-def memory_of(config: RunnableConfig) -> dict[str, Any]:
-    """A place for notes that lives as long as the node's task, from its first attempt to its last.
-
-    It hangs on the partial that LangGraph makes for the task. Without one it is forgotten.
+    It is the `__dict__` of the partial that LangGraph creates for each task. Without that
+    partial it is a new dict, and what is put into it is lost.
     """
     notes: dict[str, Any] = getattr(config.get("configurable", {}).get(_READ), "__dict__", {})
     return notes
@@ -108,29 +117,219 @@ def can_start_tasks(config: RunnableConfig) -> bool:
 
 
 def is_resuming(config: RunnableConfig) -> bool:
-    """Whether the run goes on from a checkpoint instead of starting with an input."""
+    """Whether the run continues from a checkpoint instead of starting with an input."""
     return bool(config.get("configurable", {}).get(_RESUMING))
 
 
-def remade_nodes(builder: Any) -> Collection[str]:
-    """The nodes of a graph's builder that `compile()` would make again, and so refuse."""
-    defaults = getattr(builder, "_node_defaults", None)
-    return () if getattr(defaults, "error_handler", None) is None else (_DEFAULT_HANDLER,)
+def is_in_node(config: RunnableConfig) -> bool:
+    """Whether `config` is the config of a node, so that messages may be pushed to its stream."""
+    return _NODE in config.get("metadata", {})
+
+
+# --- namespaces: `node:task_id`, joined by `|` ------------------------------------------
 
 
 def thread_config(config: RunnableConfig) -> RunnableConfig | None:
-    """The thread and the namespace of the graph whose node runs with `config`, or None.
+    """The thread and the namespace of the graph that the node of `config` belongs to, or None.
 
     A node's own namespace is that of its graph and one more segment, `node:task_id`. The
-    current checkpoint is named too, unless it will not be written before the run ends.
+    current checkpoint is included, unless it is not written before the run ends.
     """
     configurable = config.get("configurable", {})
     thread_id = configurable.get("thread_id")
     if thread_id is None:
         return None
-    namespace = str(configurable.get("checkpoint_ns", "")).rpartition("|")[0]
-    place = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # as it is stored
+    namespace = parent_namespace(str(configurable.get("checkpoint_ns", "")))
+    thread = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # str: as it is stored
     current = configurable.get("checkpoint_map", {}).get(namespace)
     if isinstance(current, str) and configurable.get(_DURABILITY) != "exit":
-        place["checkpoint_id"] = current
-    return {"configurable": place}
+        thread["checkpoint_id"] = current
+    return {"configurable": thread}
+
+
+def is_for_node(graph: object, config: RunnableConfig) -> bool:
+    """Whether the `graph` of a `Command` names the graph that the node of `config` belongs to.
+
+    LangGraph names a graph by the namespace of its node, with or without the task ids.
+    """
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    nodes = [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
+    return graph in (namespace, "|".join(nodes))
+
+
+# --- stored threads ----------------------------------------------------------------------
+
+ROOT_CHANNEL: Final = "__root__"
+"""The only channel of a graph with a single value as its state, such as a list of messages."""
+
+NEWEST_FORMAT: Final = 4
+"""The newest supported `checkpoint["v"]`, the format of a checkpoint."""
+
+RUN_KEYS: Final = ("checkpoint_id", "checkpoint_map")
+"""What `config["configurable"]` holds for one run only, beside the keys that start with `__`."""
+
+_DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
+"""The channel that stores its writes and only now and then its value; old versions lack it."""
+
+_UUID6 = 6
+"""Checkpoint ids are UUIDs of version 6: their order is the order of time."""
+
+
+def is_delta_channel(channel: Any) -> bool:
+    """Whether the value of a channel is spread over the writes of many checkpoints."""
+    return isinstance(channel, _DELTA_CHANNEL)
+
+
+def whole_value(value: Any) -> Any:
+    """A stored value, taken out of the snapshot that a `DeltaChannel` stores now and then."""
+    # The snapshot is a named tuple, so it is a sequence too.
+    return value if isinstance(value, list) else getattr(value, "value", value)
+
+
+def is_reserved(channel: str) -> bool:
+    """Whether a channel is LangGraph's own, such as `__interrupt__` or `__pregel_tasks`."""
+    return channel.startswith("__")
+
+
+def state_keys(names: Iterable[str]) -> list[str]:
+    """The keys of the state among the channels of a graph, sorted.
+
+    The other channels trigger nodes or are reserved.
+    """
+    return sorted(name for name in names if not (triggered_node(name) or is_reserved(name)))
+
+
+def accepted_input(saved: CheckpointTuple) -> Any:
+    """The input of a run that is stored and not yet applied to the state; None if there is none."""
+    return saved.checkpoint["channel_values"].get(START)
+
+
+def task_of_namespace(namespace: str) -> str | None:
+    """The task that a namespace belongs to; None if the namespace lasts longer than a task.
+
+    Parts are separated by `|`. A part is `node:task_id`, or `node` for a subgraph that keeps
+    its state between runs.
+
+    Example:
+        >>> from langgraph_patch._langgraph import task_of_namespace
+        >>> task_of_namespace("agent:7f3a"), task_of_namespace("agent")
+        ('7f3a', None)
+    """
+    return namespace.rpartition(":")[2] if ":" in namespace else None
+
+
+def subgraph_path(namespace: str) -> str:
+    """The name under which `get_subgraphs` lists the graph of a lasting namespace.
+
+    A number is a part of its own where one node calls several subgraphs.
+    """
+    return "|".join(part for part in namespace.split("|") if not part.isdigit())
+
+
+def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
+    """A checkpoint id that is `ticks` times 100 ns later; None if it is not a UUID of LangGraph's.
+
+    Example:
+        >>> from langgraph_patch._langgraph import later_checkpoint_id
+        >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
+        '1ef4f797-8335-6429-8001-8a1503f9b875'
+    """
+    try:
+        old = uuid.UUID(checkpoint_id)
+    except ValueError:
+        return None
+    if old.version != _UUID6:
+        return None
+    # The layout: 48 bits of the time, 4 of the version, 12 of the time, 64 of other things.
+    time = (old.int >> 80 << 12 | (old.int >> 64) & 0xFFF) + ticks
+    rest = old.int & (2**64 - 1)
+    return str(uuid.UUID(int=(time >> 12) << 80 | _UUID6 << 76 | (time & 0xFFF) << 64 | rest))
+
+
+# --- tasks and namespaces in stored checkpoints ------------------------------------------
+
+_TRIGGER_PREFIXES = ("branch:to:", "join:")
+"""Channels of a compiled graph that trigger a node: `branch:to:<node>`, `join:<nodes>:<node>`."""
+
+
+def triggered_node(channel: str) -> str | None:
+    """The node that a channel triggers, or None for any other channel."""
+    return channel.rpartition(":")[2] if channel.startswith(_TRIGGER_PREFIXES) else None
+
+
+def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:
+    """What started the task that runs with `config`: an edge, a `Send`, or a call of a `@task`.
+
+    Read from the path of the task: `("__pregel_pull", node)`, `("__pregel_push", index, False)`
+    or `("__pregel_push", ..., True)`. Without a path, an edge is assumed.
+    """
+    path = tuple(config.get("metadata", {}).get("langgraph_path", ()))
+    if path[:1] != (PUSH,):
+        return "node"
+    return "task" if path[-1] is True else "send"
+
+
+def send_index(path: Sequence[object]) -> int | None:
+    """The index of the `Send` that made the task with this path, or None if no `Send` did."""
+    if len(path) > 1 and path[0] == PUSH and isinstance(path[1], int):
+        return path[1]
+    return None
+
+
+def sent_call(send: object) -> dict[str, Any] | None:
+    """The one tool call that a `Send` carries, or None.
+
+    `create_agent` sends `[call]`, `create_react_agent` sends `{"tool_call": call, ...}`.
+    """
+    payload = getattr(send, "arg", None)
+    call = payload.get("tool_call") if isinstance(payload, dict) else payload
+    if isinstance(call, list) and len(call) == 1:
+        call = call[0]
+    return call if isinstance(call, dict) and call.get("id") else None
+
+
+def parent_namespace(namespace: str) -> str:
+    """The namespace of the graph that a subgraph's or a node's namespace is part of."""
+    return namespace.rpartition("|")[0]
+
+
+def own_interrupt_id(namespace: str, node: str, task_id: str) -> str:
+    """The id of an interrupt that a task raised itself; LangGraph derives it from its namespace."""
+    return Interrupt.from_ns(None, f"{namespace}|{node}:{task_id}".removeprefix("|")).id
+
+
+def may_run_in_task(namespace: str, parent: str, task_id: str) -> bool:
+    """Whether a namespace below `parent` may be that of a subgraph that a task ran.
+
+    A segment without a task id may belong to any task.
+    """
+    first = namespace.removeprefix(f"{parent}|").partition("|")[0]
+    return ":" not in first or task_of_namespace(first) == task_id
+
+
+def keeps_state_between_runs(namespace: str) -> bool:
+    """Whether a segment of a namespace names no task, so that later runs use it too.
+
+    LangGraph names the namespace of a subgraph compiled with `checkpointer=True` so.
+    """
+    return any(":" not in segment for segment in namespace.split("|")) if namespace else False
+
+
+def delete_from_memory(
+    saver: InMemorySaver, thread_id: str, namespace: str, checkpoint_id: str
+) -> bool | None:
+    """Delete a checkpoint of an `InMemorySaver` if it is the newest and has no pending writes.
+
+    Returns:
+        Whether it was deleted; None if the saver does not store checkpoints as expected.
+    """
+    storage, writes = getattr(saver, "storage", None), getattr(saver, "writes", None)
+    if not isinstance(storage, dict) or not isinstance(writes, dict):
+        return None
+    checkpoints = storage.get(thread_id, {}).get(namespace, {})
+    place = (thread_id, namespace, checkpoint_id)
+    if max(checkpoints, default=None) != checkpoint_id or writes.get(place):
+        return False
+    del checkpoints[checkpoint_id]
+    writes.pop(place, None)
+    return True

@@ -1,42 +1,43 @@
-"""What can go wrong, as types.
+"""The exceptions of the package.
 
-    PatchError                  the root: catch this one
-    |-- MessagesError           a value that should be a list of messages is not one
-    |-- OptionError             an option that is none of the values that it may have
-    |-- GraphError              a graph, node name or state key that cannot be patched
-    |-- EvidenceError           a checkpointer failed while it was asked what had happened
+    PatchError                  the base class: catch this one
+    |-- MessagesError           a value is not a list of valid messages
+    |-- OptionError             an option has an invalid value
+    |-- GraphError              a graph, node name or state key cannot be patched
+    |-- EvidenceError           a checkpointer failed while its records were read
     |-- RecordingError          a tool call could not be recorded
     |-- StreamError             the chunks of a stream contradict each other
     `-- ThreadError             a stored thread or its database cannot be read or repaired
 
-Damage in a history is not an error: it is a value (a `Defect`, a `Patch`).
-Each message names the value, what was expected and what to do.
+A damaged history is not an error: `validate_messages` returns its defects and
+`patch_messages` repairs them. Each error message names the value, what was expected and what
+to do.
 """
 
 
 def brief(error: BaseException) -> str:
-    """An error that others raised, on one line."""
+    """The type and the message of an exception on one line, at most 200 characters of it."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 class PatchError(Exception):
-    """Root of everything that langgraph-patch raises on purpose."""
+    """Base class of all exceptions that langgraph-patch raises on purpose."""
 
 
 class MessagesError(PatchError, TypeError):
-    """A value that should be a list of messages is not one."""
+    """A value is not a list of messages, or a message has a field of a wrong type."""
 
 
 class OptionError(PatchError, ValueError):
-    """An option that is none of the values that it may have."""
+    """An option has an invalid value."""
 
 
 class GraphError(PatchError, ValueError):
-    """A graph, a node name or a state key that cannot be patched."""
+    """A graph, a node name or a state key cannot be patched."""
 
 
 class EvidenceError(PatchError):
-    """A checkpointer failed while it was asked what had happened to a call."""
+    """A checkpointer failed while it was searched for the result of a call."""
 
 
 class RecordingError(PatchError):
@@ -48,4 +49,4 @@ class StreamError(PatchError, ValueError):
 
 
 class ThreadError(PatchError):
-    """A stored thread, or the database that holds it, cannot be read or repaired."""
+    """A stored thread, or the database that contains it, cannot be read or repaired."""

@@ -1,7 +1,7 @@
-"""The repair as a middleware of langchain's `create_agent` (extra: `[langchain]`).
+"""The repair as a middleware for LangChain's `create_agent` (extra: `[langchain]`).
 
-The class has the name of deepagents' own, so that a change of the import is the migration
-for an agent that lists it.
+The class has the same name as the middleware of deepagents, so an agent that lists that one only
+has to change the import.
 """
 
 from __future__ import annotations
@@ -17,51 +17,66 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
-from langgraph_patch._sansio import run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.graph.patch_node import OnPatch, PatchNode
-from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Language, Placeholder
 
 
 class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     """Repairs the tool-call history of a `create_agent` agent.
 
-    Before the agent runs, what is broken is mended in the state. Around each model call,
-    what the model is about to see is mended too; that is not written. Damage that comes in
-    between (`invoke(None)`, `Command(goto=...)`, an edited state) is thus mended for the
-    model at once, and in the state when the next message comes in. To have it written at
-    once, use `with_patching` on the agent; both together are fine.
+    Before the agent runs, it repairs the state. Around each model call it repairs the messages of
+    the request and does not write that to the state. So damage that occurs during a run
+    (`invoke(None)`, `Command(goto=...)`, an edited state) is repaired for the model at once, and
+    in the state when the next message arrives. To write it at once, use `with_patching` on the
+    agent. Both can be used together.
 
-    Put it last: the first middleware of a list is the outermost, and this one has to see
-    what all the others made of the history. What stands after it is not covered, and a
-    `before_agent` hook that stands before it still sees the damage.
+    Place it last. The first middleware of the list is the outermost, and this one must see the
+    history as all others have changed it. Changes by a middleware that comes after it are not
+    covered, and a `before_agent` hook of a middleware that comes before it sees the damage.
 
-    In `create_deep_agent(middleware=[PatchToolCallsMiddleware()])` an entry takes the place of
-    deepagents' own of the same name, so that this one replaces that one:
+    In `create_deep_agent(middleware=[PatchToolCallsMiddleware()])` it replaces deepagents'
+    middleware of the same name:
 
-    - in the main agent, after deepagents' summarization and before the caching, memory and
-      approval middleware. Your other middleware comes after it;
+    - in the main agent, where it comes after deepagents' summarization and before the caching,
+      memory and approval middleware. Your other middleware comes after it;
     - in the built-in `general-purpose` subagent, and in subagents with `mode="fork"`;
-    - **not** in the other subagents. List it in the `middleware` of each: there, too, it takes
-      the place of deepagents' own. A subagent with a `runnable` of its own is repaired if that
-      graph is: build it with this middleware or hand it to `with_patching`.
+    - **not** in other subagents. List it in the `middleware` of each, where it also replaces
+      deepagents' own. A subagent with its own `runnable` is not covered: build that graph with
+      this middleware, or patch it with `with_patching`.
 
-    If a middleware of your own cuts the history around the model call, let a subclass with
-    another name stand after it: `class LastMile(PatchToolCallsMiddleware): ...`. A new name
-    replaces nothing, and keeps the place that you give it.
+    If a middleware of your own shortens the history for the model call, list a subclass with
+    another name after it: `class PatchBeforeModel(PatchToolCallsMiddleware): ...`. A middleware
+    with a new name replaces none and keeps its place in the list.
+
+    The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
+    level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
 
     Args:
-        placeholder: As for `PatchNode`.
-        language: As for `PatchNode`.
-        messages_key: As for `PatchNode`.
-        recover: As for `PatchNode`.
-        replace_foreign: As for `PatchNode`.
-        checkpointer: As for `PatchNode`.
-        on_patch: As for `PatchNode`.
-        persist: Whether the state is mended before the agent runs. Default: True.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. Default: a text that names the cause.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process (`set_language`).
+        messages_key: The state key that has the history. Default: `"messages"`.
+        recover: Whether to search the checkpoints of the thread for results that were recorded
+            but are missing in the history. They are searched only if the history is damaged.
+            Default: True.
+        replace_foreign: Whether to treat the tool messages that deepagents or
+            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
+            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
+            for threads that such a package has repaired, as its "was cancelled" may be false.
+            It has a cost: every history is then read in full, also a valid one. Default: False,
+            such messages count as results.
+        checkpointer: The checkpointer to search. Default: the checkpointer of the run.
+        on_patch: A function that is called with the `Patch` and the config of the run for each
+            repair, before it is written: for metrics, alerts and audits. If it raises, the run
+            fails with its exception and nothing is written. Default: None.
+        persist: Whether to repair the state before the agent runs. If False, only the requests
+            to the model are repaired. Default: True.
 
     Raises:
-        OptionError: If an option is none of the values that it may have.
+        OptionError: If an option has an invalid value.
 
     Example:
         >>> from langchain.agents import create_agent
@@ -101,11 +116,11 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         )
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
-        """Mend the state."""
+        """Repair the state. Return the state update, or None if there is nothing to repair."""
         return self._node.invoke(state, _config()) if self._persist else None
 
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
-        """As `before_agent`."""
+        """Do the same as `before_agent`, asynchronously."""
         return await self._node.ainvoke(state, _config()) if self._persist else None
 
     def wrap_model_call(
@@ -113,33 +128,31 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | AIMessage:
-        """Call the model with a sound history."""
-        config = _config()
-        patch = run_sync(self._node.repair(request.messages, config, allow_pending=False))
-        return handler(self._mended(request, patch, config))
+        """Call the model with a valid history."""
+        return handler(run_sync(self._repaired(request)))
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | AIMessage:
-        """As `wrap_model_call`."""
-        config = _config()
-        patch = await run_async(self._node.repair(request.messages, config, allow_pending=False))
-        return await handler(self._mended(request, patch, config))
+        """Do the same as `wrap_model_call`, asynchronously."""
+        return await handler(await run_async(self._repaired(request)))
 
-    def _mended(
-        self, request: ModelRequest[Any], patch: Patch, config: RunnableConfig
-    ) -> ModelRequest[Any]:
-        if not patch:
+    def _repaired(self, request: ModelRequest[Any]) -> IOGenerator[ModelRequest[Any]]:
+        """The request with a valid history; the same object if the history is valid."""
+        reading = self._node.read(request.messages)
+        if reading is None:
             return request
-        self._node.announce(patch, config, written=False)
+        config = _config()
+        patch = yield from self._node.repair(reading, config)
+        self._node.report(patch, config, written=False)
         messages: list[AnyMessage] = patch.messages  # type: ignore[assignment]  # no chunk class
         return request.override(messages=messages)
 
 
 def _config() -> RunnableConfig:
-    """The config of the node that runs; nothing outside of a graph, as in a test of hooks."""
+    """The config of the node that runs; an empty one outside of a graph, as in a test of hooks."""
     try:
         return get_config()
     except RuntimeError:

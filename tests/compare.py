@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents import Graph, Tools, both_calls, healthy_script, human, react_v2, stored, thread
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as DeepagentsMiddleware
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, ToolMessage
 from langchain_core.messages.tool import invalid_tool_call
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from strict import StrictModel, ai
-from wires import WIRES, refusals
 
 from langgraph_patch import with_patching
+from support.agents import Graph, Tools, both_calls, healthy_script, human, react_v2, stored, thread
+from support.strict import StrictModel, ai
+from support.wires import WIRES, refusals
 
 # --- who is compared -------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def deepagents_middleware(model: Any, tools: Any, **options: Any) -> Graph:
 
 
 def patched(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_agent` with ours."""
+    """`create_agent` with the middleware of this package."""
     return with_patching(create_agent(model, tools, **options))
 
 
@@ -45,9 +45,9 @@ COLUMNS: Mapping[str, Callable[..., Graph]] = {
 DONE = AIMessage("I see.", id="done")
 
 
-def history_of(said: BaseMessage, *after: BaseMessage) -> list[BaseMessage]:
+def history_of(broken: BaseMessage, *after: BaseMessage) -> list[BaseMessage]:
     """A turn of the model, what came after it, and a new message."""
-    return [human("go"), said, *after, human("next")]
+    return [human("go"), broken, *after, human("next")]
 
 
 MAIL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
@@ -64,15 +64,15 @@ HISTORIES = {
     "a call without a result": history_of(MAIL),
     "a result after the next message": history_of(MAIL, human("well?"), SENT),
     "a result in another role": history_of(MAIL, ChatMessage("sent to bob", role="tool")),
-    "a call whose id was used before": history_of(MAIL, *AGAIN),
+    "a call with an id that was used before": history_of(MAIL, *AGAIN),
     "arguments that were cut off": history_of(CUT_OFF),
 }
 
 # --- what becomes of them --------------------------------------------------------------
 
 
-def told(graph: Graph, model: StrictModel, value: Any) -> list[BaseMessage] | None:
-    """What the model is told by a run; None if it refuses."""
+def model_input(graph: Graph, model: StrictModel, value: Any) -> list[BaseMessage] | None:
+    """The messages that the model reads in a run; None if it refuses."""
     model.seen.clear()
     try:
         graph.invoke(value, thread())
@@ -82,7 +82,7 @@ def told(graph: Graph, model: StrictModel, value: Any) -> list[BaseMessage] | No
 
 
 def says_sent(messages: list[BaseMessage] | None) -> bool:
-    """Whether the model is told that the mail went out."""
+    """Whether the model reads that the mail was sent."""
     return bool(messages) and any(
         isinstance(m, ToolMessage) and m.tool_call_id == "c1" and m.text == "sent to bob"
         for m in messages or ()
@@ -99,7 +99,7 @@ def after_a_pause(build: Callable[..., Graph]) -> list[BaseMessage] | None:
     """A human writes something else while a tool waits."""
     graph, model = made(build, both_calls(), DONE)
     graph.invoke({"messages": [human("go")]}, thread())
-    return told(graph, model, {"messages": [human("never mind")]})
+    return model_input(graph, model, {"messages": [human("never mind")]})
 
 
 def after_an_edit(build: Callable[..., Graph]) -> list[BaseMessage] | None:
@@ -107,13 +107,13 @@ def after_an_edit(build: Callable[..., Graph]) -> list[BaseMessage] | None:
     graph, model = made(build, DONE)
     entry = next((n for n in graph.nodes if n.endswith(".before_agent")), "__start__")
     graph.update_state(thread(), {"messages": history_of(MAIL)}, as_node=entry)
-    return told(graph, model, None)
+    return model_input(graph, model, None)
 
 
 def given(build: Callable[..., Graph], history: list[BaseMessage]) -> str:
-    """How many wires take what the model is told of a history that comes in as it is."""
+    """How many wires accept what the model reads of a history that arrives as it is."""
     graph, model = made(build, DONE)
-    seen = told(graph, model, {"messages": history})
+    seen = model_input(graph, model, {"messages": history})
     if not model.seen:
         return "dies"
     taken = sum(not refusals(wire, seen or model.seen[-1]) for wire in WIRES)
@@ -121,7 +121,7 @@ def given(build: Callable[..., Graph], history: list[BaseMessage]) -> str:
 
 
 def rows_of(build: Callable[..., Graph], turns: int = 10) -> int:
-    """The checkpoints of a sound conversation."""
+    """The checkpoints of a healthy conversation."""
     model = StrictModel(script=healthy_script(turns))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "threads.sqlite"
@@ -153,7 +153,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
     ratios = [
         rows_of(build) / (rows_of(react_v2) if build is react_v2 else bare) for build in builds
     ]
-    yield "checkpoints of a sound thread", [f"×{ratio:.2f}" for ratio in ratios]
+    yield "checkpoints of a healthy thread", [f"×{ratio:.2f}" for ratio in ratios]
 
 
 def table() -> str:

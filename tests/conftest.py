@@ -1,6 +1,10 @@
 """What all tests share."""
 
 import hypothesis
+import pytest
+
+from langgraph_patch.cli.main import main
+from support.paths import TESTS
 
 for _name, _examples in {"ci": 500, "long": 5_000}.items():
     hypothesis.settings.register_profile(
@@ -16,3 +20,31 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """500 generated examples for each property; with `--long`, 5,000."""
     hypothesis.settings.load_profile("long" if config.getoption("--long", default=False) else "ci")
+
+
+@pytest.fixture
+def cli(capsys):
+    """Run the command line in this process: its exit code, its output and its error output."""
+
+    def run(*arguments):
+        try:
+            code = main([str(each) for each in arguments])
+        except SystemExit as stopped:
+            code = stopped.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def graph_file(tmp_path):
+    """The file of an application's module, with the name of its graph: `FILE:graph`."""
+    name = f"app_{abs(hash(tmp_path))}"
+    file = tmp_path / f"{name}.py"
+    file.write_text(
+        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
+        "from support.broken_threads import application\n"
+        "graph = application('react_v2', None)\nnumber = 7\n"
+    )
+    return f"{file}:graph"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
-from damaged import DAMAGED, carried_by
-from wires import WIRES, refusals
-
 from langgraph_patch.history.patcher import patch_messages
+from support.damaged import DAMAGED, carried_by
+from support.wires import WIRES, refusals
 
 # A row, and what the names of its histories begin with.
 ROWS = {
@@ -41,7 +40,7 @@ cannot build it. "-": the wire cannot carry such content, whatever is done to th
 - "ok" before the repair can be silence: Gemini drops calls and results that it cannot pair, and
   sends the first result of an id used again for the later call too.
 - Mistral: older servers (reports up to 2026-06) refuse a user message right after a tool message,
-  as it stands after many a repair. It is left alone: newer servers take it.
+  as it often is after a repair. It is left alone: newer servers accept it.
 - Left alone as well, since no other wire can carry it: blocks of a server-side tool (Gemini and
   Responses drop them), a custom tool call outside of Responses, a left-over `input_json_delta`
   block (Anthropic, Chat Completions), text behind a `tool_use` block (Anthropic), a call right

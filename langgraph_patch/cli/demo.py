@@ -1,7 +1,7 @@
-"""`langgraph-patch demo`: the same run without patching and with it, on a SQLite file.
+"""`langgraph-patch demo`: run the same agent without patching and with it, on a SQLite file.
 
-A real ReAct agent, two parallel tools, a question to a human, and a human who writes
-something else. No key, no network; the model is scripted.
+A ReAct agent calls two tools in parallel. One asks a human, who writes something else instead of
+an answer. The model is scripted, so that no key and no network is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from rich.text import Text
 from langgraph_patch.graph.patching import with_patching
 
 _QUESTION = "Write to Bob and wire him 100."
-_OTHER = "Never mind the money. What did you do?"
+_NEXT_MESSAGE = "Never mind the money. What did you do?"
 _ANSWER = "Bob has my mail. No money was wired."
 _CALLS = [
     {"name": "send_email", "args": {"to": "bob"}, "id": "c1"},
@@ -41,25 +41,21 @@ class _ScriptedModel(GenericFakeChatModel):
         return self
 
 
-@dataclass
-class _World:
-    """What the tools have really done."""
+def _tools(sent: list[str]) -> list[Any]:
+    """The tools of the agent; `sent` records each mail."""
 
-    mails: list[str] = field(default_factory=list)
+    @tool
+    def send_email(to: str) -> str:
+        """Send an email."""
+        sent.append(to)
+        return f"sent to {to}"
 
-    def tools(self) -> list[Any]:
-        @tool
-        def send_email(to: str) -> str:
-            """Send an email."""
-            self.mails.append(to)
-            return f"sent to {to}"
+    @tool
+    def wire_money(amount: int) -> str:
+        """Wire money, if a human agrees."""
+        return str(interrupt(f"Wire {amount}?"))
 
-        @tool
-        def wire_money(amount: int) -> str:
-            """Wire money, if a human agrees."""
-            return str(interrupt(f"Wire {amount}?"))
-
-        return [send_email, wire_money]
+    return [send_email, wire_money]
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class Outcome:
         before: The history when the agent waited for the human.
         after: The history after the human wrote something else.
         error: What the second call raised, or None if the agent answered.
-        mails: How many mails went out.
+        mails: How many mails were sent.
     """
 
     before: Sequence[BaseMessage]
@@ -80,21 +76,26 @@ class Outcome:
 
 
 def run_once(path: Path, *, patched: bool) -> Outcome:
-    """Run the agent over the SQLite file at `path` until it dies or answers."""
-    world = _World()
+    """Run the agent on the SQLite file at `path` until it fails or answers.
+
+    Args:
+        path: The file; it is created.
+        patched: Whether the graph is patched.
+    """
+    sent: list[str] = []
     script = iter([AIMessage("", tool_calls=_CALLS), AIMessage(_ANSWER)])
     config: RunnableConfig = {"configurable": {"thread_id": "demo"}}
-    with _agent(path, _ScriptedModel(messages=script), world.tools()) as bare:
+    with _agent(path, _ScriptedModel(messages=script), _tools(sent)) as bare:
         graph = with_patching(bare) if patched else bare
         graph.invoke({"messages": [("human", _QUESTION)]}, config)
-        # get_state() shows the finished tool's result as if it were safe. It is not yet.
+        # Not get_state(): it shows the result of the finished tool as if it were in the history.
         before = _stored(bare, config)
         error = None
         try:
-            graph.invoke({"messages": [("human", _OTHER)]}, config)
+            graph.invoke({"messages": [("human", _NEXT_MESSAGE)]}, config)
         except ValueError as raised:  # what create_react_agent raises on a broken history
             error = raised
-        return Outcome(before, _stored(bare, config), error, len(world.mails))
+        return Outcome(before, _stored(bare, config), error, len(sent))
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def _agent(
     path: Path, model: _ScriptedModel, tools: list[Any]
 ) -> Iterator[CompiledStateGraph[Any, Any, Any, Any]]:
     with SqliteSaver.from_conn_string(str(path)) as saver, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it moved to langchain; here LangGraph's own is shown
+        warnings.simplefilter("ignore")  # create_react_agent is deprecated
         yield create_react_agent(model, tools, checkpointer=saver)
 
 
@@ -114,13 +115,13 @@ def _stored(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfi
 
 
 def run(console: Console | None = None) -> int:
-    """Run both and print them.
+    """Run the agent without patching and with it, and print both conversations.
 
     Args:
-        console: Where to print. Default: the standard output.
+        console: Where to print. Default: standard output.
 
     Returns:
-        0 if the bare thread died of its history and the patched one went on, else 1.
+        0 if the run without patching failed and the patched one answered, else 1.
     """
     console = console or Console(highlight=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -128,45 +129,42 @@ def run(console: Console | None = None) -> int:
         patched = run_once(Path(folder) / "patched.sqlite", patched=True)
     _print_run(console, "1. create_react_agent(...)", bare)
     _print_run(console, "2. with_patching(create_react_agent(...))", patched)
-    good = _died(bare) and _went_on(patched)
+    is_as_expected = _failed(bare) and _answered(patched)
     verdict = (
-        "Without patching the thread is dead, and so is every later turn.\n"
-        "With it the thread goes on, and the model knows that the mail went out."
-        if good
+        "Without patching, this turn fails, and so does every later turn of the thread.\n"
+        "With patching, the thread continues, and the model knows that the mail was sent."
+        if is_as_expected
         else "This is not what should have happened: please report it."
     )
     console.print(Text(verdict, style="bold"))
-    return 0 if good else 1
+    return 0 if is_as_expected else 1
 
 
-def _died(outcome: Outcome) -> bool:
+def _failed(outcome: Outcome) -> bool:
     return outcome.error is not None and "INVALID_CHAT_HISTORY" in str(outcome.error)
 
 
-def _went_on(outcome: Outcome) -> bool:
-    said = [m.content for m in outcome.after if isinstance(m, AIMessage | ToolMessage)]
-    return outcome.error is None and said[-1] == _ANSWER and "sent to bob" in said
+def _answered(outcome: Outcome) -> bool:
+    contents = [m.content for m in outcome.after if isinstance(m, AIMessage | ToolMessage)]
+    return outcome.error is None and contents[-1] == _ANSWER and "sent to bob" in contents
 
 
 def _print_run(console: Console, title: str, outcome: Outcome) -> None:
     console.print(Text(title, style="bold"))
-    known = {message.id for message in outcome.before}
+    ids_before = {message.id for message in outcome.before}
     for message in outcome.after:
-        console.print(_line(message, inserted=_is_inserted(message, known)))
+        is_inserted = isinstance(message, ToolMessage) and message.id not in ids_before
+        console.print(_line(message, is_inserted=is_inserted))
     console.print(Text(f"  mails sent: {outcome.mails}", style="dim"))
     if outcome.error is not None:
         reason = str(outcome.error).splitlines()[0]
-        code = "INVALID_CHAT_HISTORY: " if _died(outcome) else ""
+        code = "INVALID_CHAT_HISTORY: " if _failed(outcome) else ""
         console.print(Text(f"  {type(outcome.error).__name__}: {code}{reason}", style="red"))
     console.print()
 
 
-def _is_inserted(message: BaseMessage, known: set[str | None]) -> bool:
-    return isinstance(message, ToolMessage) and message.id not in known
-
-
-def _line(message: BaseMessage, *, inserted: bool) -> Text:
+def _line(message: BaseMessage, *, is_inserted: bool) -> Text:
     calls = message.tool_calls if isinstance(message, AIMessage) else []
-    said = ", ".join(f"{call['name']}({call['id']})" for call in calls) or message.text
-    mark, style = ("+", "green") if inserted else (" ", "")
-    return Text(f"{mark} [{message.type}] {said}", style=style)
+    content = ", ".join(f"{call['name']}({call['id']})" for call in calls) or message.text
+    sign, style = ("+", "green") if is_inserted else (" ", "")
+    return Text(f"{sign} [{message.type}] {content}", style=style)

@@ -1,4 +1,4 @@
-"""The application's graph, as a command line names it: `module.py:graph`."""
+"""Load the graph of an application from `module.py:graph`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from langgraph_patch.errors import GraphError, OptionError, brief
 
 
 def load_graph(target: str) -> Any:
-    """The compiled graph that `target` names. Its module is imported, so it is run.
+    """The compiled graph that `target` names. Its module is imported, which runs its code.
 
     Args:
-        target: `path/to/module.py:name`, or `package.module:name` from here or installed.
+        target: `path/to/module.py:name`, or `package.module:name` for a module that is installed
+            or in the current folder.
 
     Raises:
         OptionError: If `target` has another form.
-        GraphError: If the module cannot be imported, or the name is no graph.
+        GraphError: If the module cannot be imported, or the name is not a graph.
 
     Example:
         >>> from langgraph_patch.cli.load_graph import load_graph
@@ -35,48 +36,50 @@ def load_graph(target: str) -> Any:
     source, colon, name = target.rpartition(":")
     if not (source and colon and name):
         raise OptionError(f"--graph {target!r}: expected module.py:graph or package.module:graph.")
-    module = _imported(source)
+    module = _import_module(source)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise GraphError(f"{source!r} has no {name!r}: name the variable that holds the graph.")
+        raise GraphError(f"{source!r} has no {name!r}: name the variable of the graph.")
     if isinstance(found, StateGraph):
         found = found.compile()
     if not isinstance(found, CompiledStateGraph):
         raise GraphError(
             f"{target!r} is a {type(found).__name__}: expected a graph, compiled or not "
-            f"(if a function makes it, give the result a name)."
+            f"(if a function makes it, assign its result to a variable)."
         )
     return found
 
 
 def check_trusted(names: Iterable[tuple[str, str]]) -> None:
-    """See that trusted classes can be loaded: else states that hold them are written as dicts.
+    """Check that trusted classes can be loaded.
+
+    An instance of a class that cannot be loaded would be written back as a dict.
 
     Args:
-        names: Each as (module, class).
+        names: The classes, each as (module, class).
 
     Raises:
-        OptionError: If one cannot be loaded.
+        OptionError: If a class cannot be loaded.
 
     Example:
         >>> from langgraph_patch.cli.load_graph import check_trusted
         >>> check_trusted([("decimal", "Decimal")])
     """
     for module, name in names:
-        said = _why_not(module, name)
-        if said:
+        problem = _load_problem(module, name)
+        if problem:
             raise OptionError(
-                f"--trust {module}:{name} cannot be loaded ({said}), so states that hold it would "
-                f"be written back as dicts."
+                f"--trust {module}:{name} cannot be loaded ({problem}), so its instances would be "
+                f"written back as dicts."
             )
 
 
-def _why_not(module: str, name: str) -> str | None:
-    """Why a checkpointer cannot load a class; it looks for it at the top of a module."""
+def _load_problem(module: str, name: str) -> str | None:
+    """Why a checkpointer cannot load a class from the top level of a module; None if it can."""
     if module == "__main__":
-        return "it belongs to your program: repair from Python, inside that"
+        return "it belongs to your program: repair from Python, in that program"
     try:
         getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
@@ -84,12 +87,12 @@ def _why_not(module: str, name: str) -> str | None:
     return None
 
 
-def _imported(source: str) -> ModuleType:
+def _import_module(source: str) -> ModuleType:
     path = Path(source).resolve()
     is_file = source.endswith(".py")
     if is_file and not path.is_file():
         raise GraphError(f"{source!r}: there is no such file.")
-    # The neighbours of the module must be found, as they are when Python runs it.
+    # The module may import its neighbours, as it may when Python runs it.
     folder = str(path.parent if is_file else Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -1,196 +1,270 @@
-"""What one checkpoint says of messages: which it holds, who made them, what was written.
+"""Read messages from one checkpoint: its stored history and its pending writes.
 
-A checkpoint holds a state, and beside it the *pending writes* of the step that followed.
-Nothing here decides where to look; `evidence` walks the checkpoints and asks.
+The pending writes of a checkpoint are those of the superstep that followed it. Nothing here
+decides which checkpoints are read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.types import Command, Overwrite
 
-from langgraph_patch._langgraph import RETURN
+from langgraph_patch._langgraph import RETURN, whole_value
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.patcher import as_messages
 from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
 from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.recording.records import read_record
 
 
-def id_in(saved: CheckpointTuple) -> str:
-    """The id of a checkpoint."""
-    return saved.checkpoint["id"]
+class OpenCall(NamedTuple):
+    """A call without a result.
+
+    Attributes:
+        message: The message that makes the call.
+        id: The id of the call.
+    """
+
+    message: AIMessage
+    id: str
 
 
-def id_of(config: RunnableConfig | None) -> str | None:
+# --- one checkpoint -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A stored checkpoint. Its messages are read once, on demand.
+
+    Attributes:
+        saved: The checkpoint as the checkpointer returned it.
+        messages_key: The state key of the history.
+    """
+
+    saved: CheckpointTuple
+    messages_key: str
+
+    @property
+    def id(self) -> str:
+        """The id of the checkpoint."""
+        return self.saved.checkpoint["id"]
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the checkpoint that this one was made from, or None."""
+        return configured_id(self.saved.parent_config)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the graph."""
+        return str(self.saved.config["configurable"]["checkpoint_ns"])
+
+    @property
+    def step(self) -> int:
+        """The number of the superstep that made the checkpoint."""
+        return self.saved.metadata.get("step", -1)
+
+    @property
+    def source(self) -> str | None:
+        """What made the checkpoint: `input`, `loop`, `update` or `fork`."""
+        return self.saved.metadata.get("source")
+
+    @property
+    def channels(self) -> Mapping[str, Any]:
+        """The stored value of each channel."""
+        return self.saved.checkpoint["channel_values"]
+
+    @property
+    def writes(self) -> Sequence[tuple[str, str, Any]]:
+        """The pending writes: task id, channel, value."""
+        return self.saved.pending_writes or ()
+
+    @cached_property
+    def history(self) -> list[BaseMessage] | None:
+        """The messages, or None if they are not stored in this checkpoint (`DeltaChannel`)."""
+        value = whole_value(self.channels.get(self.messages_key))
+        if not isinstance(value, list):
+            return None
+        try:
+            return as_messages(value)
+        except MessagesError:
+            return None  # an older version of the application stored something else there
+
+    def written(self, *, include_returned: bool = True) -> list[tuple[str, list[BaseMessage]]]:
+        """The task id and the messages of each pending write to the history.
+
+        Args:
+            include_returned: Whether to include what each `@task` returned.
+        """
+        return [(t, m) for t, c, m in self._written if include_returned or c != RETURN]
+
+    @cached_property
+    def _written(self) -> list[tuple[str, str, list[BaseMessage]]]:
+        key = self.messages_key
+        read = ((t, c, v) for t, c, v in self.writes if c in (key, RETURN))
+        return [(t, c, list(_messages_in(value, key))) for t, c, value in read]
+
+
+def configured_id(config: RunnableConfig | None) -> str | None:
     """The id of the checkpoint that a config names, or None."""
-    found = (config or {}).get("configurable", {}).get("checkpoint_id")
-    return str(found) if found else None
+    checkpoint_id = (config or {}).get("configurable", {}).get("checkpoint_id")
+    return str(checkpoint_id) if checkpoint_id else None
 
 
-def space_of(saved: CheckpointTuple) -> str:
-    """The namespace of a checkpoint."""
-    return str(saved.config["configurable"]["checkpoint_ns"])
-
-
-def step_of(saved: CheckpointTuple) -> int:
-    """The step in which a checkpoint was made."""
-    return saved.metadata.get("step", -1)
-
-
-def history_in(saved: CheckpointTuple, key: str) -> list[BaseMessage] | None:
-    """The history as it was, or None where the checkpoint does not hold it."""
-    value = saved.checkpoint["channel_values"].get(key)
-    value = getattr(value, "value", value)  # now and then, DeltaChannel state is stored whole
-    if not isinstance(value, list):
-        return None
-    try:
-        return as_messages(value)
-    except MessagesError:
-        return None  # an older version of the application kept something else under the key
-
-
-def written_in(
-    saved: CheckpointTuple, key: str, *, returned: bool = True
-) -> Iterator[tuple[str, list[BaseMessage]]]:
-    """The task and the messages of each write to the history and of each returned value."""
-    for task, channel, value in saved.pending_writes or ():
-        if channel == key or (returned and channel == RETURN):
-            yield task, list(_messages_in(value, key))
-
-
-def _messages_in(value: object, key: str) -> Iterator[BaseMessage]:
+def _messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
     if isinstance(value, BaseMessage):
         yield value
     elif isinstance(value, list | tuple):
-        for part in value[1:] if value[:1] == (key,) else value:
-            yield from _messages_in(part, key)
+        for part in value[1:] if value[:1] == (messages_key,) else value:
+            yield from _messages_in(part, messages_key)
     elif isinstance(value, Overwrite):
-        yield from _messages_in(value.value, key)
+        yield from _messages_in(value.value, messages_key)
     elif isinstance(value, Command):
-        yield from _messages_in(value.update, key)
+        yield from _messages_in(value.update, messages_key)
     elif isinstance(value, dict) and "content" in value and ("role" in value or "type" in value):
         with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
             yield from as_messages([value])
     elif isinstance(value, dict):
-        recorded = value.get("recorded")
-        held = recorded.get("result") if isinstance(recorded, dict) else value.get(key)
-        yield from _messages_in(held, key)
+        record = read_record(value)
+        content = value.get(messages_key) if record is None else record.get("result")
+        yield from _messages_in(content, messages_key)
 
 
-def is_same(stored: BaseMessage, message: AIMessage) -> bool:
-    """Whether a stored message is `message`."""
+# --- a message and its calls --------------------------------------------------------------
+
+
+def is_version_of(stored: BaseMessage, message: AIMessage) -> bool:
+    """Whether a stored message is `message`, as it is now or as it was before an edit."""
     if stored.id is not None and message.id is not None:
         return stored.id == message.id
-    # A write may be older than the id that the reducer gave to its message.
+    # A write may be older than the id that the reducer gave its message.
     return stored.model_copy(update={"id": None}) == message.model_copy(update={"id": None})
 
 
-def place_of(history: Sequence[BaseMessage], message: AIMessage) -> int | None:
-    """Where `message` stands in a history; the last place if there are several."""
-    places = [i for i, stored in enumerate(history) if is_same(stored, message)]
-    return places[-1] if places else None
+def index_of(messages: Sequence[BaseMessage], message: AIMessage) -> int | None:
+    """The last index of `message`, or None."""
+    indexes = [i for i, stored in enumerate(messages) if is_version_of(stored, message)]
+    return indexes[-1] if indexes else None
 
 
-def asks_alike(stored: BaseMessage, message: AIMessage, call_id: str) -> bool:
-    """Whether a stored version of `message` makes this call as `message` does.
+def index_of_call(messages: Sequence[BaseMessage], call_id: str) -> int | None:
+    """The index of the last message that makes a call with this id, or None."""
+    for index in range(len(messages) - 1, -1, -1):
+        stored = messages[index]
+        if not isinstance(stored, AIMessage) or _is_text_only(stored):
+            continue
+        if any(call.id == call_id for call in read_calls(stored)):
+            return index
+    return None
 
-    Somebody who edits a call keeps its id, and what happened before is of the call as it was.
+
+def _is_text_only(message: AIMessage) -> bool:
+    calls = message.tool_calls or message.invalid_tool_calls or message.additional_kwargs
+    return isinstance(message.content, str) and not calls
+
+
+def has_same_call(stored: BaseMessage, call: OpenCall) -> bool:
+    """Whether a version of the call's message makes it with the same name and arguments.
+
+    A call that is edited keeps its id, but earlier results belong to the call before the edit.
     """
-
-    def asked(held: BaseMessage) -> list[tuple[str, str]]:
-        calls = read_calls(held) if isinstance(held, AIMessage) else []
-        return [(c.name, repr(sorted(map(repr, c.args.items())))) for c in calls if c.id == call_id]
-
-    return stored is message or asked(stored) == asked(message)
+    if stored is call.message:
+        return True
+    return _requests(stored, call.id) == _requests(call.message, call.id)
 
 
-def is_shared(earlier: Sequence[BaseMessage], call_id: str) -> bool:
-    """Whether a call of the same turn that came before, with the same id, is open too."""
+def _requests(message: BaseMessage, call_id: str) -> list[tuple[str, str]]:
+    calls = read_calls(message) if isinstance(message, AIMessage) else []
+    return [(c.name, repr(sorted(map(repr, c.args.items())))) for c in calls if c.id == call_id]
+
+
+def has_earlier_open_call(earlier: Sequence[BaseMessage], call_id: str) -> bool:
+    """Whether an earlier message of the same turn makes an open call with the same id."""
     for stored in reversed(earlier):
-        answers = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
-        if answers or stored.type == "human":
+        is_result = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
+        if is_result or stored.type == "human":
             return False
-        if isinstance(stored, AIMessage) and last_maker([stored], call_id) is not None:
+        if isinstance(stored, AIMessage) and index_of_call([stored], call_id) is not None:
             return True
     return False
 
 
-def is_part(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) -> bool:
-    """Whether all messages of a history stand in another, in their order."""
-    left = iter([stored.id or stored.text for stored in whole])
-    return all((stored.id or stored.text) in left for stored in part)
+def is_subsequence(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) -> bool:
+    """Whether `whole` contains all messages of `part`, in their order."""
+    rest = iter([stored.id or stored.text for stored in whole])
+    return all((stored.id or stored.text) in rest for stored in part)
 
 
-def last_maker(messages: Sequence[BaseMessage], call_id: str) -> int | None:
-    """Where the last message stands that makes a call with this id."""
-    for place in range(len(messages) - 1, -1, -1):
-        stored = messages[place]
-        if not isinstance(stored, AIMessage) or _is_mere_text(stored):
-            continue
-        if any(call.id == call_id for call in read_calls(stored)):
-            return place
-    return None
-
-
-def _is_mere_text(stored: AIMessage) -> bool:
-    calls = stored.tool_calls or stored.invalid_tool_calls or stored.additional_kwargs
-    return isinstance(stored.content, str) and not calls
-
-
-def answer_in(
-    messages: Sequence[BaseMessage], message: AIMessage, call_id: str
-) -> ToolMessage | None:
-    """The real result of the call in a write, which may be a whole history."""
-    place = last_maker(messages, call_id)
-    if place is not None:
-        made = messages[place]
-        if not (is_same(made, message) and asks_alike(made, message, call_id)):
-            return None
-    return result_in(messages[0 if place is None else place + 1 :], call_id)
-
-
-def result_in(messages: Sequence[BaseMessage], call_id: str) -> ToolMessage | None:
-    """The first real result of a call among `messages`."""
+def first_result(messages: Sequence[BaseMessage], call_id: str) -> ToolMessage | None:
+    """The first tool message for a call that is not a placeholder."""
     for stored in messages:
         if isinstance(stored, ToolMessage) and stored.tool_call_id == call_id:
             if is_placeholder(stored) or is_foreign_placeholder(stored):
-                continue  # a real one may have come late
+                continue  # the real result may have been written later
             return stored
     return None
 
 
-def maker_in(saved: CheckpointTuple, message: AIMessage, key: str, *, anew: bool) -> str | None:
-    """The task that wrote `message`; with `anew`, not one that only wrote it again.
-
-    A repair removes messages and adds them again, or overwrites all of them.
-    """
-    written = list(written_in(saved, key))
-    again = {task for task, held in written if any(isinstance(m, RemoveMessage) for m in held)}
-    again |= {task for task, _, value in saved.pending_writes or () if isinstance(value, Overwrite)}
-    for task, held in written:
-        if place_of(held, message) is not None and not (anew and task in again):
-            return task
+def result_of_call(messages: Sequence[BaseMessage], call: OpenCall) -> ToolMessage | None:
+    """The real result of a call in written messages, which may be a whole history."""
+    index = index_of_call(messages, call.id)
+    if index is None:
+        return first_result(messages, call.id)
+    stored = messages[index]
+    if is_version_of(stored, call.message) and has_same_call(stored, call):
+        return first_result(messages[index + 1 :], call.id)
     return None
 
 
-def makes_another(saved: CheckpointTuple, message: AIMessage, call_id: str, key: str) -> bool:
-    """Whether a step brought another message that makes a call with this id."""
-    for _, held in written_in(saved, key):
-        place = last_maker(held, call_id)
-        if place is not None and not is_same(held[place], message):
-            return True
-    return False
+# --- what a superstep wrote ---------------------------------------------------------------
 
 
-def begins_turn(saved: CheckpointTuple, message: AIMessage, key: str) -> bool:
-    """Whether a step brought another message than a result, so that `message` is not the last."""
+def writer_of(checkpoint: Checkpoint, message: AIMessage, *, ignore_rewrites: bool) -> str | None:
+    """The id of the task that wrote `message`, or None.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        message: The message.
+        ignore_rewrites: Whether to ignore tasks that wrote a stored message again, as a repair
+            does: it removes messages and adds them, or overwrites the whole history.
+    """
+    writes = checkpoint.written()
+    rewriters = {task for task, of in writes if any(isinstance(m, RemoveMessage) for m in of)}
+    rewriters |= {task for task, _, value in checkpoint.writes if isinstance(value, Overwrite)}
+    for task_id, messages in writes:
+        if index_of(messages, message) is not None:
+            if ignore_rewrites and task_id in rewriters:
+                continue
+            return task_id
+    return None
+
+
+def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
+    """Whether the last call with the id of `call` is made by another message."""
+    index = index_of_call(messages, call.id)
+    return index is not None and not is_version_of(messages[index], call.message)
+
+
+def reuses_call_id(checkpoint: Checkpoint, call: OpenCall) -> bool:
+    """Whether a superstep wrote another message with a call of this id."""
+    return any(calls_elsewhere(messages, call) for _, messages in checkpoint.written())
+
+
+def adds_other_message(checkpoint: Checkpoint, message: AIMessage) -> bool:
+    """Whether a superstep wrote something other than `message` and tool messages.
+
+    `message` is then no longer the last message with open calls.
+    """
     return any(
-        not isinstance(stored, ToolMessage | RemoveMessage) and not is_same(stored, message)
-        for _, held in written_in(saved, key, returned=False)
-        for stored in held
+        not isinstance(written, ToolMessage | RemoveMessage) and not is_version_of(written, message)
+        for _, messages in checkpoint.written(include_returned=False)
+        for written in messages
     )

@@ -1,152 +1,227 @@
-"""What the tasks of a step claim of the one call that each of them ran.
+"""How a task ended that left no result, and whether that applies to one tool call.
 
-An interrupt or an error is a task's own. Of its call it says something only if the task ran
-nothing else, or if it is plain that no other part of it asked or failed.
+An interrupt or an error belongs to a task. It applies to a call only if the task ran nothing
+but that call, or if nothing else in the task can have raised it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
-from langgraph.types import Interrupt
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import Interrupt, Send
 
-from langgraph_patch._langgraph import RETURN
+from langgraph_patch._langgraph import (
+    NO_TASK,
+    RETURN,
+    keeps_state_between_runs,
+    own_interrupt_id,
+)
 from langgraph_patch.evidence.checkpoint_messages import (
-    answer_in,
-    history_in,
-    id_in,
-    id_of,
-    is_same,
-    last_maker,
-    place_of,
-    written_in,
+    Checkpoint,
+    OpenCall,
+    calls_elsewhere,
+    index_of,
+    result_of_call,
 )
 from langgraph_patch.evidence.supersteps import (
-    finding_of,
-    is_given,
-    marked_tasks,
-    nodes_in,
-    sends_in,
-    task_of_send,
+    pending_sends,
+    recorded_tasks,
+    send_task,
+    triggered_nodes,
 )
 from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.recorded_call import MARK
+from langgraph_patch.recording.records import MARK
 
 _TOOLS = "tools"
-"""What LangGraph calls the node that runs tools; another may run anything."""
+"""LangGraph's name for the node that runs tools. A node with another name may do anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """What a task says of the one call that it ran.
+class TaskOutcome:
+    """How a task ended that ran one call.
 
     Attributes:
-        finding: What it says.
-        saved: The checkpoint of its step.
-        task: Its id.
-        node: Its node; None if `record_tool_calls` made it, which runs nothing but the tool.
+        finding: The cause why the call has no result.
+        checkpoint: The checkpoint that has the outcome in its pending writes.
+        task_id: The id of the task.
+        node: The node of the task, or None for a task of `record_tool_calls`, which runs
+            nothing but the tool.
     """
 
     finding: Finding
-    saved: CheckpointTuple
-    task: str
+    checkpoint: Checkpoint
+    task_id: str
     node: str | None
 
-    def is_own_interrupt(self, space: str) -> bool:
-        """Whether the task asked by itself; LangGraph names an interrupt after its place."""
-        place = f"{space}|{self.node}:{self.task}".removeprefix("|")
-        own = Interrupt.from_ns(None, place).id
-        asked = {interrupt for by, interrupt in self._asked() if by == self.task}
-        return self.finding.cause == "awaiting_input" and asked <= {own}
 
-    def is_certain(self, space: str, inside: Sequence[CheckpointTuple]) -> bool:
-        """Whether it is of the call, although the task did not ask by itself."""
-        if self.finding.cause == "failed":  # else it may be a middleware's
-            return self.node == _TOOLS or bool(sends_in(self.saved))
-        unnamed = bool(space) and any(":" not in part for part in space.split("|"))
-        if inside or unnamed:
-            return True
-        # A @task of the tool asked, which notes it too; else a subgraph did that keeps nothing.
-        by_others = {interrupt for by, interrupt in self._asked() if by != self.task}
-        return by_others >= {interrupt for by, interrupt in self._asked() if by == self.task}
-
-    def _asked(self) -> Iterator[tuple[str, str | None]]:
-        """The tasks that asked in this step, and the ids of their interrupts."""
-        for by, channel, value in self.saved.pending_writes or ():
-            if channel == INTERRUPT:
-                for interrupt in value if isinstance(value, list | tuple) else [value]:
-                    yield by, interrupt.id if isinstance(interrupt, Interrupt) else None
-
-    def is_of(self, space: str, inner: str) -> bool:
-        """Whether `inner`, a namespace below `space`, may be that of a subgraph of the task."""
-        first = inner.removeprefix(f"{space}|").partition("|")[0]
-        return first.endswith(f":{self.task}") or ":" not in first  # it keeps its state over runs
+# --- the outcome of a call ----------------------------------------------------------------
 
 
-def claim_in(
-    saved: CheckpointTuple, message: AIMessage, call_id: str, *, pending: bool
-) -> Claim | None:
-    """What the tasks say that ran this one call; an error before an interrupt."""
-    ran: list[tuple[str, str | None]] = []
-    if pending:
-        ran += [(task, None) for task in marked_tasks(saved, call_id)]
-    if sent := task_of_send(saved, message, call_id):
-        ran.append(sent)
-    claims = [
-        Claim(finding, saved, task, node)
-        for task, node in ran
-        if (finding := finding_of(saved, task)) is not None
+def outcome_of_call(
+    checkpoint: Checkpoint, call: OpenCall, *, is_pending: bool
+) -> TaskOutcome | None:
+    """The outcome of a task that ran this one call; an error takes precedence.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        call: The call.
+        is_pending: Whether the call was still pending, so that marks of `record_tool_calls`
+            with its id are its own.
+    """
+    tasks: list[tuple[str, str | None]] = []
+    if is_pending:
+        tasks += [(task_id, None) for task_id in recorded_tasks(checkpoint, call.id)]
+    if sent := send_task(checkpoint, call):
+        tasks.append(sent)
+    outcomes = [
+        TaskOutcome(finding, checkpoint, task_id, node)
+        for task_id, node in tasks
+        if (finding := _finding_of(checkpoint, task_id)) is not None
     ]
-    return max(claims, key=lambda claim: claim.finding.cause == "failed", default=None)
+    return max(outcomes, key=lambda outcome: outcome.finding.cause == "failed", default=None)
 
 
-def claim_of_only_call(
-    message: AIMessage, step: CheckpointTuple, made: CheckpointTuple, maker: str, key: str
-) -> Claim | None:
-    """What a task that was given the whole state says, where `message` makes a single call.
+def outcome_of_only_call(
+    message: AIMessage, checkpoint: Checkpoint, origin: Checkpoint, origin_task: str
+) -> TaskOutcome | None:
+    """The outcome of a task over the whole state, if `message` makes a single call.
 
-    It ran in `step`, the oldest that has the message, which `maker` made in the step `made`.
+    Args:
+        message: The message that makes the call.
+        checkpoint: The oldest checkpoint that contains the message.
+        origin: The checkpoint that has the message in its pending writes.
+        origin_task: The id of the task that wrote it.
     """
-    # After an input comes the model or the tools: nobody can tell which of them ended so.
-    if id_of(step.parent_config) != id_in(made) or made.metadata.get("source") == "input":
+    # After an input, the model or the tools run: which of them ended so cannot be determined.
+    if checkpoint.parent_id != origin.id or origin.source == "input":
         return None
-    nodes, writes = nodes_in(step), step.pending_writes or ()
-    ended = {task for task, channel, _ in writes if channel in (INTERRUPT, ERROR)}
-    recorded = any(channel in (MARK, RETURN) for _, channel, _ in writes)
-    # A task that brought results along with the message has run its tools already.
-    ran = any(
-        isinstance(stored, ToolMessage)
-        for task, held in written_in(made, key)
-        for stored in held[(place_of(held, message) or 0) :]
-        if task == maker
+    nodes = triggered_nodes(checkpoint)
+    ended = {task for task, channel, _ in checkpoint.writes if channel in (INTERRUPT, ERROR)}
+    # A node runs all calls of a message, also those that a client has answered since.
+    if not len(read_calls(message)) == len(nodes) == len(ended) == 1:
+        return None
+    is_recorded = any(channel in (MARK, RETURN) for _, channel, _ in checkpoint.writes)
+    if pending_sends(checkpoint) or is_recorded or _wrote_results(origin, origin_task, message):
+        return None
+    task_id = ended.pop()
+    finding = _finding_of(checkpoint, task_id)
+    return TaskOutcome(finding, checkpoint, task_id, nodes.pop()) if finding else None
+
+
+def _wrote_results(checkpoint: Checkpoint, task_id: str, message: AIMessage) -> bool:
+    """Whether the task that wrote `message` also wrote results: it ran its tools itself."""
+    return any(
+        isinstance(later, ToolMessage)
+        for task, written in checkpoint.written()
+        if task == task_id
+        for later in written[(index_of(written, message) or 0) :]
     )
-    # A node runs all calls of a message, also those that a client has answered meanwhile.
-    alone = len(read_calls(message)) == len(nodes) == len(ended) == 1
-    if not alone or sends_in(step) or recorded or ran:
-        return None
-    finding = finding_of(step, task := ended.pop())
-    return Claim(finding, step, task, nodes.pop()) if finding else None
 
 
-def told_inside(
-    inside: Sequence[CheckpointTuple], claim: Claim, message: AIMessage, call_id: str, key: str
-) -> ToolMessage | Finding | None:
-    """What is known of a call whose task ran subgraphs, of which `inside` is all.
+def _finding_of(checkpoint: Checkpoint, task_id: str) -> Finding | None:
+    """How a task without a result ended, or None if its writes do not say."""
+    writes = checkpoint.writes
+    own = {channel: value for task, channel, value in writes if task == task_id}
+    # An answer without an interrupt id is written by no task: any task may have used it.
+    is_answered = any(task == NO_TASK and channel == RESUME for task, channel, _ in writes)
+    if ERROR in own:
+        # Both an error and an unanswered interrupt: two runs, and their order is not recorded.
+        is_ambiguous = INTERRUPT in own and RESUME not in own and not is_answered
+        return None if is_ambiguous else _failure(own[ERROR])
+    is_waiting = INTERRUPT in own and own.keys() <= {INTERRUPT, RESUME} and not is_answered
+    return Finding("awaiting_input") if is_waiting else None
 
-    A subgraph that was given the call may have run it, and asked or failed in a later node.
-    One that was not is a part of the tool, which is not through.
+
+def _failure(error: object) -> Finding | None:
+    """The failure that a recorded error means; a cancelled task may or may not have finished."""
+    text = error if isinstance(error, str) else repr(error)  # most checkpointers store the repr
+    is_cancelled = isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError(")
+    return None if is_cancelled or isinstance(error, GraphBubbleUp) else Finding("failed", text)
+
+
+# --- tasks that ran subgraphs -------------------------------------------------------------
+
+
+def interrupted_itself(outcome: TaskOutcome, namespace: str) -> bool:
+    """Whether the task of a node raised its interrupts itself, not one of its subgraphs."""
+    if outcome.finding.cause != "awaiting_input" or outcome.node is None:
+        return False
+    own = own_interrupt_id(namespace, outcome.node, outcome.task_id)
+    raised = {of for task, of in _interrupts_in(outcome.checkpoint) if task == outcome.task_id}
+    return raised <= {own}
+
+
+def applies_to_call(outcome: TaskOutcome, namespace: str, subgraphs: Sequence[Checkpoint]) -> bool:
+    """Whether the outcome of a task that did not interrupt itself applies to its call.
+
+    Args:
+        outcome: The outcome.
+        namespace: The namespace of the graph that ran the task.
+        subgraphs: All checkpoints of the subgraphs that the task ran.
     """
-    held = [history_in(saved, key) or [] for saved in inside]
-    held += [written for saved in inside for _, written in written_in(saved, key)]
-    places = [(messages, last_maker(messages, call_id)) for messages in held]
-    if all(place is None or is_same(messages[place], message) for messages, place in places):
-        for messages in held:
-            if result := answer_in(messages, message, call_id):
+    if outcome.finding.cause == "failed":  # in another node, a middleware may have failed
+        return outcome.node == _TOOLS or bool(pending_sends(outcome.checkpoint))
+    if subgraphs or keeps_state_between_runs(namespace):
+        return True
+    # A `@task` inside the tool records its interrupt too; a subgraph without checkpoints does not.
+    interrupts = list(_interrupts_in(outcome.checkpoint))
+    raised = {of for task, of in interrupts if task == outcome.task_id}
+    return raised <= {of for task, of in interrupts if task != outcome.task_id}
+
+
+def _interrupts_in(checkpoint: Checkpoint) -> Iterator[tuple[str, str | None]]:
+    """The task and the id of each interrupt that the superstep recorded."""
+    for task_id, channel, value in checkpoint.writes:
+        if channel == INTERRUPT:
+            for raised in value if isinstance(value, list | tuple) else [value]:
+                yield task_id, raised.id if isinstance(raised, Interrupt) else None
+
+
+def evidence_in_subgraphs(
+    subgraphs: Sequence[Checkpoint], outcome: TaskOutcome, call: OpenCall
+) -> ToolMessage | Finding | None:
+    """The evidence about a call in all checkpoints of the subgraphs that its task ran.
+
+    A subgraph that received the call may have run it, and interrupted or failed in a later
+    node: only a result counts there. A subgraph without the call is part of the tool, and the
+    task's outcome applies.
+    """
+    histories = [checkpoint.history or [] for checkpoint in subgraphs]
+    histories += [messages for checkpoint in subgraphs for _, messages in checkpoint.written()]
+    if not any(calls_elsewhere(messages, call) for messages in histories):
+        for messages in histories:
+            if result := result_of_call(messages, call):
                 return result
-    stored = [(saved.checkpoint["channel_values"], saved.pending_writes) for saved in inside]
-    return None if is_given(stored, call_id) else claim.finding
+    stored = [(checkpoint.channels, checkpoint.writes) for checkpoint in subgraphs]
+    return None if _contains_id(stored, call.id) else outcome.finding
+
+
+def _contains_id(value: object, call_id: str) -> bool:
+    """Whether a call's id occurs anywhere in a value. A graph without it cannot run the call."""
+    rest, seen = [value], set[int]()
+    while rest:
+        part = rest.pop()
+        if isinstance(part, str):
+            if part == call_id:
+                return True
+        elif id(part) not in seen:  # a value may contain itself
+            seen.add(id(part))
+            rest += _parts_of(part)
+    return False
+
+
+def _parts_of(value: object) -> Collection[object]:
+    if isinstance(value, Send):
+        return [value.arg]
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, list | tuple | set | deque):
+        return value
+    return getattr(value, "__dict__", {}).values()

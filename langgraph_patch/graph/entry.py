@@ -1,16 +1,17 @@
-"""The front door: START goes to the patch node if the history is damaged, and else on.
+"""The entry check: START leads to the patch node if the history is damaged.
 
-Where START went, the patch node goes. A router of START is asked only about a sound history.
+The patch node leads where START led before. A router of START runs on a valid history only.
 
-The repair takes a step. What the input put into a channel that lives for one step only would
-be gone when the first node runs, and a router would miss keys of the input that its state does
-not hold. Such a run goes straight on: the last mile repairs what its models see.
+The repair takes one superstep. The value of a channel that lasts for one superstep would be gone
+when the first node runs, and a router would lack the keys of the input that its state schema does
+not have. If the input has such values the check lets the run pass unrepaired, and the model node
+wrapper repairs what the model reads.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -20,43 +21,50 @@ from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy
 
-from langgraph_patch._langgraph import input_of, read_fresh
-from langgraph_patch.graph.patch_node import PatchNode, value_of
+from langgraph_patch._langgraph import fresh_value, input_of
+from langgraph_patch._langgraph_builder import (
+    put_branch,
+    read_by_branches,
+    schema_keys,
+    take_branches,
+)
+from langgraph_patch.graph.patch_node import PatchNode
+from langgraph_patch.graph.state_values import get_value
 
 
-class FrontDoor(PatchNode):
-    """The visible node. Calls at the tail belong to whoever comes next, it may be the tools."""
+def add_entry_check(builder: StateGraph[Any, Any, Any, Any], name: str, node: PatchNode) -> None:
+    """Make START lead to `node` if the history is damaged.
 
-    allow_pending = True
-
-
-def add_front_door(builder: StateGraph[Any, Any, Any, Any], name: str, door: FrontDoor) -> None:
-    """START goes to `name` if the history is damaged; `name` goes where START went."""
-    view = TypedDict("HistoryView", {door.messages_key: list})  # type: ignore[misc]  # the key is an option
-    ends = sorted(end for start, end in builder.edges if start == START)
-    branches = builder.branches.pop(START, {})
-    builder.edges = {edge for edge in builder.edges if edge[0] != START}
-    # What one thread recorded is not for another: the node is never answered from a cache.
-    never = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    builder.add_node(name, door, input_schema=view, cache_policy=never)
-    watch = _Watch(name, door, _fleeting(builder), _held(builder, branches.values()))
-    for end in ends:
-        builder.add_edge(name, end)
-    if ends:
-        builder.add_conditional_edges(START, _Gate(watch, ends), [name, *ends])
-        for label, branch in builder.branches[START].items():
-            builder.branches[START][label] = branch._replace(input_schema=view)
+    Args:
+        builder: The graph; it is changed.
+        name: The name of the new node.
+        node: The new node. It allows pending calls, since the tools may come next.
+    """
+    history: type = TypedDict("HistoryView", {node.messages_key: list})  # type: ignore[misc]  # the key is an option
+    targets, branches = take_branches(builder, START)
+    # The result depends on the thread, so it must never come from a cache.
+    never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
+    builder.add_node(name, node, input_schema=history, cache_policy=never_cached)
+    check = _EntryCheck(
+        name=name,
+        node=node,
+        one_step_keys=_one_step_keys(builder),
+        router_keys=_router_keys(builder, branches.values()),
+    )
+    for target in targets:
+        builder.add_edge(name, target)
+    if targets:
+        builder.add_conditional_edges(START, _EntryRouter(check, targets), [name, *targets])
+        read_by_branches(builder, START, history)
     for label, branch in branches.items():
         schema = branch.input_schema or builder.state_schema
-        builder.branches[name][label] = branch._replace(input_schema=schema)
-        builder.branches[START][label] = branch._replace(
-            path=_Gate(watch, branch.path),
-            ends={**branch.ends, name: name} if branch.ends is not None else None,
-        )
+        put_branch(builder, name, label, branch, input_schema=schema)
+        ends = {**branch.ends, name: name} if branch.ends is not None else None
+        put_branch(builder, START, label, branch, path=_EntryRouter(check, branch.path), ends=ends)
 
 
-def _fleeting(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
-    """The keys whose values live for one step."""
+def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
+    """The keys of values that last for one superstep."""
     return frozenset(
         key
         for key, channel in builder.channels.items()
@@ -65,64 +73,72 @@ def _fleeting(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
     )
 
 
-def _held(
-    builder: StateGraph[Any, Any, Any, Any], branches: Collection[Any]
+def _router_keys(
+    builder: StateGraph[Any, Any, Any, Any], branches: Iterable[Any]
 ) -> AbstractSet[str] | None:
-    """The keys that a router without a schema of its own finds in the state; None without one.
+    """The keys that a router without an input schema finds after the repair; None without one.
 
-    To such a router of START LangGraph hands the raw input too.
+    At START LangGraph passes the raw input to such a router, which may have further keys.
     """
-    bare = any(branch.input_schema is None for branch in branches)
-    return builder.schemas[builder.state_schema].keys() if bare else None
+    if any(branch.input_schema is None for branch in branches):
+        return frozenset(schema_keys(builder))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Watch:
-    """Decides for all ways out of START alike: some to the door and some not would run twice."""
+class _EntryCheck:
+    """Decides whether to repair. All edges from START share it, so that they agree."""
 
     name: str
-    door: FrontDoor
-    fleeting: AbstractSet[str]
-    held: AbstractSet[str] | None
+    node: PatchNode
+    one_step_keys: AbstractSet[str]
+    router_keys: AbstractSet[str] | None
 
-    def calls_for_repair(self, state: Any, config: RunnableConfig) -> bool:
-        """Whether the history is damaged, and nothing is lost by a step for its repair."""
-        key = self.door.messages_key
-        if value_of(state, key) is None:  # the schema of a router may lack the history
-            state = {key: read_fresh(config, key)}
-        history = self.door.history(state, {})
-        return self.door.is_damaged(history, allow_pending=True) and not self._would_lose(config)
+    def needs_repair(self, state: Any, config: RunnableConfig) -> bool:
+        """Whether the history is damaged, and a superstep for its repair loses no input."""
+        key = self.node.messages_key
+        if get_value(state, key) is None:  # the input schema of a router may lack the key
+            state = {key: fresh_value(config, key)}
+        reading = self.node.read(self.node.history(state, {}))
+        return reading is not None and not self._loses_input(config)
 
-    def _would_lose(self, config: RunnableConfig) -> bool:
-        given = input_of(config)
-        if not isinstance(given, dict):
-            return any(value_of(given, key) is not None for key in self.fleeting)
-        unheld = self.held is not None and not given.keys() <= self.held
-        return unheld or not self.fleeting.isdisjoint(given)
+    def _loses_input(self, config: RunnableConfig) -> bool:
+        run_input = input_of(config)
+        if not isinstance(run_input, dict):
+            return any(get_value(run_input, key) is not None for key in self.one_step_keys)
+        if self.router_keys is not None and not run_input.keys() <= self.router_keys:
+            return True
+        return not self.one_step_keys.isdisjoint(run_input)
 
 
-class _Gate(Runnable[Any, Any]):
-    """The path of a START branch: to the front door if there is something to repair, else on."""
+class _EntryRouter(Runnable[Any, Any]):
+    """A router of START that leads to the patch node if the history is damaged."""
 
-    def __init__(self, watch: _Watch, onward: Sequence[str] | Runnable[Any, Any]) -> None:
-        """Guard a way out of START.
+    def __init__(self, check: _EntryCheck, onward: Sequence[str] | Runnable[Any, Any]) -> None:
+        """Create the router.
 
         Args:
-            watch: Decides.
-            onward: Where START goes, or the router that says where.
+            check: Decides whether to repair.
+            onward: Where START leads otherwise: some nodes, or a router.
         """
-        self.name = onward.name if isinstance(onward, Runnable) else watch.name
-        self._watch = watch
+        self.name = onward.name if isinstance(onward, Runnable) else check.name
+        self._check = check
         self._onward = onward
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._watch.calls_for_repair(input, config or {}):
-            return self._watch.name
-        onward = self._onward
-        return onward.invoke(input, config) if isinstance(onward, Runnable) else list(onward)
+        if isinstance(router := self._next(input, config), Runnable):
+            return router.invoke(input, config)
+        return router
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        if self._watch.calls_for_repair(input, config or {}):
-            return self._watch.name
-        onward = self._onward
-        return await onward.ainvoke(input, config) if isinstance(onward, Runnable) else list(onward)
+        if isinstance(router := self._next(input, config), Runnable):
+            return await router.ainvoke(input, config)
+        return router
+
+    def _next(
+        self, state: Any, config: RunnableConfig | None
+    ) -> str | list[str] | Runnable[Any, Any]:
+        """The next node or nodes, or the router that names them."""
+        if self._check.needs_repair(state, config or {}):
+            return self._check.name
+        return self._onward if isinstance(self._onward, Runnable) else list(self._onward)

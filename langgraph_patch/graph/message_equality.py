@@ -1,6 +1,6 @@
-"""Whether messages are the same, whatever an application has put into them.
+"""Compare messages, whatever an application has put into them.
 
-`==` raises for arrays and frames in an artifact, and is false for NaN.
+`==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import suppress
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-_SERDE = JsonPlusSerializer(pickle_fallback=True)  # only ever to write
+_SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
 
 
 def is_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Whether two messages have one id and hold the same.
+    """Whether two messages have the same id and equal contents.
 
     Example:
         >>> from langchain_core.messages import ToolMessage
@@ -28,30 +28,35 @@ def is_same(one: BaseMessage, other: BaseMessage) -> bool:
     """
     if one is other or one.id != other.id:
         return one is other
-    with suppress(Exception):  # whose it is, and so what it raises, nobody knows
+    with suppress(Exception):  # `==` of an application's value may raise anything
         if one == other:
             return True
     return _SERDE.dumps_typed(one) == _SERDE.dumps_typed(other)
 
 
 def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
-    """Whether two histories are the same."""
+    """Whether two histories have the same messages in the same order."""
     return len(some) == len(others) and all(map(is_same, some, others))
 
 
-def missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
-    """How many messages are no longer there, in this order."""
-    lost, start = 0, 0
+def are_identical(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
+    """Whether two histories consist of the same objects in the same order."""
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
+
+
+def count_missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
+    """How many messages of `before` do not occur in `after`, in the same order."""
+    missing, start = 0, 0
     for message in before:
         rest = range(start, len(after))
-        place = next((place for place in rest if is_same(message, after[place])), None)
-        if place is None:
-            lost += 1
+        index = next((index for index in rest if is_same(message, after[index])), None)
+        if index is None:
+            missing += 1
         else:
-            start = place + 1
-    return lost
+            start = index + 1
+    return missing
 
 
-def unnamed(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """The messages without their ids."""
+def without_ids(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Copies of the messages without their ids."""
     return [message.model_copy(update={"id": None}) for message in messages]

@@ -1,112 +1,90 @@
-"""The last mile: a model node that repairs what it was really given, then runs as before.
+"""The model node wrapper: it repairs the input of a node, then runs the node.
 
-It catches what START does not see: `invoke(None)`, `Command(goto=...)`, `Send`, an edited
-state, nodes that trim or summarise. What the model sees and what the state holds may be
-two histories; each is repaired on its own, and only the second is written.
+It covers what the entry check does not see: `invoke(None)`, `Command(goto=...)`, `Send`, an
+edited state, and nodes that trim or summarize the history. The history in the node's input and
+the history in the state may differ. Each is repaired on its own, and only the repair of the
+state's history is written.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.errors import ParentCommand
-from langgraph.types import Command, Overwrite
-from pydantic import BaseModel
+from langgraph.types import Command
 
-from langgraph_patch._langgraph import channels_of, is_for_node
-from langgraph_patch._sansio import run_async, run_sync
-from langgraph_patch.graph.message_equality import is_same
-from langgraph_patch.graph.patch_node import PatchNode, messages_in, value_of
+from langgraph_patch._langgraph import is_for_node, stored_value
+from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
+from langgraph_patch.graph.message_equality import are_identical
+from langgraph_patch.graph.original_messages import original_messages, restore_output
+from langgraph_patch.graph.patch_node import PatchNode
+from langgraph_patch.graph.state_values import get_messages, get_value, replace_values
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.patcher import as_messages
 
 MODEL_INPUT = "llm_input_messages"
-"""Where a `pre_model_hook` puts a history that is for the model only, never for the state."""
-
-_HELD = "\0held"
-"""The history that the state holds, where it is not the one that the model was given."""
+"""The state key in which a `pre_model_hook` returns a history for the model only."""
 
 
-class LastMile(RunnableLambda[Any, Any]):
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """The damaged histories of one run of the node.
+
+    Attributes:
+        input: Those in the node's input, by their state keys.
+        stored: That in the state, if it is to be repaired; the same object as in `input` if both
+            histories are the same.
+    """
+
+    input: dict[str, Reading]
+    stored: Reading | None
+
+
+class ModelNodeWrapper(RunnableLambda[Any, Any]):
     """Wraps the runnable of a model node.
 
-    A `RunnableLambda`, because that is where LangGraph looks for subgraphs (`deps`). All
-    that runs is its own, so that no run of its own shows in traces, events or streams.
+    It is a `RunnableLambda`, because LangGraph looks for subgraphs in its `deps`. It overrides
+    every method that runs something, so that it adds no run to traces, events and streams.
 
     Args:
         inner: The runnable of the node.
-        node: Whose options hold, and who repairs and writes.
-        persist: Whether repairs are written into the state.
-        allow_pending: Whether calls at the tail are left to the runnable.
+        node: Supplies the options, repairs and writes.
+        persist: Whether to write repairs to the state.
     """
 
-    def __init__(
-        self,
-        inner: Runnable[Any, Any],
-        node: PatchNode,
-        *,
-        persist: bool,
-        allow_pending: bool = False,
-    ) -> None:
+    def __init__(self, inner: Runnable[Any, Any], node: PatchNode, *, persist: bool) -> None:
         super().__init__(inner.invoke, inner.ainvoke, name=inner.get_name())
         self._inner = inner
         self._node = node
         self._persist = persist
-        self._allow_pending = allow_pending
-        # By these LangGraph tells the cache entries of one function from those of another.
-        wrapped = isinstance(inner, LastMile)
-        owner = inner if wrapped else getattr(inner, "func", None) or inner
-        for name in ("__module__", "__qualname__"):
-            if (value := getattr(owner, name, None)) is not None:
-                setattr(self, name, value)
+        # LangGraph computes the key of a cached result from these attributes.
+        wrapped = isinstance(inner, ModelNodeWrapper)
+        function = inner if wrapped else getattr(inner, "func", None) or inner
+        for attribute in ("__module__", "__qualname__"):
+            if (value := getattr(function, attribute, None)) is not None:
+                setattr(self, attribute, value)
 
     @property
     def deps(self) -> list[Runnable[Any, Any]]:
-        """The runnable inside."""
+        """The runnable of the node."""
         return [self._inner]
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
-        """Run the node on a sound history; return the repair, if any, before its output."""
-        config = config or {}
-        damaged = self._damaged(input, config)
-        if not damaged:
+        """Run the node on a valid history; return the repair, if any, before its output."""
+        if (damage := self._find_damage(input, config)) is None:
             return self._inner.invoke(input, config, **kwargs)
-        patches = {
-            key: run_sync(self._node.repair(history, config, allow_pending=self._allow_pending))
-            for key, history in damaged.items()
-        }
-        update = self._update(damaged, patches, config)
-        try:
-            output = self._inner.invoke(_shown(input, patches), config, **kwargs)
-        except ParentCommand as handed:
-            self._hand_on(handed, update, patches, config)
-            raise
-        return self._joined(update, output, patches)
+        return run_sync(self._repair_and_run(input, config or {}, kwargs, damage))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
-        """As `invoke`."""
-        config = config or {}
-        damaged = self._damaged(input, config)
-        if not damaged:
+        """Do the same as `invoke`, asynchronously."""
+        if (damage := self._find_damage(input, config)) is None:
             return await self._inner.ainvoke(input, config, **kwargs)
-        patches = {
-            key: await run_async(
-                self._node.repair(history, config, allow_pending=self._allow_pending)
-            )
-            for key, history in damaged.items()
-        }
-        update = self._update(damaged, patches, config)
-        try:
-            output = await self._inner.ainvoke(_shown(input, patches), config, **kwargs)
-        except ParentCommand as handed:
-            self._hand_on(handed, update, patches, config)
-            raise
-        return self._joined(update, output, patches)
+        return await run_async(self._repair_and_run(input, config or {}, kwargs, damage))
 
     async def astream(
         self,
@@ -114,17 +92,17 @@ class LastMile(RunnableLambda[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
-        """Stream as the node does, since LangGraph runs nodes so for `astream_events`.
+        """Stream as the node does, because LangGraph streams the nodes for `astream_events`.
 
-        A repair and an answer are one output: a node that repairs answers as a whole.
+        A repair and the node's output are one output, so a node that repairs does not stream.
         """
-        if self._damaged(input, config or {}):
-            yield await self.ainvoke(input, config, **kwargs)
+        if (damage := self._find_damage(input, config)) is not None:
+            yield await run_async(self._repair_and_run(input, config or {}, kwargs, damage))
             return
         async for part in self._inner.astream(input, config, **kwargs):
             yield part
 
-    # All else as any runnable does it, and not as a `RunnableLambda`, which has runs of its own.
+    # The other methods are those of `Runnable`: those of `RunnableLambda` add a run.
 
     def stream(
         self,
@@ -132,7 +110,7 @@ class LastMile(RunnableLambda[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[Any]:
-        """Give the node's output, as a whole."""
+        """Yield the whole output of `invoke`."""
         yield from Runnable.stream(self, input, config, **kwargs)
 
     def transform(
@@ -141,7 +119,7 @@ class LastMile(RunnableLambda[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[Any]:
-        """Give the node's output for an input that comes in parts."""
+        """Yield the whole output of `invoke`, for an input that comes in parts."""
         yield from Runnable.transform(self, input, config, **kwargs)
 
     async def atransform(
@@ -150,153 +128,100 @@ class LastMile(RunnableLambda[Any, Any]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
-        """As `transform`."""
+        """Do the same as `transform`, asynchronously."""
         async for part in Runnable.atransform(self, input, config, **kwargs):
             yield part
 
-    def _damaged(self, state: Any, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
-        """The damaged histories among what the model sees and, only then, what is held."""
-        seen = {
-            key: messages_in(state, key)
+    # --- the histories -------------------------------------------------------------------
+
+    def _find_damage(self, state: Any, config: RunnableConfig | None) -> _Damage | None:
+        """The damaged histories, or None if the node's input has none."""
+        histories = {
+            key: get_messages(state, key)
             for key in (self._node.messages_key, MODEL_INPUT)
-            if value_of(state, key) is not None
+            if get_value(state, key) is not None
         }
-        damaged = {key: seen[key] for key in seen if self._is_damaged(seen[key])}
-        if damaged and self._persist:
-            held = self._held(config)
-            given = seen.get(self._node.messages_key)
-            if held and not (given and _same(held, given)) and self._is_damaged(held):
-                damaged[_HELD] = held
-        return damaged
+        readings = {key: self._node.read(history) for key, history in histories.items()}
+        damaged = {key: reading for key, reading in readings.items() if reading is not None}
+        if not damaged:
+            return None
+        stored = self._stored_history(config or {})
+        if are_identical(stored, histories.get(self._node.messages_key, [])):
+            return _Damage(damaged, damaged.get(self._node.messages_key))
+        return _Damage(damaged, self._node.read(stored))
 
-    def _is_damaged(self, history: Sequence[BaseMessage]) -> bool:
-        return self._node.is_damaged(history, allow_pending=self._allow_pending)
+    def _stored_history(self, config: RunnableConfig) -> Sequence[BaseMessage]:
+        """The history in the state, or an empty list if no repair of it is to be written."""
+        stored = stored_value(config, self._node.messages_key) if self._persist else None
+        return [] if stored is None else as_messages(stored)
 
-    def _held(self, config: RunnableConfig) -> list[BaseMessage]:
-        channel = channels_of(config).get(self._node.messages_key)
-        return as_messages(channel.get()) if channel is not None and channel.is_available() else []
+    # --- a damaged run -------------------------------------------------------------------
 
-    def _update(
-        self,
-        damaged: Mapping[str, list[BaseMessage]],
-        patches: Mapping[str, Patch],
-        config: RunnableConfig,
-    ) -> Command[Any] | None:
-        """The write that mends the state; None where only the model's view was mended."""
-        held = self._held(config) if self._persist else []
-        for key in (_HELD, self._node.messages_key):
-            if key in patches and held and _same(held, damaged[key]):
-                return self._node.write(patches[key], held, config, alone=False)
-        for patch in patches.values():
-            self._node.announce(patch, config, written=False)
-        return None
+    def _repair_and_run(
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any], damage: _Damage
+    ) -> IOGenerator[Any]:
+        patches: dict[str, Patch] = {}
+        for key, reading in damage.input.items():
+            patches[key] = yield from self._node.repair(reading, config)
+        repair = yield from self._write(damage, patches, config)
+        repaired = replace_values(state, {key: patch.messages for key, patch in patches.items()})
+        try:
+            output = yield from call_method(self._inner, "invoke", repaired, config, **kwargs)
+        except ParentCommand as error:
+            error.args = (self._parent_command(error.args[0], repair, patches, config),)
+            raise
+        return self._output(output, repair, patches)
 
-    def _joined(
-        self, update: Command[Any] | None, output: Any, patches: Mapping[str, Patch]
+    def _write(
+        self, damage: _Damage, patches: Mapping[str, Patch], config: RunnableConfig
+    ) -> IOGenerator[Command[Any] | None]:
+        """The state update that writes the repair; None if only the node's input is repaired."""
+        if damage.stored is None:
+            for patch in patches.values():
+                self._node.report(patch, config, written=False)
+            return None
+        key = self._node.messages_key
+        if damage.input.get(key) is damage.stored:
+            patch = patches[key]
+        else:
+            patch = yield from self._node.repair(damage.stored, config)
+        return self._node.write(patch, config, alone=False)
+
+    def _output(
+        self, output: Any, repair: Command[Any] | None, patches: Mapping[str, Patch]
     ) -> Any:
-        """The repair and the node's own output, as the one flat list that LangGraph accepts."""
+        """The repair and the node's output, as one flat list that LangGraph accepts."""
         if not self._persist:
-            return _own(output, self._node.messages_key, _originals(patches.values()))
-        if update is None:
+            return self._without_repairs(output, patches)
+        if repair is None:
             return output
         if output is None:
-            return update
-        return [update, *output] if isinstance(output, list | tuple) else [update, output]
+            return repair
+        return [repair, *output] if isinstance(output, list | tuple) else [repair, output]
 
-    def _hand_on(
+    def _parent_command(
         self,
-        handed: ParentCommand,
-        update: Command[Any] | None,
+        command: Command[Any],
+        repair: Command[Any] | None,
         patches: Mapping[str, Patch],
         config: RunnableConfig,
-    ) -> None:
-        """Let a nested graph's command to this one bring the repair, as an output would."""
-        command: Command[Any] = handed.args[0]
+    ) -> Command[Any]:
+        """The command that a nested graph raised, with the repair, as `_output` adds it."""
         if not self._persist:
-            own = _own(command, self._node.messages_key, _originals(patches.values()))
-            handed.args = (own,)
-        elif update is not None and is_for_node(command.graph, config):
-            said = _pairs(command.update)
-            if said is not None:
-                mended: Any = update.update  # pairs too
-                handed.args = (replace(command, update=[*mended, *said]),)
+            restored: Command[Any] = self._without_repairs(command, patches)
+            return restored
+        update = _update_pairs(command.update)
+        if repair is None or update is None or not is_for_node(command.graph, config):
+            return command
+        return replace(command, update=[*(_update_pairs(repair.update) or ()), *update])
+
+    def _without_repairs(self, output: Any, patches: Mapping[str, Patch]) -> Any:
+        originals = original_messages(patches.values())
+        return restore_output(output, self._node.messages_key, originals)
 
 
-def _same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
-    """Whether two lists hold the very same messages."""
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
-
-
-# --- what the model is shown, and what it may write of that ------------------------------
-
-
-def _shown(state: Any, patches: Mapping[str, Patch]) -> Any:
-    """A copy of `state` with the repaired histories."""
-    values = {key: patch.messages for key, patch in patches.items() if key != _HELD}
-    return _with_values(state, values)
-
-
-def _with_values(state: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of a state, of the same kind."""
-    if isinstance(state, dict):
-        return {**state, **values}
-    if isinstance(state, BaseModel):
-        return state.model_copy(update=values)
-    copied = copy.copy(state)
-    for key, value in values.items():
-        object.__setattr__(copied, key, value)  # a state may be a frozen dataclass
-    return copied
-
-
-_Originals: TypeAlias = Mapping[object, tuple[BaseMessage, BaseMessage | None]]
-"""What a repair made, by its name -> as the model was shown it, and as the state holds it."""
-
-
-def _originals(patches: Iterable[Patch]) -> _Originals:
-    made: dict[object, tuple[BaseMessage, BaseMessage | None]] = {}
-    for patch in patches:
-        held = {_name_of(message): message for message in patch.before}
-        for shown in patch.messages:
-            original = held.get(_name_of(shown))
-            if original is not shown:
-                made[_name_of(shown)] = shown, original
-    return made
-
-
-def _name_of(message: Any) -> object:
-    known = getattr(message, "id", None)
-    return id(message) if known is None else known
-
-
-def _own(output: Any, key: str, originals: _Originals) -> Any:
-    """A node's output as if it had been shown what the state holds: else it would write repairs."""
-    if isinstance(output, Command):
-        return replace(output, update=_own(output.update, key, originals))
-    if isinstance(output, tuple) and output and isinstance(output[0], str):
-        return (key, *(_restored(v, originals) for v in output[1:])) if output[0] == key else output
-    if isinstance(output, list | tuple):
-        return [_own(part, key, originals) for part in output]
-    value = value_of(output, key)
-    return output if value is None else _with_values(output, {key: _restored(value, originals)})
-
-
-def _restored(value: Any, originals: _Originals) -> Any:
-    if isinstance(value, Overwrite):
-        return Overwrite(_restored(value.value, originals))
-    if not isinstance(value, list):
-        return value
-    restored = []
-    for message in value:
-        shown, original = originals.get(_name_of(message), (None, message))
-        if shown is None or original is None or is_same(message, shown):
-            message = original  # noqa: PLW2901 - None: no state holds it, nor can it be removed
-        if message is not None:
-            restored.append(message)
-    return restored
-
-
-def _pairs(update: Any) -> list[Any] | None:
-    """An update as pairs of key and value; None if it has another form."""
+def _update_pairs(update: Any) -> list[Any] | None:
+    """The update of a `Command` as pairs of key and value; None if it has another form."""
     if update is None:
         return []
     if isinstance(update, dict):

@@ -1,7 +1,7 @@
-"""A node that repairs the history: messages and evidence in, a state update out.
+"""`PatchNode`: a graph node that repairs the tool-call history of the state.
 
-`PatchNode` holds the options, asks the checkpointer, and writes what was repaired. The
-front door and the last mile of `with_patching` use the same object.
+It reads the history, asks the checkpointer for results that are recorded but missing, repairs
+the history and writes the repair. `with_patching` and the middleware use the same class.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.message import push_message
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import channels_of, checkpointer_of, thread_config
+from langgraph_patch._langgraph import channels_of, checkpointer_of, is_in_node, thread_config
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
-from langgraph_patch.errors import GraphError, MessagesError, OptionError
+from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.graph.state_update import writes_for
+from langgraph_patch.graph.state_values import get_messages, get_value, unknown_key_error
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Evidence, Patch
-from langgraph_patch.history.patcher import as_messages, patch_reading, read_if_damaged, untouched
+from langgraph_patch.history.patcher import patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import (
     Language,
     Placeholder,
@@ -36,27 +38,42 @@ OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 
 
 class PatchNode(Runnable[Any, Any]):
-    """A LangGraph node that repairs the tool-call history of the state.
+    """A graph node that repairs the tool-call history of the state.
 
-    It returns nothing when the history is valid. Place it directly before the model, or
-    let `with_patching` place it. Works in sync and async graphs, over states that are
-    dicts, dataclasses or pydantic models, and under every reducer.
+    It writes nothing if the history is valid. Place it directly before the model, or let
+    `with_patching` place it. It works in synchronous and asynchronous graphs, with a state that
+    is a dict, a dataclass or a pydantic model, and with every reducer.
+
+    The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
+    level INFO if the repair is written to the state, on level DEBUG if only the input of a model
+    is repaired.
 
     Args:
-        placeholder: What to say of a call without a result: one text, a mapping from cause
-            to text, or a callable that takes a `DanglingCall`. Default: a text per cause.
-        language: `"en"` or `"zh"`. Default: the language of the process.
-        messages_key: The state key of the history. Default: `"messages"`.
-        recover: Whether the checkpointer is asked for results that were recorded but never
-            reached the history. It is asked only when something is broken. Default: True.
-        replace_foreign: Whether the placeholders of deepagents and langgraph-checkpoint-aws
-            give way to the truth. Default: False.
-        checkpointer: The checkpointer to ask. Default: that of the run.
-        on_patch: Called with the patch and the config for each repair. What it raises
-            reaches the caller of the graph, and nothing is written. Default: None.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. Default: a text that names the cause.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process (`set_language`).
+        messages_key: The state key that has the history. Default: `"messages"`.
+        recover: Whether to search the checkpoints of the thread for results that were recorded
+            but are missing in the history. They are searched only if the history is damaged.
+            Default: True.
+        replace_foreign: Whether to treat the tool messages that deepagents or
+            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
+            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
+            for threads that such a package has repaired, as its "was cancelled" may be false.
+            It has a cost: every history is then read in full, also a valid one. Default: False,
+            such messages count as results.
+        checkpointer: The checkpointer to search. Default: the checkpointer of the run.
+        on_patch: A function that is called with the `Patch` and the config of the run for each
+            repair, before it is written: for metrics, alerts and audits. If it raises, the run
+            fails with its exception and nothing is written. Default: None.
+        allow_pending: Whether to leave tool calls at the end of the history unanswered, for a
+            node that runs after this one and executes them. Default: False, they are answered,
+            since a model comes next.
 
     Raises:
-        OptionError: If an option is none of the values that it may have.
+        OptionError: If an option has an invalid value.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -75,9 +92,6 @@ class PatchNode(Runnable[Any, Any]):
 
     name: str | None = "patch_tool_calls"
 
-    allow_pending = False
-    """Whether calls at the tail are left to whoever runs next (the front door does)."""
-
     def __init__(
         self,
         *,
@@ -88,6 +102,7 @@ class PatchNode(Runnable[Any, Any]):
         replace_foreign: bool = False,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
         on_patch: OnPatch | None = None,
+        allow_pending: bool = False,
     ) -> None:
         self.placeholder: Placeholder | None = checked_placeholder(placeholder)
         self.language = checked_language(language) if language is not None else None
@@ -102,54 +117,57 @@ class PatchNode(Runnable[Any, Any]):
         self.replace_foreign = replace_foreign
         self.checkpointer = checkpointer
         self.on_patch = on_patch
-
-    # --- as a node -----------------------------------------------------------------------
+        self.allow_pending = allow_pending
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """Return the state update that repairs the history; None if there is nothing to repair."""
-        return run_sync(self._update_of(input, config or {}))
+        """Return the state update that repairs the history; None if there is nothing to repair.
+
+        Args:
+            input: The state.
+            config: The config of the run.
+
+        Raises:
+            GraphError: If the state has no key `messages_key`.
+            MessagesError: If the value of that key is not a list of messages.
+            EvidenceError: If the checkpointer raises an error.
+        """
+        return run_sync(self._update(input, config or {}))
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
-        """Return the same update as `invoke`; the checkpointer is read asynchronously."""
-        return await run_async(self._update_of(input, config or {}))
+        """Do the same as `invoke`, and read the checkpointer asynchronously."""
+        return await run_async(self._update(input, config or {}))
 
-    def _update_of(self, state: Any, config: RunnableConfig) -> IOGenerator[Command[Any] | None]:
-        history = self.history(state, config)
-        patch = yield from self.repair(history, config, allow_pending=self.allow_pending)
-        return self.write(patch, history, config, alone=True) if patch else None
+    def _update(self, state: Any, config: RunnableConfig) -> IOGenerator[Command[Any] | None]:
+        reading = self.read(self.history(state, config))
+        if reading is None:
+            return None
+        patch = yield from self.repair(reading, config)
+        return self.write(patch, config, alone=True) if patch else None
+
+    # --- the steps, which the entry check, the model node wrapper and the middleware use ---
 
     def history(self, state: Any, config: RunnableConfig) -> list[BaseMessage]:
-        """The messages of `state`; a key that is not written yet is an empty history.
+        """The messages of `state`, an empty list for a key that has no value yet.
 
         Raises:
             GraphError: If the graph that runs has no such key.
-            MessagesError: If the value is no list of messages.
+            MessagesError: If the value is not a list of messages.
         """
-        if value_of(state, self.messages_key) is None:
+        if get_value(state, self.messages_key) is None:
             channels = channels_of(config)
             if channels and self.messages_key not in channels:
-                raise key_error(self.messages_key, channels)
+                raise unknown_key_error(self.messages_key, channels)
             return []
-        return messages_in(state, self.messages_key)
+        return get_messages(state, self.messages_key)
 
-    # --- repairing -----------------------------------------------------------------------
-
-    def is_damaged(self, messages: Sequence[BaseMessage], *, allow_pending: bool) -> bool:
-        """Whether there is anything to repair; nothing is asked of the application."""
-        reading = read_if_damaged(
-            messages, replace_foreign=self.replace_foreign, allow_pending=allow_pending
+    def read(self, messages: Sequence[BaseMessage]) -> Reading | None:
+        """Read a history; return None if there is nothing to repair."""
+        return read_if_damaged(
+            messages, replace_foreign=self.replace_foreign, allow_pending=self.allow_pending
         )
-        return reading is not None
 
-    def repair(
-        self, messages: Sequence[BaseMessage], config: RunnableConfig, *, allow_pending: bool
-    ) -> IOGenerator[Patch]:
-        """The patch of `messages`, with what the checkpointer of the run recorded."""
-        reading = read_if_damaged(
-            messages, replace_foreign=self.replace_foreign, allow_pending=allow_pending
-        )
-        if reading is None:
-            return untouched(messages)
+    def repair(self, reading: Reading, config: RunnableConfig) -> IOGenerator[Patch]:
+        """The patch of a damaged history, with what the checkpoints of the thread recorded."""
         saver = self.checkpointer or checkpointer_of(config)
         thread = thread_config(config)
         evidence: Evidence = {}
@@ -162,71 +180,47 @@ class PatchNode(Runnable[Any, Any]):
             placeholder=self.placeholder,
             language=self.language,
             evidence=evidence,
-            allow_pending=allow_pending,
+            allow_pending=self.allow_pending,
         )
 
-    # --- writing -------------------------------------------------------------------------
+    def write(self, patch: Patch, config: RunnableConfig, *, alone: bool) -> Command[Any] | None:
+        """Report `patch` and return the state update that writes it.
 
-    def write(
-        self,
-        patch: Patch,
-        history: Sequence[BaseMessage],
-        config: RunnableConfig,
-        *,
-        alone: bool,
-    ) -> Command[Any] | None:
-        """The state update of `patch`, announced to clients; None if no write fits.
+        Clients in `stream_mode="messages"` receive the new tool messages.
 
         Args:
-            patch: The repair of `history`.
-            history: What the state holds.
-            config: The config of the running node.
-            alone: Whether the node has a step of its own.
+            patch: A repair of the history that the state has.
+            config: The config of the node that runs.
+            alone: Whether no other node runs in the same superstep.
+
+        Returns:
+            The state update, or None if no update has the wanted effect.
         """
         channel = channels_of(config).get(self.messages_key)
-        writes = writes_for(channel, history, patch.messages, alone=alone)
-        self.announce(patch, config, written=writes is not None)
+        writes = writes_for(channel, patch.before, patch.messages, alone=alone)
+        self.report(patch, config, written=writes is not None)
         if writes is None:
             return None
-        if "langgraph_node" in config.get("metadata", {}):
-            known = {message.id for message in history}
-            for message in patch.messages:
-                if isinstance(message, ToolMessage) and message.id not in known:
-                    push_message(message, state_key=None)
+        if is_in_node(config):
+            _push_new_results(patch)
         return Command(update=[(self.messages_key, write) for write in writes])
 
-    def announce(self, patch: Patch, config: RunnableConfig, *, written: bool) -> None:
-        """Tell the application of a repair, and the log of one that is written."""
+    def report(self, patch: Patch, config: RunnableConfig, *, written: bool) -> None:
+        """Call `on_patch` and log the repair."""
         if self.on_patch is not None:
             self.on_patch(patch, config)
         thread_id = config.get("configurable", {}).get("thread_id")
         if written:
             logger.info("repaired thread %r: %s", thread_id, patch)
         else:
-            logger.debug("repaired what the model sees of thread %r: %s", thread_id, patch)
+            logger.debug("repaired the input of a model in thread %r: %s", thread_id, patch)
 
 
-def value_of(state: Any, key: str) -> Any:
-    """The value of `key` in a state of any kind; None if there is none."""
-    return state.get(key) if isinstance(state, dict) else getattr(state, key, None)
-
-
-def messages_in(state: Any, key: str) -> list[BaseMessage]:
-    """The value of `key` in a state, if it is a list of messages.
-
-    Raises:
-        MessagesError: If it is not.
-    """
-    try:
-        return as_messages(value_of(state, key))
-    except MessagesError as error:
-        raise MessagesError(f"State key {key!r}: {error}") from error
-
-
-def key_error(key: str, channels: Any) -> GraphError:
-    """The error for a key that the state does not have."""
-    keys = ", ".join(repr(k) for k in sorted(channels) if ":" not in k and not k.startswith("__"))
-    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
+def _push_new_results(patch: Patch) -> None:
+    old_ids = {message.id for message in patch.before}
+    for message in patch.messages:
+        if isinstance(message, ToolMessage) and message.id not in old_ids:
+            push_message(message, state_key=None)
 
 
 patch_node: PatchNode = PatchNode()

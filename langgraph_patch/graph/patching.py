@@ -1,29 +1,34 @@
-"""Puts the patch node into a graph: a front door, and the last mile around each model.
+"""`with_patching`: add the entry check and the model node wrappers to a graph.
 
-A node before every model call would be easy and dear: a super-step and a checkpoint on
-every turn. A router between the tools and the model would be wrong: each parallel `Send`
-task sees its own result only. So START looks and goes to `patch_tool_calls` only if the
-history is damaged, and the model's own runnable looks at what it was really given. Both
-are free when the history is sound.
+A patch node before every model call would cost a superstep and a checkpoint in every turn. A
+router between the tools and the model would be wrong, since each parallel `Send` task sees its
+own result only. So START leads to the node `patch_tool_calls` only if the history is damaged, and
+a wrapper around the runnable of each model node checks what the node reads. Both cost next to
+nothing if the history is valid.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import remade_nodes
+from langgraph_patch._langgraph_builder import (
+    compile_like,
+    copy_builder,
+    node_runnables,
+    replace_runnable,
+)
 from langgraph_patch.errors import GraphError
-from langgraph_patch.graph.entry import FrontDoor, add_front_door
-from langgraph_patch.graph.model_node import LastMile
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode, key_error
+from langgraph_patch.graph.entry import add_entry_check
+from langgraph_patch.graph.model_node import ModelNodeWrapper
+from langgraph_patch.graph.patch_node import OnPatch, PatchNode
+from langgraph_patch.graph.state_values import unknown_key_error
 from langgraph_patch.history.placeholders import Language, Placeholder
 
 MODEL_NODES = ("agent", "model")
@@ -32,6 +37,8 @@ MODEL_NODES = ("agent", "model")
 GraphT = TypeVar(
     "GraphT", bound="StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]"
 )
+
+_Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
 
 
 def with_patching(
@@ -51,34 +58,58 @@ def with_patching(
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
 
-    START looks at the state as a conditional edge does, so every reducer must return a new
-    value, as LangGraph asks: one that extends its first argument in place would do it twice.
+    The history is checked before the first node of a run and before each model node. A damaged
+    history is repaired in the state before the first node runs, by a node of its own. What damages
+    it later is repaired around the model node.
+
+    The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
+    level INFO if the repair is written to the state, on level DEBUG if only the input of a model
+    is repaired.
+
+    The check at START applies the reducers to the input, as every conditional edge does. So a
+    reducer must return a new value, as LangGraph requires: one that extends its first argument in
+    place would extend it twice.
 
     Args:
-        graph: A `StateGraph`, or what its `compile()` gave, as hand-built or as
-            `create_react_agent`, `create_agent` and others build it. It is not changed.
-        model_node: The node, or nodes, that call the model. Default: `agent` and `model`,
-            wherever they are. What goes into a node that is a compiled graph is repaired too,
-            but for calls at the tail, which it may be about to run: name it if it answers them.
-        recursive: Whether compiled graphs that are nodes are patched inside too.
-        persist: Whether repairs are written into the state. If not, only what the model
-            sees is repaired, and there is no front door.
-        name: The name of the node that repairs at the front door.
-        placeholder: As for `PatchNode`.
-        language: As for `PatchNode`.
-        messages_key: As for `PatchNode`.
-        recover: As for `PatchNode`.
-        replace_foreign: As for `PatchNode`.
-        checkpointer: As for `PatchNode`.
-        on_patch: As for `PatchNode`.
+        graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
+            `create_agent` and others. It is not changed.
+        model_node: The name of the node that calls the model, or a list of names. Default: the
+            nodes `agent` and `model`, also in subgraphs. The input of each compiled graph that is
+            a node is repaired too, except for calls at the end of the history, which that graph
+            may be about to run: name the node if its graph answers them.
+        recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
+            Default: True.
+        persist: Whether to write repairs to the state. If False, only the input of the model
+            nodes is repaired, and START does not check. Default: True.
+        name: The name of the new node that repairs the state before the first node.
+            Default: `"patch_tool_calls"`.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. Default: a text that names the cause.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process (`set_language`).
+        messages_key: The state key that has the history. Default: `"messages"`.
+        recover: Whether to search the checkpoints of the thread for results that were recorded
+            but are missing in the history. They are searched only if the history is damaged.
+            Default: True.
+        replace_foreign: Whether to treat the tool messages that deepagents or
+            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
+            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
+            for threads that such a package has repaired, as its "was cancelled" may be false.
+            It has a cost: every history is then read in full, also a valid one. Default: False,
+            such messages count as results.
+        checkpointer: The checkpointer to search. Default: the checkpointer of the run.
+        on_patch: A function that is called with the `Patch` and the config of the run for each
+            repair, before it is written: for metrics, alerts and audits. If it raises, the run
+            fails with its exception and nothing is written. Default: None.
 
     Returns:
-        A new graph of the kind that was given, with all that it carried.
+        A new graph of the same type, with the same nodes, settings and checkpointer.
 
     Raises:
-        GraphError: If `graph` is no such graph, the state has no `messages_key`, there is no
-            model node, or a node is called `name` already.
-        OptionError: If an option is none of the values that it may have.
+        GraphError: If `graph` is not such a graph, the state has no key `messages_key`, there is
+            no model node, or the graph has a node called `name` already.
+        OptionError: If an option has an invalid value.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -102,22 +133,25 @@ def with_patching(
         "checkpointer": checkpointer,
         "on_patch": on_patch,
     }
-    patcher = _Patcher(
-        names=_names_of(model_node),
+    context = _Context(
+        model_nodes=_checked_names(model_node),
         recursive=recursive,
         persist=persist,
         name=name,
-        door=FrontDoor(**options),
         node=PatchNode(**options),
+        node_before_tools=PatchNode(**options, allow_pending=True),
     )
-    patched = patcher.patch(_checked_graph(graph))
-    missing = patcher.names - patcher.found
-    if not patcher.found or (model_node is not None and missing):
+    patched = _patch_graph(_checked_graph(graph), context)
+    missing = context.model_nodes - context.wrapped
+    if not context.wrapped or (model_node is not None and missing):
         raise _no_model_error(_builder_of(graph), sorted(missing), recursive=recursive)
     return cast("GraphT", patched)
 
 
-def _names_of(model_node: str | Sequence[str] | None) -> frozenset[str]:
+# --- arguments and errors --------------------------------------------------------------
+
+
+def _checked_names(model_node: str | Sequence[str] | None) -> frozenset[str]:
     if model_node is None:
         return frozenset(MODEL_NODES)
     names = [model_node] if isinstance(model_node, str) else model_node
@@ -142,9 +176,7 @@ def _checked_graph(graph: object) -> Any:
     )
 
 
-def _no_model_error(
-    builder: StateGraph[Any, Any, Any, Any], missing: Sequence[str], *, recursive: bool
-) -> GraphError:
+def _no_model_error(builder: _Builder, missing: Sequence[str], *, recursive: bool) -> GraphError:
     nodes = ", ".join(_node_names(builder, recursive=recursive)) or "none"
     return GraphError(
         f"No node called {' or '.join(map(repr, missing))}: name the node that calls the model "
@@ -152,145 +184,107 @@ def _no_model_error(
     )
 
 
-def _node_names(
-    builder: StateGraph[Any, Any, Any, Any], *, recursive: bool, prefix: str = ""
-) -> Iterator[str]:
-    for node, spec in builder.nodes.items():
+def _node_names(builder: _Builder, *, recursive: bool, prefix: str = "") -> Iterator[str]:
+    for node, runnable in node_runnables(builder).items():
         yield repr(prefix + node)
-        if recursive and isinstance(spec.runnable, CompiledStateGraph):
-            yield from _node_names(spec.runnable.builder, recursive=True, prefix=f"{prefix}{node}.")
+        if recursive and isinstance(runnable, CompiledStateGraph):
+            yield from _node_names(runnable.builder, recursive=True, prefix=f"{prefix}{node}.")
 
 
-def _builder_of(graph: Any) -> StateGraph[Any, Any, Any, Any]:
+def _builder_of(graph: Any) -> _Builder:
     return graph.builder if isinstance(graph, CompiledStateGraph) else graph
 
 
-# --- the graph -------------------------------------------------------------------------
+# --- patching --------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(slots=True)
-class _Patcher:
-    """Patches a graph and the graphs that are its nodes, and notes the models it finds."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Context:
+    """The options, and what has been wrapped so far.
 
-    names: frozenset[str]
+    Attributes:
+        model_nodes: The names of the model nodes.
+        recursive: Whether to patch subgraphs.
+        persist: Whether to write repairs to the state.
+        name: The name of the new node.
+        node: Repairs where a model comes next.
+        node_before_tools: Repairs where the tools may come next.
+        wrapped: The names of the nodes that have been wrapped, in all graphs.
+    """
+
+    model_nodes: frozenset[str]
     recursive: bool
     persist: bool
     name: str
-    door: FrontDoor
     node: PatchNode
-    found: set[str] = dataclasses.field(default_factory=set)
+    node_before_tools: PatchNode
+    wrapped: set[str] = dataclasses.field(default_factory=set)
 
-    def patch(self, graph: Any) -> Any:
-        if isinstance(graph, CompiledStateGraph):
-            return _compiled_like(graph, self._patched(graph.builder))
-        return self._patched(graph)
 
-    def _patched(self, builder: StateGraph[Any, Any, Any, Any]) -> StateGraph[Any, Any, Any, Any]:
-        key = self.node.messages_key
-        if key not in builder.channels:
-            raise key_error(key, builder.channels)
-        if self.name in builder.nodes:
-            raise GraphError(
-                f"There is a node called {self.name!r} already: either the graph is patched, "
-                f"or give the new node another name with name=..."
-            )
-        patched = _copy_of(builder)
-        for node, spec in builder.nodes.items():
-            if isinstance(spec.runnable, CompiledStateGraph):
-                self._patch_subgraph(patched, node, spec.runnable)
-            elif node in self.names:
-                self._patch_model(patched, node, spec.runnable)
-        if self.persist:
-            add_front_door(patched, self.name, self.door)
-        return patched
+def _patch_graph(graph: Any, context: _Context) -> Any:
+    if isinstance(graph, CompiledStateGraph):
+        return compile_like(graph, _patch_builder(graph.builder, context))
+    return _patch_builder(graph, context)
 
-    def _patch_subgraph(
-        self,
-        patched: StateGraph[Any, Any, Any, Any],
-        node: str,
-        inner: CompiledStateGraph[Any, Any, Any, Any],
-    ) -> None:
-        """The last mile around a graph that shares the history, and a patch inside it.
 
-        The graph may be the one that runs the tools: calls at the tail are left to it, unless
-        it is named as a model and has none inside that would answer them.
-        """
-        if self.node.messages_key not in inner.builder.channels:
-            return
-        is_patched = self.name in inner.builder.nodes
-        answers = is_patched or (self.recursive and self._holds_model(inner.builder))
-        if self.recursive and not is_patched:
-            inner = self.patch(inner)
-        if answers and not self.persist:
-            # What it was shown it would return, and so write, as its own history.
-            self.found.add(node)
-            patched.nodes[node] = dataclasses.replace(patched.nodes[node], runnable=inner)
-        else:
-            allow_pending = answers or node not in self.names
-            self._patch_model(patched, node, inner, allow_pending=allow_pending)
-
-    def _holds_model(self, builder: StateGraph[Any, Any, Any, Any]) -> bool:
-        return any(
-            self._holds_model(spec.runnable.builder)
-            if isinstance(spec.runnable, CompiledStateGraph)
-            else node in self.names
-            for node, spec in builder.nodes.items()
+def _patch_builder(builder: _Builder, context: _Context) -> _Builder:
+    if context.node.messages_key not in builder.channels:
+        raise unknown_key_error(context.node.messages_key, builder.channels)
+    if context.name in builder.nodes:
+        raise GraphError(
+            f"There is a node called {context.name!r} already: either the graph is patched, "
+            f"or give the new node another name with name=..."
         )
-
-    def _patch_model(
-        self,
-        patched: StateGraph[Any, Any, Any, Any],
-        node: str,
-        runnable: Any,
-        *,
-        allow_pending: bool = False,
-    ) -> None:
-        self.found.add(node)
-        patched.nodes[node] = dataclasses.replace(
-            patched.nodes[node],
-            runnable=LastMile(
-                runnable, self.node, persist=self.persist, allow_pending=allow_pending
-            ),
-        )
+    patched: _Builder = copy_builder(builder)
+    for node, runnable in node_runnables(builder).items():
+        if isinstance(runnable, CompiledStateGraph):
+            _patch_subgraph(patched, node, runnable, context)
+        elif node in context.model_nodes:
+            _wrap(patched, node, runnable, context.node, context)
+    if context.persist:
+        add_entry_check(patched, context.name, context.node_before_tools)
+    return patched
 
 
-def _copy_of(builder: StateGraph[Any, Any, Any, Any]) -> StateGraph[Any, Any, Any, Any]:
-    """A builder of its own: compile() writes into the containers and the node specs."""
-    copied = copy.copy(builder)
-    for attribute, value in vars(builder).items():
-        if not isinstance(value, type):
-            setattr(copied, attribute, copy.copy(value))
-    remade = remade_nodes(builder)
-    copied.nodes = {
-        node: copy.copy(spec) for node, spec in builder.nodes.items() if node not in remade
-    }
-    for source, branches in builder.branches.items():
-        copied.branches[source] = dict(branches)
-    copied.compiled = False
-    return copied
+def _patch_subgraph(
+    patched: _Builder,
+    node: str,
+    subgraph: CompiledStateGraph[Any, Any, Any, Any],
+    context: _Context,
+) -> None:
+    """Wrap a graph that is a node and has the same history, and patch it.
+
+    The graph may run the tools, so calls at the end of the history are left to it. They are
+    answered only if it is named as a model node and no node inside it would answer them.
+    """
+    if context.node.messages_key not in subgraph.builder.channels:
+        return
+    is_patched = context.name in subgraph.builder.nodes
+    answers = is_patched or (context.recursive and _has_model_node(subgraph.builder, context))
+    if context.recursive and not is_patched:
+        subgraph = _patch_graph(subgraph, context)
+    if answers and not context.persist:
+        # A wrapper would not help: the subgraph returns its input, so the repair would be written.
+        context.wrapped.add(node)
+        replace_runnable(patched, node, subgraph)
+        return
+    leave_calls = answers or node not in context.model_nodes
+    repair = context.node_before_tools if leave_calls else context.node
+    _wrap(patched, node, subgraph, repair, context)
 
 
-def _compiled_like(
-    old: CompiledStateGraph[Any, Any, Any, Any], builder: StateGraph[Any, Any, Any, Any]
-) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """Compile `builder` with all that the old graph was compiled with or was given since."""
-    new = builder.compile(
-        checkpointer=old.checkpointer,
-        cache=old.cache,
-        store=old.store,
-        interrupt_before=cast("Any", old.interrupt_before_nodes),
-        interrupt_after=cast("Any", old.interrupt_after_nodes),
-        debug=old.debug,
-        name=old.name,
-        transformers=old.stream_transformers,
+def _has_model_node(builder: _Builder, context: _Context) -> bool:
+    return any(
+        _has_model_node(runnable.builder, context)
+        if isinstance(runnable, CompiledStateGraph)
+        else node in context.model_nodes
+        for node, runnable in node_runnables(builder).items()
     )
-    for attribute in (
-        "config",
-        "stream_mode",
-        "stream_eager",
-        "step_timeout",
-        "retry_policy",
-        "cache_policy",
-    ):
-        setattr(new, attribute, getattr(old, attribute))
-    return new
+
+
+def _wrap(
+    patched: _Builder, node: str, runnable: Any, patch_node: PatchNode, context: _Context
+) -> None:
+    context.wrapped.add(node)
+    wrapper = ModelNodeWrapper(runnable, patch_node, persist=context.persist)
+    replace_runnable(patched, node, wrapper)

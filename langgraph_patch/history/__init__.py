@@ -1,1 +1,1 @@
-"""The pure core: messages in, a `Patch` out. It imports langchain_core only."""
+"""The pure core: messages in, `Patch` out. It imports LangChain and pydantic, not LangGraph."""

@@ -1,10 +1,10 @@
-"""One cheap look that says whether a history is sound; fit to run before every model call.
+"""Check in one fast pass whether a history is valid. It runs before every model call.
 
-It may call a sound history unsound (then the repair finds nothing to do), never the other
-way round: so it knows LangChain's own message classes, and leaves those that an application
-derived from them to the repair. Each step of the loop is the shortest that the check allows.
-Fields are read from a message's `__dict__`, since pydantic's own lookup costs as much as the
-checks, and ids are checked at the end, all at once.
+The check may return False for a valid history (the repair then finds nothing to do), but never
+True for a damaged one. So it knows only LangChain's own message classes; a history with
+subclasses of them goes to the repair. For speed, fields are read from a message's `__dict__`
+(pydantic's attribute lookup costs as much as the checks), and all ids are checked together at
+the end. Measure every change with `python tests/benchmarks core`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.rewrite import MAX_ID, VALID_NAME
+from langgraph_patch.history.ids import MAX_ID, VALID_NAME
 from langgraph_patch.history.tool_calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
@@ -32,30 +32,31 @@ from langgraph_patch.history.tool_calls import (
     has_result_blocks,
 )
 
-_NONE = object()
-"""The key of no block."""
+_NO_KEY = object()
+"""A key that no block has."""
 
 _ID_KEYS: Mapping[Any, Any] = {
     **{kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items()},
-    **dict.fromkeys((CUSTOM_CALL, "non_standard"), _NONE),
+    **dict.fromkeys((CUSTOM_CALL, "non_standard"), _NO_KEY),
 }
-"""Content blocks that call -> the key of the call's id.
+"""The types of content blocks that are calls -> the key of the call's id.
 
-Those without one are left to the repair: their results have a form of their own.
+Custom calls and wrapped blocks have no key here, so that a history with them goes to the repair:
+results of custom calls have a form of their own.
 """
 
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
-"""Those of `VALID_ID`."""
+"""The characters that `VALID_ID` allows."""
 
 
-def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of every turn
+def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every model call
     messages: Sequence[Any], *, allow_pending: bool
 ) -> bool:
-    """Whether all are messages, every call is sound, and its results stand in its place.
+    """Whether all are messages, every call is valid, and its results directly follow it.
 
     Args:
-        messages: Anything that may be a history; never changed.
-        allow_pending: Whether calls at the tail may be without results.
+        messages: The items of a history, of any type; never changed.
+        allow_pending: Whether calls at the end may be without results.
     """
     waiting: set[str] = set()
     ids: list[str] = []
@@ -77,7 +78,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of eve
                         waiting.add(call_id)
                         ids.append(call_id)
                         name = call["name"]
-                        if name not in names and not _note_name(name, names):
+                        if name not in names and not _add_valid_name(name, names):
                             return False
                         if type(call["args"]) is not dict:
                             return False
@@ -88,33 +89,33 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, on the hot path of eve
                 if fields["invalid_tool_calls"]:
                     return False
                 content = fields["content"]
-                if type(content) is list and not _are_listed(content, waiting):
+                if type(content) is list and not _blocks_are_listed(content, waiting):
                     return False
             elif kind is HumanMessage:
                 if type(fields["content"]) is list and has_result_blocks(message):
                     return False
                 if fields["additional_kwargs"] and "tool_call_id" in fields["additional_kwargs"]:
                     return False
-            elif not _is_bystander(message):
+            elif not _is_neither_call_nor_result(message):
                 return False
         return (allow_pending or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
-        return False  # no message, a result or block without its call, or a call that lacks a part
+        return False  # not a message, a result or block without its call, or an incomplete call
 
 
-def _note_name(name: object, names: set[Any]) -> bool:
-    """Whether a name is one that every wire accepts; if so, it need not be asked again."""
+def _add_valid_name(name: object, names: set[Any]) -> bool:
+    """Whether a name is valid; if it is, it is added to `names`, so each is matched only once."""
     if type(name) is not str or not VALID_NAME.match(name):
         return False
     names.add(name)
     return True
 
 
-def _are_listed(content: Sequence[Any], listed: AbstractSet[str]) -> bool:
-    """Whether each block that calls stands in `tool_calls`, and only one block for each.
+def _blocks_are_listed(content: Sequence[Any], listed: AbstractSet[str]) -> bool:
+    """Whether each block that is a call is in `tool_calls`, and each call has one block at most.
 
     Raises:
-        KeyError: If one does not.
+        KeyError: If not.
     """
     unseen = set(listed)
     for block in content:
@@ -127,16 +128,16 @@ def _are_listed(content: Sequence[Any], listed: AbstractSet[str]) -> bool:
     return True
 
 
-def _is_bystander(message: object) -> bool:
-    """Whether a message neither calls nor answers, whatever it holds."""
+def _is_neither_call_nor_result(message: object) -> bool:
+    """Whether a message of another class can contain neither calls nor results."""
     if isinstance(message, ChatMessage):
         return message.role not in {"tool", "function"}
-    partners = AIMessage | ToolMessage | HumanMessage | FunctionMessage
-    return isinstance(message, BaseMessage) and not isinstance(message, partners)
+    checked_above = AIMessage | ToolMessage | HumanMessage | FunctionMessage
+    return isinstance(message, BaseMessage) and not isinstance(message, checked_above)
 
 
 def _are_valid(ids: Sequence[str]) -> bool:
-    """Whether all ids are ones that every wire carries, and no two are alike."""
+    """Whether all ids are valid and no two are equal."""
     distinct = set(ids)
     return not ids or (
         len(distinct) == len(ids)
@@ -152,5 +153,5 @@ def _has_raw_calls(message: AIMessage) -> bool:
 
 
 def _is_complete(chunk: AIMessageChunk) -> bool:
-    """Whether the model finished the arguments of a message that was stored as a chunk."""
+    """Whether the streamed arguments of all calls of a chunk are complete."""
     return all(complete_args(part.get("args")) is not None for part in chunk.tool_call_chunks)

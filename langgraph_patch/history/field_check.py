@@ -1,7 +1,8 @@
-"""Whether a message holds what its class says, so that everything else may rely on it.
+"""Check the types of message fields, so that the other modules can rely on them.
 
-LangChain checks a message as it is made. `model_construct`, `model_copy(update=...)` and plain
-assignment go past that, and a message that would not have passed is refused, not guessed at.
+LangChain validates a message when it is constructed. `model_construct`,
+`model_copy(update=...)` and plain assignment bypass that. A message that would not pass
+validation raises an error: its intention is not guessed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "content": (str, list),
     "additional_kwargs": (dict,),
     "response_metadata": (dict,),
-    "id": (Hashable,),  # some applications write a UUID there
+    "id": (Hashable,),  # some applications use a UUID
     "name": (str, NoneType),
     "role": (str,),
     "tool_call_id": (str,),
@@ -26,14 +27,14 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "invalid_tool_calls": (list,),
     "tool_call_chunks": (list,),
 }
-"""The fields that are read -> what LangChain lets stand there."""
+"""The fields that this package reads -> the types that LangChain accepts."""
 
 
 def check_fields(message: BaseMessage) -> None:
-    """Refuse a message that was made without LangChain's own checks, and would not pass them.
+    """Check the fields of a message that may have bypassed LangChain's validation.
 
     Raises:
-        MessagesError: If a field is missing, or of a wrong type.
+        MessagesError: If a field is missing or has a wrong type.
     """
     for name, types in _fields_of(type(message)):
         value = message.__dict__.get(name, message)

@@ -1,8 +1,9 @@
-"""Which result belongs to which call: by document order, never by a set of ids.
+"""Decide which result belongs to which call.
 
-A result belongs to the nearest earlier call with its id that has no result yet. A call
-that is still without one takes a result that stands before it. What nobody takes is
-loose. An id that is used again is not the same call.
+Results are paired in document order, not by a set of ids: providers use ids again, and an id
+that is used again is another call. A result belongs to the nearest earlier call with its id
+that has no result yet. A call that has none then takes a result that is stored before it. A
+result that no call takes is an orphan.
 """
 
 from __future__ import annotations
@@ -11,101 +12,120 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.history.field_check import check_fields
-from langgraph_patch.history.placeholders import synthetic_test
-from langgraph_patch.history.rewrite import (
-    VALID_ID,
-    derived_id,
-    family_of,
-    origin_of,
-    rest_of,
-    valid_name,
-)
+from langgraph_patch.history.ids import VALID_ID, derived_id, possible_stem, stem_of, valid_name
+from langgraph_patch.history.placeholders import placeholder_test
 from langgraph_patch.history.tool_calls import (
     Call,
     Result,
     computer_call_ids,
     read_calls,
     read_results,
+    without_results,
 )
 
-_KIN = 32
-"""How many calls of one family are asked whether they were renamed: each costs a digest."""
+_MAX_STEM_MATCHES = 32
+"""How many calls with the same stem are checked for a derived id; each check is a digest."""
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """One result where it stands: part `part` of the message at `index`."""
+class StoredResult:
+    """One result: the `part`-th of those in the message at `index`."""
 
     index: int
     part: int
     result: Result
-    synthetic: bool
-    slot: Slot | None = None
+    is_placeholder: bool
+    paired_call: PairedCall | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
-    """One call, under the id and name that it will have, and what answers it."""
+class PairedCall:
+    """One call: the `ordinal`-th of its message, and its result.
 
-    turn: Turn
+    `new_id` and `new_name` are those of the repaired history: the stored ones if they are valid.
+    """
+
+    calling: CallingMessage
     ordinal: int
     call: Call
-    call_id: str
-    name: str
-    real: Entry | None = None
-    synthetic: Entry | None = None
+    new_id: str
+    new_name: str
+    real: StoredResult | None = None
+    placeholder: StoredResult | None = None
 
     @property
-    def answer(self) -> Entry | None:
-        """What stands as its result: a real one before a placeholder."""
-        return self.real or self.synthetic
+    def answer(self) -> StoredResult | None:
+        """The real result, else the placeholder."""
+        return self.real or self.placeholder
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class CallingMessage:
     """An `AIMessage` that calls tools."""
 
     index: int
     message: AIMessage
-    slots: list[Slot] = field(default_factory=list)
+    calls: list[PairedCall] = field(default_factory=list)
     end: int = 0
-    """The first place behind the message that is not one of its answers."""
+    """The first index after the message that does not hold one of its results."""
 
-    def in_place(self, entry: Entry) -> bool:
-        """Whether an answer stands right behind the message, before anything else."""
-        return self.index < entry.index < self.end
+    def has_in_place(self, stored: StoredResult) -> bool:
+        """Whether a result is stored directly after this message."""
+        return self.index < stored.index < self.end
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Reading:
     """The tool calls and results of a history, paired.
 
     Attributes:
         messages: The history that was read. It is never changed.
         replace_foreign: Whether placeholders of other packages count as placeholders.
-        turns: Each message that calls tools, by its index.
-        entries: The results in each message that holds results, by its index.
+        calling_messages: The messages that call tools, by their index.
+        stored_results: The results, by the index of the message that holds them.
     """
 
     messages: Sequence[BaseMessage]
     replace_foreign: bool
-    turns: dict[int, Turn]
-    entries: dict[int, list[Entry]]
+    calling_messages: Mapping[int, CallingMessage]
+    stored_results: Mapping[int, Sequence[StoredResult]]
+
+    @property
+    def paired_calls(self) -> Iterator[PairedCall]:
+        """All calls, in the order of the history."""
+        return (paired for calling in self.calling_messages.values() for paired in calling.calls)
 
     @property
     def unanswered(self) -> list[tuple[AIMessage, str]]:
         """The calls without a real result: the message that made each, and the stored call id."""
         return [
-            (turn.message, slot.call.id)
-            for turn in self.turns.values()
-            for slot in turn.slots
-            if slot.real is None
+            (paired.calling.message, paired.call.id)
+            for paired in self.paired_calls
+            if paired.real is None
         ]
+
+    @cached_property
+    def call_ids(self) -> set[str]:
+        """The ids of all calls, as stored and as in the repaired history."""
+        return {
+            call_id for paired in self.paired_calls for call_id in (paired.call.id, paired.new_id)
+        }
+
+    @cached_property
+    def message_ids(self) -> set[str | None]:
+        """The ids of all messages."""
+        return {message.id for message in self.messages}
+
+    @cached_property
+    def call_counts(self) -> Counter[tuple[str | None, str]]:
+        """(id of the message, stored id of the call) -> how many calls have both."""
+        return Counter((paired.calling.message.id, paired.call.id) for paired in self.paired_calls)
 
 
 def read_history(messages: Sequence[BaseMessage], *, replace_foreign: bool = False) -> Reading:
@@ -120,168 +140,186 @@ def read_history(messages: Sequence[BaseMessage], *, replace_foreign: bool = Fal
         The reading.
 
     Raises:
-        MessagesError: If a message was made without LangChain's checks, and would not pass them.
+        MessagesError: If a message bypassed LangChain's validation and would not pass it.
     """
-    is_synthetic = synthetic_test(replace_foreign)
-    turns: dict[int, Turn] = {}
-    entries: dict[int, list[Entry]] = {}
-    computers: set[str] = set()
-    bystanders: set[int] = set()
+    is_placeholder = placeholder_test(replace_foreign)
+    calling_messages: dict[int, CallingMessage] = {}
+    stored_results: dict[int, list[StoredResult]] = {}
+    computer_calls: set[str] = set()
+    computer_results: set[int] = set()
     for index, message in enumerate(messages):
         check_fields(message)
         if isinstance(message, AIMessage):
-            computers |= computer_call_ids(message)
+            computer_calls |= computer_call_ids(message)
             if calls := read_calls(message):
-                turns[index] = _turn(index, message, calls)
-                computers.difference_update(call.id for call in calls)
-        elif isinstance(message, ToolMessage) and message.tool_call_id in computers:
-            bystanders.add(index)
+                calling_messages[index] = _calling_message(index, message, calls)
+                computer_calls.difference_update(call.id for call in calls)
+        elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
+            computer_results.add(index)
         elif results := read_results(message):
-            synthetic = is_synthetic(message)
-            entries[index] = [Entry(index, k, r, synthetic) for k, r in enumerate(results)]
-    _match(turns, entries)
-    _name_calls(turns.values())
-    for turn in turns.values():
-        turn.end = _end_of(turn, messages, entries, bystanders)
-    return Reading(messages, replace_foreign, turns, entries)
+            synthetic = is_placeholder(message)
+            stored_results[index] = [
+                StoredResult(index, part, result, synthetic) for part, result in enumerate(results)
+            ]
+    _pair(calling_messages, stored_results)
+    _choose_ids_and_names(calling_messages.values())
+    for calling in calling_messages.values():
+        calling.end = _end_of_results(calling, messages, stored_results, computer_results)
+    return Reading(messages, replace_foreign, calling_messages, stored_results)
 
 
-def _turn(index: int, message: AIMessage, calls: Sequence[Call]) -> Turn:
-    turn = Turn(index, message)
-    turn.slots = [Slot(turn, k, call, call.id, call.name) for k, call in enumerate(calls)]
-    return turn
+def _calling_message(index: int, message: AIMessage, calls: Sequence[Call]) -> CallingMessage:
+    calling = CallingMessage(index, message)
+    calling.calls = [
+        PairedCall(calling, ordinal, call, call.id, call.name) for ordinal, call in enumerate(calls)
+    ]
+    return calling
 
 
-def _end_of(
-    turn: Turn,
+def _end_of_results(
+    calling: CallingMessage,
     messages: Sequence[BaseMessage],
-    entries: Mapping[int, list[Entry]],
-    bystanders: AbstractSet[int],
+    stored_results: Mapping[int, Sequence[StoredResult]],
+    computer_results: AbstractSet[int],
 ) -> int:
-    """Results that will be dropped or are a computer call's do not part a call from its own."""
-    place = turn.index + 1
-    while place < len(messages):
-        found = entries.get(place)
-        if place in bystanders:
-            place += 1
-            continue
-        if not found or rest_of(messages[place]) is not None:
-            break
-        if any(_stays(e) if e.slot is None else e.slot.turn is not turn for e in found):
-            break
-        place += 1
-    return place
+    """The first index after a message that does not hold one of its results.
 
-
-def _stays(entry: Entry) -> bool:
-    """A human message that names a call but turned out to be no result is left as it is."""
-    return not entry.result.certain
-
-
-def _match(turns: Mapping[int, Turn], entries: Mapping[int, list[Entry]]) -> None:
-    """Let every entry find its slot: the surest first, each kind in document order.
-
-    A result that names its call comes before one that names only its tool, and that before
-    a human message which is a result only if there is no other.
+    Results that the repair drops, and results of computer calls, may be in between.
     """
-    found: dict[bool | None, dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-    for index, parts in entries.items():
-        for entry in parts:
-            named = entry.result.call_id is not None
-            found[named if entry.result.certain else None][index].append(entry)
+    index = calling.index + 1
+    while index < len(messages):
+        found = stored_results.get(index)
+        if index in computer_results:
+            index += 1
+            continue
+        if not found or without_results(messages[index]) is not None:
+            break
+        if any(_separates(stored, calling) for stored in found):
+            break
+        index += 1
+    return index
+
+
+def _separates(stored: StoredResult, calling: CallingMessage) -> bool:
+    """Whether a result stays in the history and is not one of this message's results."""
+    if stored.paired_call is None:
+        return not stored.result.is_certain  # a human message that is no result after all
+    return stored.paired_call.calling is not calling
+
+
+# --- pairing ---------------------------------------------------------------------------
+
+
+def _pair(
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[StoredResult]],
+) -> None:
+    """Find the call of each result, in three passes, each in document order.
+
+    First results that name a call, then results that name only a tool, then human messages
+    that are a result only if the call has no other.
+    """
+    passes: dict[bool | None, dict[int, list[StoredResult]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for index, parts in stored_results.items():
+        for stored in parts:
+            names_call = stored.result.call_id is not None
+            passes[names_call if stored.result.is_certain else None][index].append(stored)
     for kind in (True, False, None):
-        if takers := found.get(kind):
+        if results := passes.get(kind):
             matcher = _Matcher()
-            for index in sorted(turns.keys() | takers.keys()):
-                if index in turns:
-                    matcher.open(turns[index])
-                for entry in takers.get(index, ()):
-                    matcher.take(entry)
-            matcher.settle()
+            for index in sorted(calling_messages.keys() | results.keys()):
+                if index in calling_messages:
+                    matcher.add_calls(calling_messages[index])
+                for stored in results.get(index, ()):
+                    matcher.pair(stored)
+            matcher.pair_early_results()
 
 
 class _Matcher:
-    """Stacks of slots that still want a result, nearest last, and what came too early.
+    """The calls that have no result yet, by id, by name and by stem, the nearest last.
 
-    Filled slots are removed when they are met, so that the whole is linear.
+    Calls that have got a result are removed when they are met, so the whole is linear.
     """
 
     def __init__(self) -> None:
-        self._stacks: dict[Hashable, list[Slot]] = defaultdict(list)
-        self._bare: dict[Hashable, list[Slot]] = defaultdict(list)  # not even a placeholder
-        self._slots: dict[Hashable, deque[Slot]] = defaultdict(deque)
-        self._early: list[Entry] = []
+        self._without_real: dict[Hashable, list[PairedCall]] = defaultdict(list)
+        self._without_any: dict[Hashable, list[PairedCall]] = defaultdict(list)
+        self._all: dict[Hashable, deque[PairedCall]] = defaultdict(deque)
+        self._early: list[StoredResult] = []
 
-    def open(self, turn: Turn) -> None:
-        """Let the calls of `turn` wait for their results, in call order."""
-        for slot in turn.slots:
-            for key in _keys_of_slot(slot):
-                self._slots[key].append(slot)
-        for slot in reversed(turn.slots):
-            for key in _keys_of_slot(slot):
-                self._stacks[key].append(slot)
-                self._bare[key].append(slot)
+    def add_calls(self, calling: CallingMessage) -> None:
+        """Add the calls of a message; the first of them is the first to get a result."""
+        for paired in calling.calls:
+            for key in _keys_of_call(paired.call):
+                self._all[key].append(paired)
+        for paired in reversed(calling.calls):
+            for key in _keys_of_call(paired.call):
+                self._without_real[key].append(paired)
+                self._without_any[key].append(paired)
 
-    def take(self, entry: Entry) -> None:
-        """Give `entry` to the nearest earlier call that waits for it."""
-        slot = self._nearest(entry)
-        if slot is not None:
-            _fill(slot, entry)
-        elif not entry.synthetic:
-            self._early.append(entry)
+    def pair(self, stored: StoredResult) -> None:
+        """Pair a result with the nearest earlier call that has none."""
+        paired = self._nearest(stored)
+        if paired is not None:
+            _connect(paired, stored)
+        elif not stored.is_placeholder:
+            self._early.append(stored)
 
-    def settle(self) -> None:
-        """Give what came too early to the first later call that still waits for it.
+    def pair_early_results(self) -> None:
+        """Pair each result that is left with the first later call that has no real result.
 
-        A placeholder is not given on: what it says is true of its own call alone.
+        Not placeholders: the text of a placeholder is true only for its own call.
         """
-        for entry in self._early:
-            queue = self._slots[_key_of_result(entry.result)]
-            while queue and (queue[0].turn.index < entry.index or queue[0].real is not None):
+        for stored in self._early:
+            queue = self._all[_key_of_result(stored.result)]
+            while queue and (queue[0].calling.index < stored.index or queue[0].real is not None):
                 queue.popleft()
             if queue:
-                _fill(queue[0], entry)
+                _connect(queue[0], stored)
 
-    def _nearest(self, entry: Entry) -> Slot | None:
-        exact = self._exact(entry)
-        renamed = self._renamed(entry)
+    def _nearest(self, stored: StoredResult) -> PairedCall | None:
+        exact = self._with_same_key(stored)
+        renamed = self._with_derived_id(stored)
         if exact is None or renamed is None:
             return exact or renamed
-        return renamed if renamed.turn.index > exact.turn.index else exact
+        return renamed if renamed.calling.index > exact.calling.index else exact
 
-    def _exact(self, entry: Entry) -> Slot | None:
-        key = _key_of_result(entry.result)
-        stack, bare = self._stacks[key], self._bare[key]
-        while stack and stack[-1].real is not None:
-            stack.pop()
-        if not stack or not entry.synthetic:
-            return stack[-1] if stack else None
-        # A placeholder goes to a call of the nearest turn that has nothing at all.
-        while bare and bare[-1].answer is not None:
-            bare.pop()
-        return bare[-1] if bare and bare[-1].turn is stack[-1].turn else None
+    def _with_same_key(self, stored: StoredResult) -> PairedCall | None:
+        key = _key_of_result(stored.result)
+        without_real, without_any = self._without_real[key], self._without_any[key]
+        while without_real and without_real[-1].real is not None:
+            without_real.pop()
+        if not without_real or not stored.is_placeholder:
+            return without_real[-1] if without_real else None
+        # A placeholder belongs to a call of the nearest message, and only if it has nothing.
+        while without_any and without_any[-1].answer is not None:
+            without_any.pop()
+        nearest = without_real[-1].calling
+        return without_any[-1] if without_any and without_any[-1].calling is nearest else None
 
-    def _renamed(self, entry: Entry) -> Slot | None:
-        """A call that was renamed from the id under which this result came."""
-        call_id = entry.result.call_id
-        if call_id is None or entry.synthetic:
+    def _with_derived_id(self, stored: StoredResult) -> PairedCall | None:
+        """A call that an earlier repair renamed from the id that this result names."""
+        call_id = stored.result.call_id
+        if call_id is None or stored.is_placeholder:
             return None
-        stack = self._stacks[("family", family_of(call_id))]
-        while stack and stack[-1].real is not None:
-            stack.pop()
-        for slot in islice(reversed(stack), _KIN):
-            old = derived_id(call_id, slot.turn.message.id, slot.ordinal)
-            if slot.real is None and slot.call.id == old:
-                return slot
+        calls = self._without_real[("stem", stem_of(call_id))]
+        while calls and calls[-1].real is not None:
+            calls.pop()
+        for paired in islice(reversed(calls), _MAX_STEM_MATCHES):
+            derived = derived_id(call_id, paired.calling.message.id, paired.ordinal)
+            if paired.real is None and paired.call.id == derived:
+                return paired
         return None
 
 
-def _keys_of_slot(slot: Slot) -> Iterator[Hashable]:
-    yield ("id", slot.call.id)
-    yield ("name", slot.call.name)
+def _keys_of_call(call: Call) -> Iterator[Hashable]:
+    yield ("id", call.id)
+    yield ("name", call.name)
     yield "any"
-    if (family := origin_of(slot.call.id)) is not None:
-        yield ("family", family)
+    if (stem := possible_stem(call.id)) is not None:
+        yield ("stem", stem)
 
 
 def _key_of_result(result: Result) -> Hashable:
@@ -290,35 +328,38 @@ def _key_of_result(result: Result) -> Hashable:
     return ("name", result.name) if result.name else "any"
 
 
-def _fill(slot: Slot, entry: Entry) -> None:
-    entry.slot = slot
-    if not entry.synthetic:
-        slot.real = entry
-        if slot.synthetic is not None:
-            slot.synthetic.slot = None  # real beats synthetic
-            slot.synthetic = None
-    else:
-        slot.synthetic = entry
+def _connect(paired: PairedCall, stored: StoredResult) -> None:
+    stored.paired_call = paired
+    if stored.is_placeholder:
+        paired.placeholder = stored
+        return
+    paired.real = stored
+    if paired.placeholder is not None:  # a real result replaces a placeholder
+        paired.placeholder.paired_call = None
+        paired.placeholder = None
 
 
-def _name_calls(turns: Iterable[Turn]) -> None:
-    """Give each call an id that is its own and a name that every wire accepts."""
-    slots = [slot for turn in turns for slot in turn.slots]
-    taken = {slot.call.id for slot in slots}
+# --- ids and names ---------------------------------------------------------------------
+
+
+def _choose_ids_and_names(calling_messages: Iterable[CallingMessage]) -> None:
+    """Set the new id and name of each call: unique ids, and names that every provider accepts."""
+    calls = [paired for calling in calling_messages for paired in calling.calls]
+    taken = {paired.call.id for paired in calls}
     seen: set[str] = set()
     salts: Counter[Hashable] = Counter()
-    for slot in slots:
-        if not VALID_ID.match(slot.call.id) or slot.call.id in seen:
-            slot.call_id = _free_id(slot, taken, salts)
-            taken.add(slot.call_id)
-        seen.add(slot.call_id)
-        slot.name = valid_name(slot.call.name)
+    for paired in calls:
+        if not VALID_ID.match(paired.call.id) or paired.call.id in seen:
+            paired.new_id = _free_id(paired, taken, salts)
+            taken.add(paired.new_id)
+        seen.add(paired.new_id)
+        paired.new_name = valid_name(paired.call.name)
 
 
-def _free_id(slot: Slot, taken: set[str], salts: Counter[Hashable]) -> str:
-    seed = (slot.call.id, slot.turn.message.id, slot.ordinal)
+def _free_id(paired: PairedCall, taken: set[str], salts: Counter[Hashable]) -> str:
+    seed = (paired.call.id, paired.calling.message.id, paired.ordinal)
     while True:
         found = derived_id(*seed, salt=salts[seed])
-        salts[seed] += 1  # messages without an id share a seed: each goes on where one stopped
+        salts[seed] += 1  # calls with equal seeds (messages without ids) do not try a salt twice
         if found not in taken:
             return found

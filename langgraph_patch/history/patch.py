@@ -1,18 +1,20 @@
-"""What was found and what was done, as values: frozen, printable, `to_dict()`-able.
+"""The values that describe damage and repair: `Defect`, `Change`, `Patch`, `Finding`.
 
-The same values are handed out by the pure functions, the nodes, the threads and the
-command line.
+They are frozen, have a short `str()`, and `to_dict()` gives JSON values. The pure functions,
+the nodes, the thread functions and the command line all return these values.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from langgraph_patch.history.placeholders import Cause
 from langgraph_patch.render.html import patch_html
@@ -36,11 +38,22 @@ ChangeKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a checkpoint recorded of a call that left no result.
+    """What checkpoints recorded about a call without a result.
 
     Attributes:
-        cause: Why there is no result.
-        error: The recorded error, for the cause `failed`.
+        cause: Why there is no result: `"failed"`, `"awaiting_input"`, `"malformed"` or
+            `"unknown"`. See `DanglingCall`.
+        error: The recorded error for `failed`, the text of the arguments for `malformed`.
+            Default: None.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import Finding, patch_messages
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> found = {("a1", "c1"): Finding("failed", "TimeoutError()")}
+        >>> patch = patch_messages([AIMessage("", tool_calls=[call], id="a1")], evidence=found)
+        >>> patch.messages[1].content
+        'Tool call wire with id c1 failed: TimeoutError()'
     """
 
     cause: Cause
@@ -48,22 +61,29 @@ class Finding:
 
 
 Evidence: TypeAlias = Mapping[tuple[str | None, str], "ToolMessage | Finding"]
-"""(id of the `AIMessage`, id of the call as stored) -> its real result, or what is known."""
+"""(id of the `AIMessage`, stored id of the call) -> its real result, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One way in which a history is broken.
+    """One defect of a history, as `validate_messages` reports it.
 
     Attributes:
-        kind: `dangling` (no result), `malformed` (arguments are no complete JSON object),
-            `unlisted` (a call that does not stand in `tool_calls`), `misplaced`, `orphan`
-            (no call), `duplicate` (a second result), `bad_id` (none, too long, or used
-            before), `bad_name`, `wrong_role` (a result that is no `ToolMessage`), or
-            `superseded` (a placeholder for which there is something better).
-        index: Where the message in question stands in the history.
-        tool_call_id: The id of the call, as it is stored.
-        name: The name of the tool, or None where nobody says it.
+        kind: What is wrong. One of:
+
+            - `dangling`: a call has no result.
+            - `malformed`: the arguments of a call are not a complete JSON object.
+            - `unlisted`: a call is not in `tool_calls`, only in another part of the message.
+            - `misplaced`: a result does not directly follow the message of its call.
+            - `orphan`: a result has no call.
+            - `duplicate`: a call has a second result.
+            - `bad_id`: the id of a call is missing, invalid, or that of an earlier call.
+            - `bad_name`: the name of a tool is missing or invalid.
+            - `wrong_role`: a result is not a `ToolMessage`, or not in the form of its call.
+            - `superseded`: there is something better than a stored placeholder.
+        index: The index of the message in the history.
+        tool_call_id: The stored id of the call; `""` if there is none.
+        name: The stored name of the tool, or None if none is stored.
     """
 
     kind: DefectKind
@@ -72,7 +92,7 @@ class Defect:
     name: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The defect as JSON values."""
+        """Return the defect as JSON values."""
         return {
             "kind": self.kind,
             "index": self.index,
@@ -83,19 +103,25 @@ class Defect:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a repair did.
+    """One change that a repair made.
 
     Attributes:
-        kind: `inserted` (a placeholder), `recovered` (a real result from a checkpoint),
-            `moved`, `dropped`, `converted` (into a `ToolMessage`), `promoted` (into
-            `tool_calls`) or `renamed` (an id or a name).
-        index: Where the message in question stood in the history that was repaired; for an
-            inserted or recovered result, where the message of its call stood.
+        kind: What was done. One of:
+
+            - `inserted`: a placeholder was added.
+            - `recovered`: a real result from a checkpoint was added.
+            - `moved`: a result was moved to its call.
+            - `dropped`: a result was removed.
+            - `converted`: a result became a `ToolMessage`, or got the form of its call.
+            - `promoted`: a call was written into `tool_calls`.
+            - `renamed`: an id or a name was replaced everywhere.
+        index: The index of the message in the damaged history. For `inserted` and
+            `recovered`: the index of the message that made the call.
         tool_call_id: The id of the call in the repaired history.
-        name: The name of the tool in the repaired history, or None.
-        cause: Why there is no result, where a placeholder stands.
-        before: The whole message as it was, or None.
-        after: The whole message as it is, or None.
+        name: The name of the tool in the repaired history, or None if none is stored.
+        cause: For `inserted`, why there is no result (see `DanglingCall`). Else None.
+        before: The message before the change, or None if there was none.
+        after: The message after the change, or None if it was dropped.
     """
 
     kind: ChangeKind
@@ -107,15 +133,15 @@ class Change:
     after: BaseMessage | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The change as JSON values, with whole messages."""
+        """Return the change as JSON values, with complete messages."""
         return {
             "kind": self.kind,
             "index": self.index,
             "tool_call_id": self.tool_call_id,
             "name": self.name,
             "cause": self.cause,
-            "before": _dumped(self.before),
-            "after": _dumped(self.after),
+            "before": _as_json(self.before),
+            "after": _as_json(self.after),
         }
 
     def __str__(self) -> str:
@@ -125,14 +151,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A repaired history, and what was done to it.
+    """A repaired history and the changes that were made.
 
-    `bool(patch)` tells whether anything was done.
+    `bool(patch)` is True if there were changes. `str(patch)` names them. In a notebook a patch
+    is shown as a table of the history before and after.
 
     Attributes:
-        messages: The history. The same object as the input if nothing was done.
-        changes: What was done, in the order of the history.
-        before: The history as it was.
+        messages: The repaired history. If nothing was changed: the very list that was passed in.
+        changes: The changes, in the order of the history.
+        before: The history before the repair.
     """
 
     messages: list[BaseMessage]
@@ -146,67 +173,58 @@ class Patch:
         return "; ".join(map(str, self.changes)) or "nothing to repair"
 
     def _repr_html_(self) -> str:
-        """The history before and after, as notebooks show it."""
+        """The history before and after as HTML, for notebooks."""
         return patch_html(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The patch as JSON values."""
+        """Return the patch as JSON values, with complete messages.
+
+        Artifacts may be anything: bytes become base64, and what has no JSON form becomes a
+        string. NaN and infinity stay floats.
+        """
         return {
-            "before": [_dumped(m) for m in self.before],
-            "messages": [_dumped(m) for m in self.messages],
+            "before": [_as_json(message) for message in self.before],
+            "messages": [_as_json(message) for message in self.messages],
             "changes": [change.to_dict() for change in self.changes],
         }
 
 
-_DEEPEST = 100
-"""How deep a value is followed: further down, its type has to do."""
+_MAX_SPLITS = 3
+"""How many levels of a value are converted separately if it cannot be converted as a whole.
 
-_LONGEST = 10_000
-"""How many bits a number may have: Python refuses to write much longer ones as a text."""
-
-
-def _dumped(value: Any) -> Any:
-    """A message, or what LangGraph accepts as one, as JSON values. Never raises."""
-    return json.loads(json.dumps(_plain(value, ())))
+Three reach one key in the arguments of a call: message, `tool_calls`, call.
+"""
 
 
-def _plain(value: Any, above: tuple[int, ...]) -> Any:
-    """`value` in types that JSON knows; what it knows no form of becomes a text.
+def _as_json(value: Any, splits: int = _MAX_SPLITS) -> Any:
+    """A message, or what LangGraph accepts as one, as JSON values. Never raises.
 
-    Artifacts may be anything: keys of any type, and lists that hold themselves.
+    A value cannot be converted if it contains itself, is nested too deep, contains an integer
+    that is too long to write, or has a class that raises. Its parts are then converted
+    separately, so that most of a message is kept; the rest becomes the name of its type.
     """
-    try:
-        return value if _is_scalar(value) else _opened(value, above)
-    except Exception:  # noqa: BLE001 - the class of an artifact may raise anything
-        return f"<{type(value).__name__}>"
+    with suppress(Exception):  # the class of an artifact may raise anything
+        return _whole_as_json(value)
+    with suppress(Exception):
+        if splits:
+            return _parts_as_json(value, splits - 1)
+    return f"<{type(value).__name__}>"
 
 
-def _opened(value: Any, above: tuple[int, ...]) -> Any:
-    if not isinstance(value, BaseModel | dict | list | tuple):
-        return repr(value)
-    if id(value) in above or len(above) == _DEEPEST:
-        return f"<{type(value).__name__}>"
-    above = (*above, id(value))
+def _whole_as_json(value: Any) -> Any:
+    dumped = value.model_dump(warnings=False) if isinstance(value, BaseModel) else value
+    jsonable = to_jsonable_python(dumped, bytes_mode="base64", serialize_unknown=True)
+    return json.loads(json.dumps(jsonable))
+
+
+def _parts_as_json(value: Any, splits: int) -> Any:
     if isinstance(value, BaseModel):
-        return _plain(_fields(value), above)
+        value = {**value.__dict__, **(value.__pydantic_extra__ or {})}
     if isinstance(value, dict):
-        return {_key(key): _plain(item, above) for key, item in value.items()}
-    return [_plain(item, above) for item in value]
-
-
-def _key(key: Any) -> Any:
-    return key if _is_scalar(key) else repr(key)
-
-
-def _is_scalar(value: Any) -> bool:
-    """Whether the value can stand in JSON as it is."""
-    if isinstance(value, int):
-        return value.bit_length() < _LONGEST
-    return value is None or isinstance(value, str | float)
-
-
-def _fields(model: BaseModel) -> dict[str, Any]:
-    try:
-        return model.model_dump(warnings=False)  # what an application changed is shown as it is
-    except Exception:  # noqa: BLE001 - a cycle, or a class of others that cannot be dumped
-        return {**model.__dict__, **(getattr(model, "__pydantic_extra__", None) or {})}
+        return {
+            key if isinstance(key, str) else str(_as_json(key, 0)): _as_json(item, splits)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_as_json(item, splits) for item in value]
+    return _as_json(value, 0)

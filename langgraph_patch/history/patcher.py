@@ -1,25 +1,25 @@
-"""The pure core: is a tool-call history valid, and if not, what does it look like repaired?
+"""Check and repair the tool calls and results of a history. No checkpointer, no I/O.
 
-Laws (each is a property test of the same name):
+The laws of the repair (`tests/history/test_laws.py` has a property test for each):
 
-1. **Valid**: a repaired history has no defect, and the payload that a chat model
-   integration builds from it obeys the provider's rules on the ids, names, pairing and
-   order of calls and results.
-2. **Quiet**: a valid history comes back as the same object.
-3. **Idempotent and deterministic**: no clock, no randomness; a second pass returns the
-   same object; the same history gives the same bytes.
+1. **Valid**: a repaired history has no defects. The request that a chat model integration
+   builds from it meets the provider's rules for ids, names, pairing and order.
+2. **Quiet**: a valid history is returned as the same object.
+3. **Idempotent and deterministic**: repairing twice returns the same object the second time.
+   There is no clock and no randomness: the same history gives the same bytes.
 4. **Pure**: the input messages are never changed.
-5. **Nothing lost**: every message that is not a result stays, in order, with its id and
-   content; every real result whose call stands ends up beside it; what is dropped is
-   whole in `Patch.changes`. An id or name that must change changes everywhere at once.
-6. **Real beats synthetic**: a real result replaces a placeholder for the same call, by
-   its mark and not by its words.
-7. **Linear**: twice the messages, twice the time.
+5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
+   content. If the call of a real result is in the history, the result is placed after it. A
+   result that is dropped is kept in `Patch.changes`. An id or a name is replaced in all places
+   at once.
+6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
+   decides what is a placeholder, not the text.
+7. **Linear**: twice the messages take twice the time.
 
-Left alone, because it is no matter of calls and results: the order of human, system and
-AI messages among themselves, empty contents, text behind a `tool_use` block, blocks that
-a provider does not know, reasoning items, calls of server-side tools, and OpenAI's
-computer calls with or without their results, which no wire but its own carries.
+Not repaired, because it does not concern calls and results: the order of human, system and
+AI messages among each other, empty contents, text after a `tool_use` block, blocks that a
+provider does not know, reasoning items, calls of server-side tools, and OpenAI's computer
+calls, which no other provider accepts, with or without their results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     make_placeholder,
 )
-from langgraph_patch.history.repair import Repair
+from langgraph_patch.history.repair import RepairOptions, repair_history
 
 __all__ = [
     "Change",
@@ -70,28 +70,37 @@ def patch_messages(
     replace_foreign: bool = False,
     allow_pending: bool = False,
 ) -> Patch:
-    """Repair a history, so that every chat model accepts it.
+    """Repair the tool calls and results of a history, so that every chat model accepts it.
 
     Args:
-        messages: The history: messages, or what LangGraph accepts as messages. Not changed.
-        placeholder: What to say of a call without a result: one text, a mapping from cause
-            to text, or a callable that takes a `DanglingCall` and returns a text or a
-            `ToolMessage`. Default: a text for each cause.
-        language: `"en"` or `"zh"`. Default: the language of the process (`set_language`).
-        evidence: What is known of calls without a result. Default: nothing, so that their
-            cause is `unknown`.
+        messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
+            accepts as messages. It is not changed.
+        placeholder: The content of the placeholders: one text for all, a mapping from causes
+            to texts (other causes get the default text), or a callable that takes a
+            `DanglingCall` and returns a text or a `ToolMessage`. Default: a text for each
+            cause, which states what the records support and nothing more.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process, which is English unless `set_language` changed it.
+        evidence: What checkpoints recorded about calls without a result: a mapping from (id of
+            the `AIMessage`, stored id of the call) to the real result (a `ToolMessage`) or to
+            a `Finding`. A result is written after its call; a finding sets the cause of the
+            placeholder. Default: none, so the cause is `unknown`, or `malformed` for arguments
+            that are not a complete JSON object.
         replace_foreign: Whether placeholders that deepagents or langgraph-checkpoint-aws
-            wrote count as placeholders too. Default: they count as results.
-        allow_pending: Whether calls at the tail are left to whoever runs next. Default: they
-            are answered, since a model is about to be called.
+            wrote are replaced as well. Default: False, they count as real results.
+        allow_pending: Whether calls at the end of the history may stay without a result,
+            because something that answers them runs next. Calls with incomplete arguments
+            never stay. Default: False, they get placeholders, as is right before a model call.
 
     Returns:
-        The patch. `patch.messages` is `messages` itself if there was nothing to do.
+        The patch. `patch.messages` is `messages` itself if there was nothing to repair.
 
     Raises:
-        MessagesError: If `messages` is no list of messages.
-        OptionError: If an option is none of the values that it may have.
-        Exception: Whatever a `placeholder` callable raises.
+        MessagesError: If `messages` is not a list of messages, or a message bypassed
+            LangChain's validation and would not pass it.
+        OptionError: If an option has an invalid value, or a `placeholder` callable returns
+            neither a text nor a `ToolMessage`.
+        Exception: Any exception that a `placeholder` callable raises.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -123,17 +132,22 @@ def patch_messages(
 
 
 def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -> list[Defect]:
-    """Say how a history is broken.
+    """List the defects of a history: what `patch_messages` would repair.
+
+    Placeholders of other packages count as real results.
 
     Args:
-        messages: The history: messages, or what LangGraph accepts as messages. Not changed.
-        allow_pending: Whether calls at the tail may be without results. Default: False.
+        messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
+            accepts as messages. It is not changed.
+        allow_pending: Whether calls at the end of the history may be without a result. Calls
+            with incomplete arguments are defects all the same. Default: False.
 
     Returns:
-        The defects in the order of the history; an empty list if it is valid.
+        The defects, in the order of the history; an empty list if it is valid.
 
     Raises:
-        MessagesError: If `messages` is no list of messages.
+        MessagesError: If `messages` is not a list of messages, or a message bypassed
+            LangChain's validation and would not pass it.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -153,18 +167,19 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
 def read_if_damaged(
     messages: Sequence[BaseMessage], *, replace_foreign: bool = False, allow_pending: bool = False
 ) -> Reading | None:
-    """Read a history once, for the damage check, the evidence and the patch.
+    """Read a history once, for the damage check, the search for evidence and the patch.
 
     Args:
         messages: The history; it is not changed.
-        replace_foreign: As in `patch_messages`.
-        allow_pending: As in `patch_messages`.
+        replace_foreign: Whether placeholders of other packages count as placeholders.
+        allow_pending: Whether calls at the end of the history may be without a result.
 
     Returns:
-        The reading to hand to `patch_reading`, or None if there is nothing to repair.
+        The reading, for `patch_reading`; None if there is nothing to repair.
 
     Raises:
-        MessagesError: If `messages` is no list of messages.
+        MessagesError: If `messages` is not a list of messages, or a message bypassed
+            LangChain's validation and would not pass it.
     """
     if not replace_foreign and _passes_fast_check(messages, allow_pending):
         return None
@@ -180,30 +195,35 @@ def patch_reading(
     evidence: Evidence | None = None,
     allow_pending: bool = False,
 ) -> Patch:
-    """Repair a history that has been read; the options are those of `patch_messages`."""
+    """Repair a history that has been read.
+
+    Args:
+        reading: The history with its calls and results paired.
+        placeholder: The content of the placeholders; None for the default texts.
+        language: The language of the default texts; None for that of the process.
+        evidence: What checkpoints recorded about calls without a result.
+        allow_pending: Whether calls at the end of the history may stay without a result.
+    """
     history = cast("list[BaseMessage]", reading.messages)
-    repair = Repair(
-        reading,
-        make=partial(make_placeholder, placeholder=placeholder, language=language),
-        evidence=evidence or {},
-        allow_pending=allow_pending,
+    make = partial(make_placeholder, placeholder=placeholder, language=language)
+    options = RepairOptions(make, evidence or {}, allow_pending)
+    repaired, notes = repair_history(reading, options)
+    return (
+        Patch(repaired, tuple(change for _, change in notes), history)
+        if notes
+        else untouched(history)
     )
-    repaired = repair.run()
-    if not repair.done:
-        return untouched(history)
-    return Patch(repaired, tuple(change for _, change in repair.done), history)
 
 
 def defects_of(reading: Reading, *, allow_pending: bool = False) -> list[Defect]:
     """The defects of a history that has been read, in the order of the history."""
     make = partial(make_placeholder, placeholder=None, language=None)
-    repair = Repair(reading, make=make, evidence={}, allow_pending=allow_pending)
-    repair.run()
-    return [defect for defect, _ in repair.done]
+    _, notes = repair_history(reading, RepairOptions(make, {}, allow_pending))
+    return [defect for defect, _ in notes]
 
 
 def untouched(messages: Sequence[Any]) -> Patch:
-    """The patch that does nothing: its messages are the very object that was given."""
+    """A patch without changes. Its messages are the very object that was passed in."""
     history = cast("list[BaseMessage]", messages)
     return Patch(history, (), history)
 
@@ -213,10 +233,10 @@ def _passes_fast_check(value: object, allow_pending: bool) -> bool:  # noqa: FBT
 
 
 def as_messages(value: object) -> list[BaseMessage]:
-    """`value` as a list of messages: itself if it is one.
+    """`value` as a list of messages; the same object if it is one already.
 
     Raises:
-        MessagesError: If it is no list of messages.
+        MessagesError: If it is not a list of messages.
     """
     if isinstance(value, list) and all(
         issubclass(kind, BaseMessage) for kind in set(map(type, value))
@@ -229,7 +249,7 @@ def as_messages(value: object) -> list[BaseMessage]:
         )
     try:
         return convert_to_messages(value)
-    except Exception as error:  # the converter raises whatever the value makes it raise
+    except Exception as error:  # the converter may raise anything
         raise MessagesError(
             f"{value!r:.200} holds something that is no message: expected LangChain messages, "
             f"or dicts and tuples that LangGraph accepts as messages."

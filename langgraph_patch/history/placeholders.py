@@ -1,8 +1,8 @@
-"""What is said of a call that has no result: causes, texts, and the mark by which we know it.
+"""Placeholders: the `ToolMessage`s of calls without a result, their causes and their texts.
 
-A placeholder says what is known and nothing more. It carries a public mark, so that a
-real result can replace it later, and an id made of what it stands for, so that the same
-history gives the same bytes.
+A placeholder states what the records support and nothing more. It has a public mark, so that a
+real result can replace it later, and an id that is derived from its call, so that the same
+history always gives the same placeholder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.rewrite import MAX_ID, MAX_NAME, digest_of
+from langgraph_patch.history.ids import MAX_ID, MAX_NAME, digest_of
 
 PLACEHOLDER_KEY: Final = "langgraph_patch"
-"""The key in `additional_kwargs` that marks a placeholder of ours."""
+"""The key in `additional_kwargs` that marks a placeholder of this package.
+
+Its value is a dict: `cause`, and for some malformed calls `arguments`, their text.
+"""
 
 MAX_TEXT = 500
-"""The longest text of a placeholder (real results are never cut)."""
+"""The maximum length of a default text. Recorded errors in it are shortened; real results never."""
 
 Cause = Literal["awaiting_input", "failed", "malformed", "unknown"]
 Language = Literal["en", "zh"]
@@ -32,16 +35,29 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 @dataclass(frozen=True, slots=True)
 class DanglingCall:
-    """A tool call that has no result, as a `placeholder` callable receives it.
+    """A tool call without a result: the argument of a `placeholder` callable.
 
     Attributes:
-        tool_call_id: The id under which the call is answered.
-        name: The tool's name, as every wire accepts it.
-        args: The arguments of the call; `{}` if they were malformed.
-        cause: Why there is no result.
-        error: The recorded error (`failed`) or the raw arguments (`malformed`), else None.
-        message: The `AIMessage` that made the call, as it was stored.
-        index: Where that message stands in the history.
+        tool_call_id: The id of the call in the repaired history.
+        name: The name of the tool in the repaired history.
+        args: The arguments of the call; `{}` if they are not a complete JSON object.
+        cause: Why there is no result: `"failed"` (its task recorded an error),
+            `"awaiting_input"` (its task was interrupted and waits for an answer),
+            `"malformed"` (its arguments are not a complete JSON object) or `"unknown"`.
+        error: For `failed` the recorded error, for `malformed` the text of the arguments,
+            else None.
+        message: The `AIMessage` that made the call, as it is stored.
+        index: The index of that message in the history.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch import DanglingCall, patch_messages
+        >>> def text(call: DanglingCall) -> str:
+        ...     return f"{call.name}{dict(call.args)}: {call.cause}"
+        >>> call = {"name": "wire", "args": {"to": "bob"}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
+        >>> patch_messages(history, placeholder=text).messages[1].content
+        "wire{'to': 'bob'}: unknown"
     """
 
     tool_call_id: str
@@ -54,7 +70,7 @@ class DanglingCall:
 
 
 Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "str | ToolMessage"]
-"""What an application may say instead: one text, a text for some causes, or a callable."""
+"""An application's own content of placeholders: one text, a text per cause, or a callable."""
 
 _TEXTS: Mapping[Language, Mapping[str, str]] = {
     "en": {
@@ -88,32 +104,45 @@ _process_language: Language = "en"
 
 
 def set_language(language: Language) -> None:
-    """Choose the language of placeholders for the whole process.
+    """Set the language of the default placeholder texts for the whole process.
 
     Args:
-        language: `"en"` (the default) or `"zh"`. An option `language=` wins over it.
+        language: `"en"` (English, used until this function is called) or `"zh"` (Chinese). An
+            option `language=` of a function or node takes precedence.
 
     Raises:
-        OptionError: If there are no texts in that language.
+        OptionError: If `language` is neither of them.
 
     Example:
-        >>> from langgraph_patch import set_language
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import patch_messages, set_language
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> set_language("zh")
+        >>> patch_messages([AIMessage("", tool_calls=[call])]).messages[1].content
+        '没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。'
         >>> set_language("en")
     """
-    global _process_language  # noqa: PLW0603 - process-wide is what the function promises
+    global _process_language  # noqa: PLW0603 - the setting is for the whole process
     _process_language = checked_language(language)
 
 
 def checked_language(language: Language) -> Language:
-    """`language`, or an error that lists the languages."""
+    """Return `language`.
+
+    Raises:
+        OptionError: If there are no texts in that language.
+    """
     if language not in LANGUAGES:
         raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
     return language
 
 
 def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
-    """`placeholder`, or an error that says which forms it may have."""
+    """Return `placeholder`.
+
+    Raises:
+        OptionError: If it has none of the forms of `Placeholder`, or names an unknown cause.
+    """
     if placeholder is None or isinstance(placeholder, str) or callable(placeholder):
         return placeholder
     if not isinstance(placeholder, Mapping):
@@ -131,16 +160,16 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
 
 
 def cancelled_text(call: DanglingCall) -> str:
-    """The sentence that older systems say of every call without a result.
+    """The sentence that older systems write for every call without a result.
 
-    Use it as `placeholder=cancelled_text`. It is the truth only of a call that waited
-    while another message came in; for the rest prefer the default texts.
+    Use it as `placeholder=cancelled_text`. It is true only for a call that waited while another
+    message came in; the default texts are true for every call.
 
     Args:
-        call: The call.
+        call: The call without a result.
 
     Returns:
-        The sentence in the language of the process, at most 500 characters.
+        The sentence, in the language of the process (`set_language`).
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -148,7 +177,7 @@ def cancelled_text(call: DanglingCall) -> str:
         >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)
         >>> cancelled_text(call)
         'Tool call wire with id c1 was cancelled - another message came in before it could be completed.'
-    """  # noqa: E501 - the sentence is shown whole
+    """  # noqa: E501 - the sentence is shown in full
     return _default_text("cancelled", call, None)
 
 
@@ -163,67 +192,70 @@ def make_placeholder(
     """The placeholder for `call`.
 
     Args:
-        call: The call that has no result.
-        ordinal: Which call of its message it is; part of the placeholder's id.
-        placeholder: What the application wants to be said.
-        language: The language of the default texts; None for that of the process.
-        human_follows: Whether a human wrote after the call and before the model's next turn.
+        call: The call without a result.
+        ordinal: The position of the call in its message; part of the placeholder's id.
+        placeholder: The application's own content. None: the default text of the cause.
+        language: The language of the default texts. None: that of the process.
+        human_follows: Whether a human message comes before the next message of the model.
 
     Raises:
-        OptionError: If the application's callable returns neither a text nor a `ToolMessage`.
+        OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
     """
-    said = _said(call, placeholder)
-    if said is None:
+    content = _own_content(call, placeholder)
+    if content is None:
         waited = call.cause == "awaiting_input" and human_follows
-        said = _default_text("cancelled" if waited else call.cause, call, language)
+        content = _default_text("cancelled" if waited else call.cause, call, language)
     mark: dict[str, Any] = {"cause": call.cause}
     if call.cause == "malformed" and call.error is not None:
         mark["arguments"] = call.error
-    own = {
+    ids = {
         "id": f"patch-{digest_of('placeholder', call.message.id, call.tool_call_id, ordinal)[:32]}",
         "tool_call_id": call.tool_call_id,
     }
-    if isinstance(said, ToolMessage):
-        extra = {**said.additional_kwargs, PLACEHOLDER_KEY: mark}
-        return said.model_copy(update={**own, "additional_kwargs": extra})
+    if isinstance(content, ToolMessage):
+        extra = {**content.additional_kwargs, PLACEHOLDER_KEY: mark}
+        return content.model_copy(update={**ids, "additional_kwargs": extra})
     return ToolMessage(
-        content=said,
+        content=content,
         name=call.name,
         status="error",
         additional_kwargs={PLACEHOLDER_KEY: mark},
-        **own,
+        **ids,
     )
 
 
-def _said(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
+def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
     if placeholder is None or isinstance(placeholder, str):
         return placeholder
     if isinstance(placeholder, Mapping):
         return placeholder.get(call.cause)
-    said = placeholder(call)
-    if not isinstance(said, str | ToolMessage):
+    content = placeholder(call)
+    if not isinstance(content, str | ToolMessage):
         raise OptionError(
-            f"placeholder callable returned {said!r} for tool call {call.tool_call_id!r}: "
+            f"placeholder callable returned {content!r} for tool call {call.tool_call_id!r}: "
             f"expected a str or a ToolMessage."
         )
-    return said
+    return content
 
 
 def _default_text(key: str, call: DanglingCall, language: Language | None) -> str:
-    """Names, ids and errors are values of a format, never the format itself."""
     template = _TEXTS[language or _process_language][key]
-    named = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
-    room = MAX_TEXT - len(template.format(**named, error=""))
+    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
+    max_error = MAX_TEXT - len(template.format(**names, error=""))
     error = call.error or ""
-    error = error if len(error) <= room else error[: room - 1] + "…"
-    return template.format(**named, error=error)
+    error = error if len(error) <= max_error else error[: max_error - 1] + "…"
+    return template.format(**names, error=error)
 
 
 def is_placeholder(message: BaseMessage) -> bool:
-    """Whether `message` is a placeholder of ours (by its mark, not by its words).
+    """Whether `message` is a placeholder that this package wrote.
 
     Args:
         message: Any message.
+
+    Returns:
+        True if it is a `ToolMessage` with `PLACEHOLDER_KEY` in its `additional_kwargs`. The
+        text does not matter. False for placeholders of other packages.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -237,7 +269,7 @@ def is_placeholder(message: BaseMessage) -> bool:
 
 
 def cause_of(message: BaseMessage) -> str | None:
-    """The cause that a placeholder of ours gives; None for any other message."""
+    """The cause in the mark of a placeholder of this package; None for any other message."""
     mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
     return mark.get("cause") if isinstance(mark, dict) else None
 
@@ -253,9 +285,9 @@ _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
 
 
 def is_foreign_placeholder(message: BaseMessage) -> bool:
-    """Whether `message` is what another repair wrote where it knew no result.
+    """Whether `message` is a placeholder that another package wrote.
 
-    Known by its mark (langgraph-checkpoint-aws) or its whole text (deepagents).
+    It is recognised by its mark (langgraph-checkpoint-aws) or by its whole text (deepagents).
     """
     if not isinstance(message, ToolMessage) or is_placeholder(message):
         return False
@@ -264,8 +296,8 @@ def is_foreign_placeholder(message: BaseMessage) -> bool:
     return isinstance(message.content, str) and bool(_FOREIGN_TEXTS.match(message.content))
 
 
-def synthetic_test(replace_foreign: bool) -> Callable[[BaseMessage], bool]:  # noqa: FBT001
-    """The test that tells placeholders from real results."""
+def placeholder_test(replace_foreign: bool) -> Callable[[BaseMessage], bool]:  # noqa: FBT001
+    """A function that returns whether a message counts as a placeholder."""
     if not replace_foreign:
         return is_placeholder
     return lambda message: is_placeholder(message) or is_foreign_placeholder(message)

@@ -1,19 +1,22 @@
-"""One pass over a history that has been read: every message is written where it belongs.
+"""Write the repaired history: one pass over a history that has been read.
 
-Each turn writes its message, its real results, then what takes the place of the missing
-ones. Everything else is copied as it is. What is done is noted beside the reason for it.
+Each message that calls tools is written with its results after it: the stored ones, a
+recovered one or a placeholder. A message that only holds results is left out where it was
+stored, and every other message is copied. Each function returns what it wrote and a note of
+every difference: the defect and the change that repairs it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.pairing import Entry, Reading, Slot, Turn
+from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.pairing import CallingMessage, PairedCall, Reading, StoredResult
 from langgraph_patch.history.patch import (
     Change,
     ChangeKind,
@@ -29,313 +32,316 @@ from langgraph_patch.history.placeholders import (
     is_foreign_placeholder,
     is_placeholder,
 )
-from langgraph_patch.history.rewrite import digest_of, point_result, rest_of, write_calls
+from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
+from langgraph_patch.history.tool_calls import without_results
+
+Note: TypeAlias = tuple[Defect, Change]
+"""A defect, and the change that repairs it."""
 
 
-class Repair:
-    """One repair of one history.
+class MakePlaceholder(Protocol):
+    """Makes the placeholder of a call; `ordinal` is the position of the call in its message."""
+
+    def __call__(  # noqa: D102
+        self, call: DanglingCall, ordinal: int, *, human_follows: bool
+    ) -> ToolMessage: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """How a history is repaired.
 
     Attributes:
-        done: Each defect with the change that mended it, in the order of the history.
+        make_placeholder: Makes a placeholder.
+        evidence: What checkpoints recorded about calls without a result.
+        allow_pending: Whether calls at the end of the history may stay without a result.
     """
 
-    def __init__(
-        self,
-        reading: Reading,
-        *,
-        make: Callable[..., ToolMessage],
-        evidence: Evidence,
-        allow_pending: bool,
-    ) -> None:
-        """Take a history that has been read.
+    make_placeholder: MakePlaceholder
+    evidence: Evidence
+    allow_pending: bool
 
-        Args:
-            reading: The history with its calls and results paired; never changed.
-            make: Makes a placeholder of a `DanglingCall`, its ordinal and `human_follows`.
-            evidence: What the checkpoints recorded about calls without a result.
-            allow_pending: Whether calls at the tail may stay open.
-        """
-        self.done: list[tuple[Defect, Change]] = []
-        self._history = reading.messages
-        self._make = make
-        self._evidence = evidence
-        self._replace_foreign = reading.replace_foreign
-        self._allow_pending = allow_pending
-        self._reading = reading
 
-    def run(self) -> list[BaseMessage]:
-        """Write the repaired history and note what is done."""
-        repaired: list[BaseMessage] = []
-        for index, message in enumerate(self._history):
-            if (turn := self._reading.turns.get(index)) is not None:
-                repaired.extend(self._turn(turn))
-            elif (entries := self._reading.entries.get(index)) is not None:
-                repaired.extend(self._rest(message, entries))
-            else:
-                repaired.append(message)
-        return repaired
+def repair_history(
+    reading: Reading, options: RepairOptions
+) -> tuple[list[BaseMessage], list[Note]]:
+    """The repaired messages, and what was repaired, both in the order of the history."""
+    messages: list[BaseMessage] = []
+    notes: list[Note] = []
+    for index, message in enumerate(reading.messages):
+        if (calling := reading.calling_messages.get(index)) is not None:
+            written, found = _write_with_results(calling, reading, options)
+        elif (results := reading.stored_results.get(index)) is not None:
+            written, found = _write_without_results(message, results, reading)
+        else:
+            messages.append(message)
+            continue
+        messages += written
+        notes += found
+    return messages, notes
 
-    # --- a message that answers: its results are written by their turns ----------------
 
-    def _rest(self, message: BaseMessage, entries: Sequence[Entry]) -> list[BaseMessage]:
-        for entry in entries:
-            if entry.slot is not None:
-                continue
-            if not entry.result.certain:
-                return [message]
-            self._note(
-                "dropped",
-                self._why_dropped(entry),
-                entry.index,
-                entry.result.call_id or "",
-                entry.result.name,
-                before=message,
-            )
-        rest = rest_of(message)
-        return [] if rest is None else [rest]
+# --- a message that holds results ----------------------------------------------------------
 
-    def _why_dropped(self, entry: Entry) -> DefectKind:
-        known = entry.result.call_id in self._known_ids
-        if known and entry.synthetic:
-            return "superseded"
-        return "duplicate" if known else "orphan"
 
-    @cached_property
-    def _known_ids(self) -> set[str]:
-        slots = (slot for turn in self._reading.turns.values() for slot in turn.slots)
-        return {known for slot in slots for known in (slot.call.id, slot.call_id)}
+def _write_without_results(
+    message: BaseMessage, results: Sequence[StoredResult], reading: Reading
+) -> tuple[list[BaseMessage], list[Note]]:
+    """What remains of the message: each result is written after its call, or dropped."""
+    unpaired = [stored for stored in results if stored.paired_call is None]
+    if any(not stored.result.is_certain for stored in unpaired):
+        return [message], []
+    remainder = without_results(message)
+    notes = [_note_dropped(stored, message, reading) for stored in unpaired]
+    return [] if remainder is None else [remainder], notes
 
-    # --- a message that calls ------------------------------------------------------------
 
-    def _turn(self, turn: Turn) -> list[BaseMessage]:
-        held = {slot for slot in turn.slots if self._is_held(slot)}
-        called = self._calls(turn, held)
-        kept = {slot for slot in turn.slots if self._keeps_answer(slot)}
-        missing = [slot for slot in turn.slots if slot not in kept and slot not in held]
-        order = [*sorted(kept, key=_order_of_answer), *missing]
-        if _has_namesakes(turn) and (missing or not all(map(_stands_in_place, kept))):
-            order.sort(key=_order_of_call)
-        elif missing:
-            order.sort(key=_reals_first)
-        human_follows = bool(missing) and self._human_follows(turn)
-        return [  # a list: what a placeholder callable raises leaves no generator unchanged
-            called,
-            *[
-                self._answer(slot)
-                if slot in kept
-                else self._substitute(slot, human_follows=human_follows)
-                for slot in order
-            ],
-        ]
+def _note_dropped(stored: StoredResult, message: BaseMessage, reading: Reading) -> Note:
+    call_id, name = stored.result.call_id or "", stored.result.name
+    kind: DefectKind = "orphan"
+    if stored.result.call_id in reading.call_ids:
+        kind = "superseded" if stored.is_placeholder else "duplicate"
+    return (
+        Defect(kind, stored.index, call_id, name),
+        Change("dropped", stored.index, call_id, name, None, message, None),
+    )
 
-    def _is_held(self, slot: Slot) -> bool:
-        """Whether a call at the tail is left to whoever runs next.
 
-        A malformed one is not: listed with `{}` and left open, it would be run.
-        """
-        at_tail = slot.turn.end == len(self._history)
-        runnable = slot.call.raw is None and slot.call.source != "invalid_tool_calls"
-        return self._allow_pending and at_tail and slot.answer is None and runnable
+# --- a message that calls tools ------------------------------------------------------------
 
-    def _calls(self, turn: Turn, held: AbstractSet[Slot]) -> AIMessage:
-        if all(slot.call.listed or slot in held for slot in turn.slots) and not any(
-            _is_renamed(slot) for slot in turn.slots
-        ):
-            return turn.message
-        message = write_calls(
-            turn.message, [(slot.call, slot.call_id, slot.name) for slot in turn.slots]
-        )
-        for slot in turn.slots:
-            for kind, why in _reasons(slot):
-                self._note_slot(kind, why, slot, before=turn.message, after=message)
-        return message
 
-    # --- answers ---------------------------------------------------------------------------
+def _write_with_results(
+    calling: CallingMessage, reading: Reading, options: RepairOptions
+) -> tuple[list[BaseMessage], list[Note]]:
+    """The message and the result of each of its calls."""
+    pending = {paired for paired in calling.calls if _is_pending(paired, reading, options)}
+    kept = {paired for paired in calling.calls if _keeps_answer(paired, reading, options)}
+    message, notes = _write_calling_message(calling, pending)
+    messages: list[BaseMessage] = [message]
+    has_missing = len(kept) + len(pending) < len(calling.calls)
+    human_follows = has_missing and _human_follows(calling, reading)
+    for paired in _order_of_results(calling, kept, pending):
+        if paired in kept:
+            result, found = _write_answer(paired, reading)
+        else:
+            result, found = _write_substitute(paired, reading, options, human_follows=human_follows)
+        messages.append(result)
+        notes += found
+    return messages, notes
 
-    def _keeps_answer(self, slot: Slot) -> bool:
-        if slot.real is not None:
-            return True
-        if slot.synthetic is None:
-            return False
-        said = slot.synthetic.result.message
-        if self._replace_foreign and is_foreign_placeholder(said):
-            return False
-        known = self._known(slot)
-        if isinstance(known, Finding):
-            return known.cause == "unknown" or cause_of(said) != "unknown"
-        return known is None
 
-    def _answer(self, slot: Slot) -> ToolMessage:
-        entry = slot.answer
-        assert entry is not None  # noqa: S101 - by _keeps_answer
-        stored = entry.result.message
-        message = point_result(stored, slot.call, slot.call_id, slot.name)
-        if not entry.result.native:
-            if message.id is None:
-                message = message.model_copy(update={"id": _result_id(slot)})
-            self._note_answer("converted", "wrong_role", slot, entry, message)
-        elif not slot.turn.in_place(entry):
-            self._note_answer("moved", "misplaced", slot, entry, message)
-        elif message.content != stored.content and not _is_renamed(slot):
-            self._note_answer("converted", "wrong_role", slot, entry, message)
-        elif message is not stored and not _is_renamed(slot):
-            self._note_answer("renamed", "bad_name", slot, entry, message)
-        return message
+def _is_pending(paired: PairedCall, reading: Reading, options: RepairOptions) -> bool:
+    """Whether a call at the end of the history stays without a result.
 
-    def _substitute(self, slot: Slot, *, human_follows: bool) -> ToolMessage:
-        """The recovered result, else a placeholder."""
-        known = self._known(slot)
-        before = slot.synthetic.result.message if slot.synthetic else None
-        why: DefectKind = (
-            "superseded" if before else "malformed" if slot.call.raw is not None else "dangling"
-        )
-        if isinstance(known, ToolMessage):
-            message = point_result(known, slot.call, slot.call_id, slot.name)
-            replaced = before.id if before else None
-            if message.id is None or (message.id != replaced and message.id in self._message_ids):
-                message = message.model_copy(update={"id": _result_id(slot)})
-            self._note_slot("recovered", why, slot, before=before, after=message)
-            return message
-        cause, error = _cause(slot, known)
-        call = DanglingCall(
-            slot.call_id,
-            slot.name,
-            slot.call.args,
-            cause,
-            error,
-            slot.turn.message,
-            slot.turn.index,
-        )
-        made = self._make(call, slot.ordinal, human_follows=human_follows)
-        message = point_result(made, slot.call, slot.call_id, slot.name)
-        self._note_slot("inserted", why, slot, cause=cause, before=before, after=message)
-        return message
+    Never one with incomplete arguments: it would be listed with `{}`, and a tool node would run it.
+    """
+    at_end = paired.calling.end == len(reading.messages)
+    runnable = paired.call.incomplete_args is None and paired.call.source != "invalid_tool_calls"
+    return options.allow_pending and at_end and paired.answer is None and runnable
 
-    def _known(self, slot: Slot) -> ToolMessage | Finding | None:
-        """What the evidence says of this call, and of no other call with its id."""
-        if not self._evidence:
-            return None
-        key = (slot.turn.message.id, slot.call.id)
-        if self._mentions[key] > 1:
-            return None
-        known = self._evidence.get(key)
-        return None if isinstance(known, ToolMessage) and is_placeholder(known) else known
 
-    def _human_follows(self, turn: Turn) -> bool:
-        for index in range(turn.end, len(self._history)):
-            if isinstance(self._history[index], HumanMessage):
-                return True
-            if isinstance(self._history[index], AIMessage):
-                return False
+def _keeps_answer(paired: PairedCall, reading: Reading, options: RepairOptions) -> bool:
+    """Whether the stored answer stays: a real result, or a placeholder that is up to date."""
+    if paired.real is not None:
+        return True
+    if paired.placeholder is None:
         return False
-
-    @cached_property
-    def _mentions(self) -> Counter[tuple[str | None, str]]:
-        turns = self._reading.turns.values()
-        return Counter((turn.message.id, slot.call.id) for turn in turns for slot in turn.slots)
-
-    @cached_property
-    def _message_ids(self) -> set[str | None]:
-        return {message.id for message in self._history}
-
-    # --- notes -----------------------------------------------------------------------------
-
-    def _note(
-        self,
-        kind: ChangeKind,
-        why: DefectKind,
-        index: int,
-        stored_id: str,
-        name: str | None,
-        *,
-        slot: Slot | None = None,
-        cause: Cause | None = None,
-        before: BaseMessage | None = None,
-        after: BaseMessage | None = None,
-    ) -> None:
-        new_id, new_name = (slot.call_id, slot.name) if slot else (stored_id, name)
-        self.done.append(
-            (
-                Defect(why, index, stored_id, name),
-                Change(kind, index, new_id, new_name, cause, before, after),
-            )
-        )
-
-    def _note_slot(
-        self,
-        kind: ChangeKind,
-        why: DefectKind,
-        slot: Slot,
-        *,
-        cause: Cause | None = None,
-        before: BaseMessage | None,
-        after: BaseMessage,
-    ) -> None:
-        index, call = slot.turn.index, slot.call
-        self._note(
-            kind, why, index, call.id, call.name, slot=slot, cause=cause, before=before, after=after
-        )
-
-    def _note_answer(
-        self, kind: ChangeKind, why: DefectKind, slot: Slot, entry: Entry, after: ToolMessage
-    ) -> None:
-        before = self._history[entry.index]
-        call = slot.call
-        self._note(
-            kind, why, entry.index, call.id, call.name, slot=slot, before=before, after=after
-        )
+    stored = paired.placeholder.result.message
+    if reading.replace_foreign and is_foreign_placeholder(stored):
+        return False
+    evidence = _evidence_of(paired, reading, options)
+    if isinstance(evidence, Finding):
+        return evidence.cause == "unknown" or cause_of(stored) != "unknown"
+    return evidence is None
 
 
-def _stands_in_place(slot: Slot) -> bool:
-    return slot.answer is not None and slot.turn.in_place(slot.answer)
+def _write_calling_message(
+    calling: CallingMessage, pending: AbstractSet[PairedCall]
+) -> tuple[AIMessage, list[Note]]:
+    """The message with all its calls in `tool_calls`, under valid ids and names."""
+    if all(
+        not _is_renamed(paired) and (paired.call.is_listed or paired in pending)
+        for paired in calling.calls
+    ):
+        return calling.message, []
+    message = write_calls(calling.message, [_renaming(paired) for paired in calling.calls])
+    return message, [
+        _note(change, defect, calling.index, paired, before=calling.message, after=message)
+        for paired in calling.calls
+        for change, defect in _changes_of_call(paired)
+    ]
 
 
-def _order_of_answer(slot: Slot) -> tuple[bool, int, int]:
-    """In the order of the history; what stood before its call comes last."""
-    entry = slot.answer
-    assert entry is not None  # noqa: S101 - only slots with an answer are sorted
-    return entry.index < slot.turn.index, entry.index, entry.part
-
-
-def _order_of_call(slot: Slot) -> int:
-    return slot.ordinal
-
-
-def _reals_first(slot: Slot) -> int:
-    """Real results in the order in which they stand, then all that takes the place of one."""
-    return -1 if slot.real is not None else slot.ordinal
-
-
-def _has_namesakes(turn: Turn) -> bool:
-    """Whether a turn calls one tool twice.
-
-    Gemini gets no ids, only names: there the order alone says which result is whose.
-    """
-    return len({slot.name for slot in turn.slots}) < len(turn.slots)
-
-
-def _is_renamed(slot: Slot) -> bool:
-    return (slot.call.id, slot.call.name) != (slot.call_id, slot.name)
-
-
-def _reasons(slot: Slot) -> Iterator[tuple[ChangeKind, DefectKind]]:
-    if not slot.call.listed:
-        yield "promoted", "unlisted" if slot.call.raw is None else "malformed"
-    if slot.call.id != slot.call_id:
+def _changes_of_call(paired: PairedCall) -> Iterator[tuple[ChangeKind, DefectKind]]:
+    if not paired.call.is_listed:
+        yield "promoted", "unlisted" if paired.call.incomplete_args is None else "malformed"
+    if paired.call.id != paired.new_id:
         yield "renamed", "bad_id"
-    if slot.call.name != slot.name:
+    if paired.call.name != paired.new_name:
         yield "renamed", "bad_name"
 
 
-def _cause(slot: Slot, known: Finding | None) -> tuple[Cause, str | None]:
-    if known is not None:
-        return known.cause, known.error
-    if slot.call.raw is not None:
-        return "malformed", slot.call.raw
+def _order_of_results(
+    calling: CallingMessage, kept: AbstractSet[PairedCall], pending: AbstractSet[PairedCall]
+) -> list[PairedCall]:
+    """The calls that have a result in the repaired history, in the order of these results.
+
+    Real results keep their order and come first. If the message calls one tool twice, results
+    come in the order of the calls: Gemini gets names and no ids, so order is all it has.
+    """
+    missing = [paired for paired in calling.calls if paired not in kept and paired not in pending]
+    order = [*sorted(kept, key=_stored_position), *missing]
+    same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
+    in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
+    if same_names and (missing or not in_place):
+        order.sort(key=lambda paired: paired.ordinal)
+    elif missing:
+        order.sort(key=lambda paired: -1 if paired.real is not None else paired.ordinal)
+    return order
+
+
+def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
+    """In the order of the history; answers that are stored before their call come last."""
+    answer = paired.answer
+    assert answer is not None  # noqa: S101 - only calls with an answer are sorted
+    return answer.index < paired.calling.index, answer.index, answer.part
+
+
+def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
+    """Whether a human message comes before the next message of a model."""
+    for index in range(calling.end, len(reading.messages)):
+        if isinstance(reading.messages[index], HumanMessage | AIMessage):
+            return isinstance(reading.messages[index], HumanMessage)
+    return False
+
+
+# --- results -------------------------------------------------------------------------------
+
+
+def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Note]]:
+    """The stored answer of a call."""
+    answer = paired.answer
+    assert answer is not None  # noqa: S101 - by _keeps_answer
+    stored = answer.result.message
+    message = write_result(stored, _renaming(paired))
+    if not answer.result.is_tool_message and message.id is None:
+        message = message.model_copy(update={"id": _result_id(paired)})
+    found = _change_of_answer(paired, answer, message)
+    if found is None:
+        return message, []
+    before = reading.messages[answer.index]
+    return message, [_note(*found, answer.index, paired, before=before, after=message)]
+
+
+def _change_of_answer(
+    paired: PairedCall, answer: StoredResult, message: ToolMessage
+) -> tuple[ChangeKind, DefectKind] | None:
+    """What `message` changes of the stored answer, if the new id or name of its call is not all."""
+    stored = answer.result.message
+    if not answer.result.is_tool_message:
+        return "converted", "wrong_role"
+    if not paired.calling.has_in_place(answer):
+        return "moved", "misplaced"
+    if message is stored or _is_renamed(paired):
+        return None
+    if message.content != stored.content:
+        return "converted", "wrong_role"
+    return "renamed", "bad_name"
+
+
+def _write_substitute(
+    paired: PairedCall, reading: Reading, options: RepairOptions, *, human_follows: bool
+) -> tuple[ToolMessage, list[Note]]:
+    """The recovered result of a call, else a placeholder."""
+    evidence = _evidence_of(paired, reading, options)
+    before = paired.placeholder.result.message if paired.placeholder else None
+    defect: DefectKind = "dangling" if paired.call.incomplete_args is None else "malformed"
+    if before is not None:
+        defect = "superseded"
+    index = paired.calling.index
+    if isinstance(evidence, ToolMessage):
+        message = _recovered_result(evidence, paired, reading)
+        return message, [_note("recovered", defect, index, paired, before=before, after=message)]
+    cause, error = _cause(paired, evidence)
+    made = options.make_placeholder(
+        _dangling_call(paired, cause, error), paired.ordinal, human_follows=human_follows
+    )
+    message = write_result(made, _renaming(paired))
+    note = _note("inserted", defect, index, paired, cause=cause, before=before, after=message)
+    return message, [note]
+
+
+def _recovered_result(found: ToolMessage, paired: PairedCall, reading: Reading) -> ToolMessage:
+    """The result, under an id that no other message has; it may have that of its placeholder."""
+    message = write_result(found, _renaming(paired))
+    replaced = paired.placeholder.result.message.id if paired.placeholder else None
+    if message.id is None or (message.id != replaced and message.id in reading.message_ids):
+        return message.model_copy(update={"id": _result_id(paired)})
+    return message
+
+
+def _evidence_of(
+    paired: PairedCall, reading: Reading, options: RepairOptions
+) -> ToolMessage | Finding | None:
+    """The evidence about this call; None if it may be about another call with the same ids."""
+    if not options.evidence:
+        return None
+    key = (paired.calling.message.id, paired.call.id)
+    if reading.call_counts[key] > 1:
+        return None
+    evidence = options.evidence.get(key)
+    return None if isinstance(evidence, ToolMessage) and is_placeholder(evidence) else evidence
+
+
+def _cause(paired: PairedCall, evidence: Finding | None) -> tuple[Cause, str | None]:
+    if evidence is not None:
+        return evidence.cause, evidence.error
+    if paired.call.incomplete_args is not None:
+        return "malformed", paired.call.incomplete_args
     return "unknown", None
 
 
-def _result_id(slot: Slot) -> str:
-    """An id for a result that came without one, or under an id that is another's."""
-    digest = digest_of("result", slot.turn.message.id, slot.call_id, slot.ordinal)
+def _dangling_call(paired: PairedCall, cause: Cause, error: str | None) -> DanglingCall:
+    return DanglingCall(
+        tool_call_id=paired.new_id,
+        name=paired.new_name,
+        args=paired.call.args,
+        cause=cause,
+        error=error,
+        message=paired.calling.message,
+        index=paired.calling.index,
+    )
+
+
+def _result_id(paired: PairedCall) -> str:
+    """An id for a result that has none, or one that another message has."""
+    digest = digest_of("result", paired.calling.message.id, paired.new_id, paired.ordinal)
     return f"result-{digest[:32]}"
+
+
+# --- both ----------------------------------------------------------------------------------
+
+
+def _renaming(paired: PairedCall) -> Renaming:
+    return Renaming(paired.call, paired.new_id, paired.new_name)
+
+
+def _is_renamed(paired: PairedCall) -> bool:
+    return (paired.call.id, paired.call.name) != (paired.new_id, paired.new_name)
+
+
+def _note(
+    change: ChangeKind,
+    defect: DefectKind,
+    index: int,
+    paired: PairedCall,
+    *,
+    cause: Cause | None = None,
+    before: BaseMessage | None,
+    after: BaseMessage,
+) -> Note:
+    """A note about one call and the message at `index`."""
+    return (
+        Defect(defect, index, paired.call.id, paired.call.name),
+        Change(change, index, paired.new_id, paired.new_name, cause, before, after),
+    )

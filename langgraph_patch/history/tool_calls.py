@@ -1,9 +1,9 @@
-"""Reads calls and results off a message, whatever its shape.
+"""Read tool calls and results from a message of any shape.
 
-This is the one place that knows where a tool call can stand in an `AIMessage`
-(`tool_calls`, `invalid_tool_calls`, a content block, raw `additional_kwargs`) and
-in which messages a result can hide (`ToolMessage`, `FunctionMessage`,
-`ChatMessage`, `HumanMessage`). It knows nothing of order or of pairs.
+This is the only module that knows where an `AIMessage` can carry a tool call (`tool_calls`,
+`invalid_tool_calls`, a content block, raw `additional_kwargs`) and which messages can carry a
+result (`ToolMessage`, `FunctionMessage`, `ChatMessage`, `HumanMessage`). It looks at one
+message at a time: `pairing` decides which result belongs to which call.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ CALL_BLOCKS: Mapping[str, tuple[str, str]] = {
     "function_call": ("call_id", "arguments"),
     CUSTOM_CALL: ("call_id", "input"),
 }
-"""Content blocks that are client-side calls -> the keys of their id and arguments.
+"""The types of content blocks that are client-side calls -> the keys of their id and arguments.
 
-Server-side tool blocks (`server_tool_use`, `web_search_call`, ...) are the provider's own.
+Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not calls: the
+provider runs those tools itself.
 """
 
 Source = Literal["tool_calls", "invalid_tool_calls", "content", "additional_kwargs"]
@@ -47,80 +48,85 @@ class Call:
     """One tool call of an `AIMessage`.
 
     Attributes:
-        id: The call's id as it is stored; `""` where there is none.
-        name: The tool's name as it is stored; `""` where there is none.
-        args: The arguments; `{}` if they are malformed.
-        raw: The text of arguments that are no complete JSON object, else None.
-        source: Where the call was found first.
-        block_type: The type of the content block that carries it, if one does.
-        entry: The call as it should stand in `tool_calls`, save for a new id or name.
-        listed: Whether it stands in `tool_calls` as it should.
+        id: The stored id; `""` if there is none.
+        name: The stored name of the tool; `""` if there is none.
+        args: The arguments; `{}` if they are not a complete JSON object.
+        incomplete_args: The text of arguments that are not a complete JSON object, else None.
+        source: The first place in the message that holds the call.
+        block_type: The type of the content block that holds the call, or None.
+        tool_call: The call as an item of `tool_calls`, with its stored id and name.
+        is_listed: Whether `tool_calls` holds the call in that form already.
     """
 
     id: str
     name: str
     args: Mapping[str, Any]
-    raw: str | None
+    incomplete_args: str | None
     source: Source
     block_type: str | None
-    entry: Mapping[str, Any]
-    listed: bool
+    tool_call: Mapping[str, Any]
+    is_listed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One answer to a call, in the form in which it should stand.
+    """One result of a call.
 
     Attributes:
-        call_id: The call that it names, or None if it names none.
-        name: The tool that it names, or None.
-        message: The answer as a `ToolMessage`.
-        native: Whether it was stored as a `ToolMessage` already.
-        certain: False for a human message that only carries a call's id: it is a
-            result if that call has no other.
+        call_id: The id of the call that the result names, or None if it names no call.
+        name: The tool that the result names, or None.
+        message: The result as a `ToolMessage`.
+        is_tool_message: Whether it is stored as a `ToolMessage`.
+        is_certain: False for a human message that has a call id in `additional_kwargs`: it
+            is a result only if that call has no other.
     """
 
     call_id: str | None
     name: str | None
     message: ToolMessage
-    native: bool
-    certain: bool = True
+    is_tool_message: bool
+    is_certain: bool = True
 
 
-# --- reading calls ---------------------------------------------------------------------
+# --- calls -----------------------------------------------------------------------------
 
 
 def read_calls(message: AIMessage) -> list[Call]:
-    """Every call of `message`, once: listed, invalid, in a block only, raw only."""
+    """All calls of `message`, each once.
+
+    The order: `tool_calls`, `invalid_tool_calls`, calls that are only in a content block.
+    Raw calls in `additional_kwargs` count only if there is no other call.
+    """
     blocks = _blocks_by_id(message)
-    raws = _raw_args_of_chunk(message)
-    calls = [_call(entry, "tool_calls", blocks, raws) for entry in _dicts(message.tool_calls)]
-    calls += [
-        _call(entry, "invalid_tool_calls", blocks, raws)
-        for entry in _dicts(message.invalid_tool_calls)
+    chunk_args = _args_of_chunks(message)
+    calls = [
+        _listed_call(item, source, blocks, chunk_args)
+        for source in ("tool_calls", "invalid_tool_calls")
+        for item in _dicts(getattr(message, source))
     ]
-    calls += [_call_of_block(block) for left in blocks.values() for block in left]
+    calls += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
     return calls or [_call_of_raw(raw) for raw in _raw_calls(message)]
 
 
-def _call(
-    entry: Mapping[str, Any],
+def _listed_call(
+    item: Mapping[str, Any],
     source: Source,
     blocks: Mapping[str, list[Mapping[str, Any]]],
-    raws: Mapping[str, list[Any]],
+    chunk_args: Mapping[str, list[Any]],
 ) -> Call:
-    call_id = text_of(entry.get("id"))
+    """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
+    call_id = text_of(item.get("id"))
     block = blocks[call_id].pop(0) if blocks.get(call_id) else None
-    stored = entry.get("args")
-    if raws.get(call_id) and complete_args(raw := raws[call_id].pop(0)) is None:
-        stored = raw  # the model did not finish it, whatever the partial parser made of it
+    args = item.get("args")
+    if chunk_args.get(call_id) and complete_args(streamed := chunk_args[call_id].pop(0)) is None:
+        args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
     return _new_call(
         call_id,
-        entry.get("name"),
-        stored,
+        item.get("name"),
+        args,
         source,
         block_type=block["type"] if block else None,
-        entry=entry if source == "tool_calls" else None,
+        listed=item if source == "tool_calls" else None,
     )
 
 
@@ -128,7 +134,7 @@ def _call_of_block(block: Mapping[str, Any]) -> Call:
     id_key, args_key = CALL_BLOCKS[block["type"]]
     args = block.get(args_key)
     if block["type"] == "tool_use" and not args:
-        args = block.get("partial_json", args)  # a piece of Claude's stream
+        args = block.get("partial_json", args)  # part of a stream of Claude
     if block["type"] == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
     return _new_call(
@@ -151,31 +157,31 @@ def _new_call(
     source: Source,
     *,
     block_type: str | None = None,
-    entry: Mapping[str, Any] | None = None,
+    listed: Mapping[str, Any] | None = None,
 ) -> Call:
-    # Empty arguments that were found invalid are those of a call that the model did not finish.
+    # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
     unfinished = source == "invalid_tool_calls" and not stored_args
     args = None if unfinished else complete_args(stored_args)
     text = text_of(name)
-    built = {"name": text, "args": args or {}, "id": call_id}
+    tool_call = {"name": text, "args": args or {}, "id": call_id}
     return Call(
         id=call_id,
         name=text,
         args=args or {},
-        raw=None if args is not None else _raw_text(stored_args),
+        incomplete_args=None if args is not None else _raw_text(stored_args),
         source=source,
         block_type=block_type,
-        entry={**(entry or {}), **built},
-        listed=entry is not None and entry.get("args") is args,
+        tool_call={**(listed or {}), **tool_call},
+        is_listed=listed is not None and listed.get("args") is args,
     )
 
 
 def complete_args(stored: object) -> dict[str, Any] | None:
-    """The arguments as an object, or None if they are not a complete JSON object.
+    """The arguments as a dict, or None if they are not a complete JSON object.
 
-    Complete on purpose: LangChain's partial parser turns `{"q": "wea` into a valid call. Like
-    that parser it takes raw newlines in texts: the tool may have run. Empty or absent
-    arguments are those of a tool that takes none.
+    LangChain's partial JSON parser is not used: it makes a valid call of `{"q": "wea`. Raw
+    newlines in strings are accepted, as LangChain does: such a call may have run. Empty or
+    missing arguments are `{}`.
     """
     if isinstance(stored, dict):
         return stored
@@ -195,17 +201,17 @@ def _raw_text(stored: object) -> str:
 
 
 def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The content blocks of `message` that are client-side calls, with their places."""
+    """The content blocks of `message` that are client-side calls, each with its index."""
     if isinstance(message.content, list):
-        for place, block in enumerate(message.content):
+        for index, block in enumerate(message.content):
             if isinstance(block, dict):
                 inner = unwrapped(block)
                 if type_of(inner) in CALL_BLOCKS:
-                    yield place, inner
+                    yield index, inner
 
 
 def unwrapped(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The block inside a `non_standard` block of LangChain's v1 content, else the block."""
+    """The block inside a `non_standard` block of LangChain's v1 content, else `block` itself."""
     if block.get("type") != "non_standard":
         return block
     value = block.get("value")
@@ -213,7 +219,7 @@ def unwrapped(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def type_of(block: Mapping[str, Any]) -> str:
-    """What a content block is; nothing if it does not say so in a word."""
+    """The type of a content block; `""` if it is missing or not a string."""
     kind = block.get("type")
     return kind if isinstance(kind, str) else ""
 
@@ -226,20 +232,21 @@ def _blocks_by_id(message: AIMessage) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def block_call_id(block: Mapping[str, Any]) -> str:
-    """The id by which a content block names its call."""
+    """The call id in a content block that is a call."""
     return text_of(block.get(CALL_BLOCKS[block["type"]][0]))
 
 
-def _raw_args_of_chunk(message: AIMessage) -> dict[str, list[Any]]:
-    raws: dict[str, list[Any]] = defaultdict(list)
+def _args_of_chunks(message: AIMessage) -> dict[str, list[Any]]:
+    """The arguments as they were streamed, by call id."""
+    args: dict[str, list[Any]] = defaultdict(list)
     if isinstance(message, AIMessageChunk):
         for chunk in _dicts(message.tool_call_chunks):
-            raws[text_of(chunk.get("id"))].append(chunk.get("args"))
-    return raws
+            args[text_of(chunk.get("id"))].append(chunk.get("args"))
+    return args
 
 
 def _raw_calls(message: AIMessage) -> Iterator[Mapping[str, Any]]:
-    """Calls that only the provider's raw form knows: wires send them if nothing else is there."""
+    """Calls in the provider's raw form: integrations send them if there are no others."""
     raw = message.additional_kwargs.get("tool_calls")
     if raw:
         yield from _dicts(raw)
@@ -248,25 +255,26 @@ def _raw_calls(message: AIMessage) -> Iterator[Mapping[str, Any]]:
 
 
 def computer_call_ids(message: AIMessage) -> set[str]:
-    """The ids of OpenAI's computer calls, which stand beside all other calls.
+    """The ids of OpenAI's computer calls, which `read_calls` leaves out.
 
-    They are never listed: they stand in content (in v1 inside `non_standard`), in v0 in
-    `additional_kwargs`. Their results are `ToolMessage`s of a form that is OpenAI's own.
+    `tool_calls` never holds them. They are content blocks (in v1 inside `non_standard`), and in
+    v0 items of `additional_kwargs["tool_outputs"]`. Their results are `ToolMessage`s in a form
+    that only OpenAI accepts.
     """
     blocks = [*_dicts(message.content), *_dicts(message.additional_kwargs.get("tool_outputs"))]
     found = [block for block in map(unwrapped, blocks) if type_of(block) == "computer_call"]
     return {call_id for block in found if (call_id := text_of(block.get("call_id")))}
 
 
-# --- reading results -------------------------------------------------------
+# --- results ---------------------------------------------------------------------------
 
 
 def read_results(message: BaseMessage) -> list[Result]:
-    """The answers that `message` holds; an empty list if it holds none."""
+    """The results in `message`; an empty list if there are none."""
     if isinstance(message, ToolMessage):
-        return [Result(text_of(message.tool_call_id), message.name, message, native=True)]
+        return [Result(text_of(message.tool_call_id), message.name, message, is_tool_message=True)]
     if isinstance(message, FunctionMessage):
-        return [Result(None, message.name, _as_tool_message(message, ""), native=False)]
+        return [Result(None, message.name, _as_tool_message(message, ""), is_tool_message=False)]
     if isinstance(message, ChatMessage):
         return _results_of_chat(message)
     if isinstance(message, HumanMessage):
@@ -281,7 +289,7 @@ def _results_of_chat(message: ChatMessage) -> list[Result]:
     call_id = call_id if isinstance(call_id, str) else None
     name = message.name or message.additional_kwargs.get("name")
     name = name if isinstance(name, str) else None
-    return [Result(call_id, name, _as_tool_message(message, call_id or ""), native=False)]
+    return [Result(call_id, name, _as_tool_message(message, call_id or ""), is_tool_message=False)]
 
 
 def _results_of_human(message: HumanMessage) -> list[Result]:
@@ -294,29 +302,39 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
                 tool_call_id=text_of(block.get("tool_use_id")),
                 status="error" if block.get("is_error") else "success",
             ),
-            native=False,
+            is_tool_message=False,
         )
         for block in _result_blocks(message)
     ]
     call_id = message.additional_kwargs.get("tool_call_id")
     if not results and isinstance(call_id, str):
         converted = _as_tool_message(message, call_id)
-        return [Result(call_id, None, converted, native=False, certain=False)]
+        return [Result(call_id, None, converted, is_tool_message=False, is_certain=False)]
     return results
 
 
 def has_result_blocks(message: HumanMessage) -> bool:
-    """Whether a human message carries `tool_result` blocks."""
+    """Whether a human message contains `tool_result` blocks."""
     return any(True for _ in _result_blocks(message))
 
 
 def _result_blocks(message: HumanMessage) -> Iterator[Mapping[str, Any]]:
-    return filter(is_result_block, _dicts(message.content))
+    return filter(_is_result_block, _dicts(message.content))
 
 
-def is_result_block(block: object) -> bool:
-    """Whether a content block is Anthropic's form of a result."""
+def _is_result_block(block: object) -> bool:
+    """Whether a content block is a result in Anthropic's form."""
     return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def without_results(message: BaseMessage) -> BaseMessage | None:
+    """What remains of a message without its results; None if nothing remains."""
+    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
+        return None
+    content = [block for block in message.content if not _is_result_block(block)]
+    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
+    update = {"content": content, "additional_kwargs": extra}
+    return message.model_copy(update=update) if content else None
 
 
 def _as_tool_message(message: BaseMessage, call_id: str) -> ToolMessage:
@@ -339,7 +357,7 @@ def _content_of(stored: object) -> str | list[str | dict[str, Any]]:
 
 
 def text_of(value: object) -> str:
-    """An id or a name as a string; nothing is the empty one."""
+    """An id or a name as a string; `""` for None."""
     return "" if value is None else str(value)
 
 

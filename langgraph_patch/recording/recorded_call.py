@@ -1,352 +1,275 @@
-"""One call of a ToolNode as a LangGraph task: its name, its turn, its place in a checkpoint.
+"""One tool call of a `ToolNode`, run as a LangGraph task.
 
-What `recording` does for threads and again for an event loop is there; the rest is here.
+This module identifies a call, starts its task and recovers its earlier result. How threads and
+event loops wait for each other is in `wrappers`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import itertools
-import json
-import math
-import re
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.config import get_config
-from langgraph.errors import GraphBubbleUp
 from langgraph.func import task
 from langgraph.runtime import ExecutionInfo, get_runtime
 
 from langgraph_patch._langgraph import (
-    PUSH,
-    RETURN,
     can_start_tasks,
     checkpointer_of,
     is_resuming,
-    memory_of,
+    parent_namespace,
+    task_kind,
 )
+from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import RecordingError
+from langgraph_patch.recording.node_runs import NodeRun, ToolNodeRun
+from langgraph_patch.recording.records import (
+    MARK,
+    Record,
+    Start,
+    find_result,
+    hash_request,
+    make_record,
+    task_name,
+)
 
-if TYPE_CHECKING:  # for annotations only: the import would cost what all of ours cost together
+if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-MARK: Final = "langgraph_patch:recorded"
-"""Channel of the write that says which call an unfinished task belongs to."""
-
 START_SECONDS = 30.0
-"""How long a call waits for a worker, while no call of its message runs, until it is given up."""
+"""How long a call waits for a worker while no other call of its message runs."""
 
-POLL_SECONDS = 0.5  # how often it looks
-
-Record: TypeAlias = dict[str, Any]
-
-
-class Start(NamedTuple):
-    """Which start of which call of a node's run: the same when the node is run again.
-
-    A node is always run again from its beginning, so counting finds the same numbers. What is
-    counted is one and the same request only: however the order changes, none is taken for another.
-    """
-
-    said: str
-    """A hash of the name and the arguments that the model gave."""
-    round: int
-    """The how-manieth ToolNode run that makes this call: a node may loop, and ids come again."""
-    trial: int
-    """The how-manieth start in that round: a wrapper may repeat it."""
-
-
-NOT_STARTED: Final = Start("", 0, 0)
-
-
-def task_name(call_id: str | None, start: Start) -> str:
-    """Name the task that runs a call.
-
-    LangGraph knows a node's tasks by name and order. With all of the call in the name, a changed
-    order is a miss and never another call's result or approval. A hash: `|` and `:` have a
-    meaning in namespaces.
-
-    >>> task_name("call_1", Start("4f1c", 1, 1))
-    'recorded_bdc917c67fe8'
-    """
-    return "recorded_" + hashlib.sha256(repr((call_id, *start)).encode()).hexdigest()[:12]
-
-
-@dataclass(eq=False)
-class _Round:
-    """One run of a ToolNode over one message: what its calls share."""
-
-    next: int = 0
-    paused: float = math.inf
-    busy: int = 0
-    moved: float = field(default_factory=time.monotonic)
-    callers: dict[int | None, Any] = field(default_factory=dict)
-    saved: list[Any] = field(default_factory=list)
-    waiters: list[asyncio.Future[None]] = field(default_factory=list)
-    turn: threading.Condition = field(default_factory=threading.Condition)
-
-
-@dataclass(eq=False)
-class _Node:
-    """One run of a node: what its rounds and its attempts share."""
-
-    rounds: dict[Any, _Round] = field(default_factory=dict)
-    starts: dict[Any, list[list[Any]]] = field(default_factory=dict)
-    futures: dict[tuple[str | None, Start], Any] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @classmethod
-    def of(cls, config: RunnableConfig) -> _Node:
-        """Find the node's run."""
-        return cast("_Node", memory_of(config).setdefault(MARK, cls()))
-
-    def round_of(self, key: Any, place: int | None, caller: Any) -> _Round:
-        """Find the round that a call belongs to. `caller` is its alone, also where ids recur."""
-        with self.lock:
-            found = self.rounds.get(key)
-            if found is None or found.callers.get(place, caller) is not caller:
-                found = self.rounds[key] = _Round()
-            found.callers[place] = caller
-            return found
-
-    def count(self, key: Any, caller: Any) -> tuple[int, int]:
-        """Count a start: the number of the round and of the start in it."""
-        with self.lock:
-            rounds = self.starts.setdefault(key, [])
-            mine = next((i for i, (known, _) in enumerate(rounds) if known is caller), len(rounds))
-            if mine == len(rounds):
-                rounds.append([caller, 0])
-            rounds[mine][1] += 1
-            return mine + 1, rounds[mine][1]
+_NOT_STARTED = Start("", 0, 0)
 
 
 @dataclass(eq=False)
 class RecordedCall:
-    """One call of one attempt."""
+    """One call of a message, in one attempt of its node.
+
+    Attributes:
+        request: The request of the `ToolNode`.
+        info: What LangGraph tells the node about its run.
+        configurable: The node's own `config["configurable"]`.
+        saver: The checkpointer, or None.
+        siblings: All calls of the message.
+        index: The index of the call among them, or None if it is not among them.
+        node_run: The run of the node.
+        run: The run of the `ToolNode`.
+        start: Which start of the call this is.
+        owner: Who has taken the call: a `worker`, an `earlier attempt`, or `nobody` after
+            `START_SECONDS`.
+    """
 
     request: ToolCallRequest
     info: ExecutionInfo
     configurable: dict[str, Any]
     saver: BaseCheckpointSaver[Any] | None
     siblings: list[ToolCall]
-    place: int | None
-    node: _Node
-    run: _Round
-    start: Start = NOT_STARTED
-    is_first: bool = False
+    index: int | None
+    node_run: NodeRun
+    run: ToolNodeRun
+    start: Start = _NOT_STARTED
     owner: str = ""
 
     @classmethod
-    def of(cls, request: ToolCallRequest) -> RecordedCall | None:
-        """Read a request; None where a task is impossible (no graph) or needless (`Send`)."""
+    def from_request(cls, request: ToolCallRequest) -> RecordedCall | None:
+        """Read a request; None if a task is impossible (no graph) or unnecessary (`Send`)."""
         config = request.runtime.config if request.runtime else RunnableConfig()
-        configurable = config.get("configurable", {})
         info = request.runtime.execution_info if request.runtime else None
-        path = tuple(config.get("metadata", {}).get("langgraph_path", ()))
-        pushed = path[:1] == (PUSH,)
-        if not can_start_tasks(config) or info is None or (pushed and path[-1] is not True):
+        kind = task_kind(config)
+        if not can_start_tasks(config) or info is None or kind == "send":
             return None
-        # In a @task, its namespace cannot be told from the checkpoint's.
-        saver = None if pushed else checkpointer_of(config)
+        # The namespace of a @task does not lead to its checkpoint, so nothing is read or marked.
+        saver = None if kind == "task" else checkpointer_of(config)
         siblings = _siblings(request.state, request.tool_call)
-        place = _place(siblings, request.tool_call)
-        node = _Node.of(config)
-        # A retry may begin while calls of the attempt before it are on their way.
+        index = _index_in(siblings, request.tool_call)
+        node_run = NodeRun.of(config)
+        # A retry may begin while calls of the attempt before it still run.
         key = info.node_attempt, tuple(call["id"] for call in siblings)
-        run = node.round_of(key, place, request.runtime)
-        return cls(request, info, configurable, saver, siblings, place, node, run)
+        run = node_run.tool_node_run(key, index, request.runtime)
+        configurable = config.get("configurable", {})
+        return cls(request, info, configurable, saver, siblings, index, node_run, run)
 
     @property
     def id(self) -> str | None:
-        """What the model called it."""
+        """The id that the model gave the call."""
         return self.request.tool_call["id"]
 
-    def is_next(self) -> bool:
-        """Tell whether the calls before this one have started."""
-        return self.place is None or self.run.next >= self.place
+    # --- start ----------------------------------------------------------------------------
 
-    def begin(self, body: Callable[[], Any]) -> Any:
-        """Start the task, or take it over from an earlier attempt, and let the next call start."""
-        self._count()
-        future = self._begun()
+    def start_task(self, body: Callable[[], Any]) -> Any:
+        """Start the task, or find that of an earlier attempt. Then let the next call start.
+
+        Returns:
+            The future of the task.
+        """
+        request_hash = _hash_of(self.siblings, self.index, self.request.tool_call)
+        key = self.info.node_attempt, self.id, request_hash
+        self.start = Start(request_hash, *self.node_run.count_start(key, self.request.runtime))
+        future = self.node_run.earlier_future(self.id, self.start)
         if future is not None:
             self.owner = "earlier attempt"
         else:
-            future = cast("Any", task)(name=task_name(self.id, self.start))(body)()
-            self.node.futures[self.id, self.start] = future
-        with self.run.turn:
-            self.run.next = max(self.run.next, 0 if self.place is None else self.place + 1)
-            self.run.turn.notify_all()
-        while self.run.waiters:
-            waiter = self.run.waiters.pop()
-            if not waiter.done():
-                waiter.set_result(None)
+            begin = cast("Any", task)(name=task_name(self.id, self.start))(body)
+            future = self.node_run.task_future(self.id, self.start, begin)
+        self.run.has_started(self.index)
         return future
 
-    def _count(self) -> None:
-        attempt, call, caller = self.info.node_attempt, self.request.tool_call, self.request.runtime
-        said = _said(self.siblings, self.place, call)
-        self.start = Start(said, *self.node.count((attempt, self.id, said), caller))
-        first = self.node.count((attempt, self.id), caller) == (1, 1)
-        self.is_first = first and _is_alone(self.siblings, call)
-
-    def _begun(self) -> Any:
-        """Find what an earlier attempt left done, waiting or, in an event loop, running.
-
-        What failed in it is begun again, unless a wrapper had tried again with more luck.
-        """
-        for trial in itertools.count(self.start.trial):
-            future = self.node.futures.get((self.id, self.start._replace(trial=trial)))
-            if future is None or not _failed(future):
-                return future
-        return None
-
     def waits_for_worker(self, future: Any) -> bool:
-        """Tell whether nobody has taken the call up yet; give up where nobody ever will."""
+        """Whether no worker has taken the call yet.
+
+        Raises:
+            RecordingError: If no worker took it within `START_SECONDS`. It is never run then.
+        """
         if self.owner or future.done():
             return False
-        idle = 0.0 if self.run.busy else time.monotonic() - self.run.moved
+        idle = 0.0 if self.run.active else time.monotonic() - self.run.last_finished
         if idle < START_SECONDS or not self._take("nobody"):
             return True
         future.cancel()
         raise RecordingError(
-            f"Tool call {self.id!r} was not run: no worker took it up within "
-            f"{START_SECONDS:g} s. It needs one besides those that nodes and streams hold. "
-            f"Raise max_concurrency (now {self.request.runtime.config.get('max_concurrency')!r})."
+            f"Tool call {self.id!r} was not run: no worker took it within {START_SECONDS:g} s. "
+            f"It needs a worker in addition to those that nodes and streams use. Raise "
+            f"max_concurrency (now {self.request.runtime.config.get('max_concurrency')!r})."
         )
 
     def _take(self, owner: str) -> bool:
-        with self.run.turn:
+        with self.run.condition:
             self.owner = self.owner or owner
             return self.owner == owner
 
+    # --- run ------------------------------------------------------------------------------
+
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Give the tool the task's own interrupts and namespace while it runs.
+        """Give the tool the interrupts and the namespace of its own task while it runs.
 
-        `execute` uses the very dict that `request.runtime.config` is. With the node's, all calls
-        share one interrupt counter, and an answer that one call no longer needs goes to the next.
+        `execute` uses the very dict `request.runtime.config`. With the node's `configurable`, all
+        calls share one interrupt counter, and an answer that one call no longer needs goes to
+        the next call.
         """
         if not self._take("worker"):
-            raise RecordingError(f"Tool call {self.id!r} was given up.")
+            raise RecordingError(f"Tool call {self.id!r} was not run: it has timed out.")
         config, run = self.request.runtime.config, self.run
-        with run.turn:
-            run.busy += 1
+        with run.condition:
+            run.active += 1
         config["configurable"] = get_config()["configurable"]
         try:
             yield
         finally:
             config["configurable"] = self.configurable
-            with run.turn:
-                run.busy, run.moved = run.busy - 1, time.monotonic()
+            with run.condition:
+                run.active, run.last_finished = run.active - 1, time.monotonic()
 
-    def record(self, result: Any) -> Record:
-        """Make the task's value: two dicts deep, else `messages` shows it under the task's name."""
-        return {"recorded": {**self._who(), "result": result}}
+    def run_tool(self, execute: Callable[[ToolCallRequest], Any]) -> IOGenerator[Record]:
+        """Return the record of an earlier run, or run the tool and record its result.
 
-    def _who(self) -> dict[str, Any]:
-        return {"call": self.id, "node": self.info.task_id, **self.start._asdict()}
-
-    def reads_from(self) -> BaseCheckpointSaver[Any] | None:
-        """Return the saver if a result may stand under another count than this task's."""
-        return self.saver if is_resuming({"configurable": self.configurable}) else None
-
-    def found(self, saved: CheckpointTuple | None) -> Record | None:
-        """Find what an earlier run recorded for this start, or for a wrapper's later trial.
-
-        A trial that failed left no record, and the one after it did the work.
+        Args:
+            execute: Runs the tool: a function, or a coroutine function in an event loop.
         """
-        later: dict[int, Any] = {}
-        old: list[Any] = []
-        for record in self._records_in(saved):
-            if "said" not in record:  # written before starts were counted
-                old.append(record["result"])
-            elif (record["said"], record["round"]) == self.start[:2]:
-                later[record["trial"]] = record["result"]
-        results = [later[trial] for trial in sorted(later) if trial >= self.start.trial]
-        if not results and self.is_first and len(old) == 1:
-            results = old
-        return self.record(results[0]) if results else None
+        if self.saver is not None and is_resuming({"configurable": self.configurable}):
+            # LangGraph finds a result only if the task has the same index in its node again.
+            saved = yield from self._read_checkpoint(self.saver)
+            record = find_result(saved, self.id, self.info.task_id, self.start)
+            if record is not None:
+                return record
+        try:
+            run = IORequest(lambda: execute(self.request), lambda: execute(self.request))
+            result = yield run
+        except Exception as error:
+            yield from self._mark(error)
+            raise
+        return make_record(self.id, self.info.task_id, self.start, result=result)
 
-    def _records_in(self, saved: CheckpointTuple | None) -> Iterator[Record]:
-        # The node's task id stands for the checkpoint too: where an older one than the newest is
-        # replayed, LangGraph runs tasks again on purpose, and nothing here is theirs.
-        mine = (self.id, self.info.task_id)
-        for _, channel, value in (saved and saved.pending_writes) or ():
-            ours = channel == RETURN and isinstance(value, dict)
-            record = value.get("recorded") if ours else None
-            if isinstance(record, dict) and (record.get("call"), record.get("node")) == mine:
-                yield record
+    def _read_checkpoint(self, saver: BaseCheckpointSaver[Any]) -> IOGenerator[Any]:
+        """Read the checkpoint of the node once for all calls of the message."""
+        run, thread = self.run, self._thread()
 
-    def thread(self, **more: str) -> RunnableConfig:
-        """Address the checkpoints of the graph that the node is in."""
-        ns = self.info.checkpoint_ns.rpartition("|")[0]
-        return {"configurable": {"thread_id": self.info.thread_id, "checkpoint_ns": ns, **more}}
+        def read() -> CheckpointTuple | None:
+            with run.condition:
+                run.reads = run.reads or [saver.get_tuple(thread)]
+                return cast("CheckpointTuple | None", run.reads[0])
 
-    def mark(self) -> tuple[RunnableConfig, list[tuple[str, Any]], str]:
-        """Make the write that says whose the running task is."""
+        async def aread() -> CheckpointTuple | None:
+            run.reads = run.reads or [asyncio.ensure_future(saver.aget_tuple(thread))]
+            return cast("CheckpointTuple | None", await asyncio.shield(run.reads[0]))
+
+        try:
+            return (yield IORequest(read, aread))
+        except Exception as error:
+            run.reads = []  # a retry reads again
+            raise RecordingError(
+                f"Tool call {self.id!r} was not run: the checkpointer raised {error!r} while "
+                "the record of an earlier run was read, so the tool may have run already. "
+                "Fix the checkpointer, then resume."
+            ) from error
+
+    def _mark(self, error: Exception) -> IOGenerator[None]:
+        """Record that the running task belongs to this call. The tool's error takes precedence."""
+        if self.saver is None:
+            return
         own = (get_runtime().execution_info or self.info).task_id
-        mark = {**self._who(), "attempt": self.info.node_attempt, "task": own}
-        # Under an id of its own: with a write like this one, LangGraph would take a task as done.
+        attempt = self.info.node_attempt
+        mark = make_record(
+            self.id, self.info.task_id, self.start, node_attempt=attempt, task_id=own
+        )
+        # Under an id of its own: after a write of the task itself, LangGraph takes it as finished.
         mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{MARK}:{own}"))
-        where = self.thread(checkpoint_id=self.info.checkpoint_id)
-        return where, [(MARK, {"recorded": mark})], mark_id
+        config = self._thread(checkpoint_id=self.info.checkpoint_id)
+        try:
+            yield from call_method(self.saver, "put_writes", config, [(MARK, mark)], mark_id)
+        except Exception as failure:  # noqa: BLE001 - the caller must get the tool's error
+            error.add_note(f"langgraph-patch could not record the call of this task: {failure!r}")
+
+    def _thread(self, **checkpoint: str) -> RunnableConfig:
+        """The thread and the namespace of the graph that the node is in."""
+        namespace = parent_namespace(self.info.checkpoint_ns)
+        thread = {"thread_id": self.info.thread_id, "checkpoint_ns": namespace}
+        return {"configurable": {**thread, **checkpoint}}
 
 
-def _failed(future: Any) -> bool:
-    cut = future.cancelled()
-    return cut or (future.done() and not isinstance(future.exception(), GraphBubbleUp | None))
+# --- the message of a call ----------------------------------------------------------------
 
 
 def _siblings(state: Any, call: ToolCall) -> list[ToolCall]:
-    """Return all calls of the message that the call belongs to, whatever the state's shape."""
+    """All calls of the message that a call belongs to, whatever the shape of the state."""
     channels = {"": state} if isinstance(state, list) else state
     channels = channels if isinstance(channels, Mapping) else vars(channels)
     for messages in channels.values():
         if isinstance(messages, list) and messages and isinstance(messages[-1], BaseMessage):
             last = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
-            if last is not None and _place(last.tool_calls, call) is not None:
+            if last is not None and _index_in(last.tool_calls, call) is not None:
                 return last.tool_calls
     return []
 
 
-def _place(siblings: list[ToolCall], call: ToolCall) -> int | None:
-    # By identity where an id is there twice. Else by id only: a wrapper may have changed the call.
-    alike = [i for i, sibling in enumerate(siblings) if sibling["id"] == call["id"]]
-    if len(alike) > 1:
-        same = [i for i in alike if siblings[i] is call]
-        alike = same or [i for i in alike if _hash(siblings[i]) == _hash(call)] or alike
-    return alike[0] if alike else None
+def _index_in(siblings: list[ToolCall], call: ToolCall) -> int | None:
+    """The index of a call: by id, because a wrapper may have changed its name or arguments.
+
+    If several calls have the id, by identity, or else by name and arguments.
+    """
+    found = [i for i, sibling in enumerate(siblings) if sibling["id"] == call["id"]]
+    if len(found) > 1:
+        same = [i for i in found if siblings[i] is call]
+        found = same or [i for i in found if _is_same(siblings[i], call)] or found
+    return found[0] if found else None
 
 
-def _said(siblings: list[ToolCall], place: int | None, call: ToolCall) -> str:
-    # A wrapper may give a call arguments that differ in each run. What the model said stays.
-    if place is not None and _is_alone(siblings, call):
-        return _hash(siblings[place])
-    return _hash(call, place)
+def _is_same(one: ToolCall, other: ToolCall) -> bool:
+    return hash_request(one) == hash_request(other)
 
 
-def _is_alone(siblings: list[ToolCall], call: ToolCall) -> bool:
-    return sum(sibling["id"] == call["id"] for sibling in siblings) <= 1
-
-
-def _hash(call: ToolCall, place: int | None = None) -> str:
-    try:
-        args = json.dumps(call["args"], sort_keys=True, default=_without_address)
-    except (TypeError, ValueError, RecursionError):  # no model says such a thing
-        args = ""
-    return hashlib.sha256(repr((call["name"], args, place)).encode()).hexdigest()[:16]
-
-
-def _without_address(value: object) -> str:
-    return re.sub(r" at 0x[0-9A-Fa-f]+", "", repr(value))
+def _hash_of(siblings: list[ToolCall], index: int | None, call: ToolCall) -> str:
+    """The hash of a call as the model wrote it: a wrapper may change arguments in each run."""
+    is_unique = sum(sibling["id"] == call["id"] for sibling in siblings) == 1
+    if index is not None and is_unique:
+        return hash_request(siblings[index])
+    return hash_request(call, index)

@@ -1,74 +1,60 @@
-"""Finished tool work is neither lost nor done twice.
+"""Record tool calls: a finished call keeps its result through a pause, a retry or a crash.
 
-With a plain `ToolNode`, one call that waits for a human makes LangGraph run *all* calls of the
-message again on resume, and a crash in the third tool forgets the first two. Hand these two
-functions to the node, and each call becomes a LangGraph task whose result is a write of its own:
+A plain `ToolNode` runs all calls of a message in one task. If one call interrupts, or if the
+third tool crashes, LangGraph runs all of them again. `record_tool_calls` and
+`arecord_tool_calls` run each call as a task of its own, so that LangGraph stores each result as
+soon as it is there.
 
->>> from langchain_core.messages import AIMessage
->>> from langgraph.graph import MessagesState, StateGraph
->>> from langgraph.prebuilt import ToolNode
->>> def send_email(to: str) -> str:
-...     "Send an email."
-...     return f"sent to {to}"
->>> tools = ToolNode([send_email], wrap_tool_call=record_tool_calls,
-...                  awrap_tool_call=arecord_tool_calls)
->>> builder = StateGraph(MessagesState).add_node("tools", tools).set_entry_point("tools")
->>> call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
->>> state = builder.compile().invoke({"messages": [AIMessage("", tool_calls=[call])]})
->>> state["messages"][-1].content
-'sent to bob'
+With a checkpointer and durability "sync" or "async":
 
-Promised, with a checkpointer and durability "sync" or "async":
+- A resume, a retry or a restart does not run a finished call again. Its result is read back.
+- The answer to an `interrupt()` reaches the call that asked for it. As with all parallel tasks,
+  two calls that wait at the same time must be resumed by interrupt id.
+- The state, the order of the results and the `messages` stream are those of a plain `ToolNode`.
+  The `updates` and `tasks` streams have one more chunk for each call, under a name that begins
+  with `recorded_`.
 
-- A recorded call is not run again by a resume, a retry or a restart: its result is read back.
-- An answer to an `interrupt()` reaches the call that asked. So, as always with parallel tasks,
-  two calls that wait at once must be resumed by interrupt id.
-- State, order of results and the `messages` stream are those of the plain node. `updates` and
-  `tasks` show one more chunk for each call, under a name that begins with `recorded_`.
+Limits:
 
-Not promised:
+- With durability "exit", nothing is written before a run ends, so a crash loses all results.
+- A task that a `Send` made runs one call already (`create_agent`, `create_react_agent` v2) and is
+  left as it is: a task inside it might wait forever for the worker that it uses itself.
+- Each recorded call needs a worker in addition to the node's. If `max_concurrency` leaves none,
+  a `RecordingError` is raised after `recorded_call.START_SECONDS`, and the tool is not run.
+- If a wrapper of your own answers a call itself, the next recorded call of the message starts up
+  to `ORDER_SECONDS` later.
+- A result belongs to one request: the id, the name and the arguments in the model's message, and
+  how often the node has made it before. If the node makes another request when it runs again,
+  that request runs.
 
-- Durability "exit" writes nothing before a run ends, so a crash loses all.
-- A task made by `Send` is one call's own already (`create_agent`, `create_react_agent` v2) and is
-  left alone: a task inside it could wait for ever for the worker that it holds itself.
-- Each recorded call needs a worker besides the node's. If `max_concurrency` leaves none, then
-  after `START_SECONDS` a `RecordingError` is raised instead of running the tool.
-- A wrapper of yours may answer some calls itself. The next recorded call of the message then waits
-  up to a second for its turn.
-- A result belongs to what the model asked for: the same id, name and arguments, counted from the
-  node's beginning. If the node asks for something else when it is run again, that is run.
-
-For whoever reads a checkpoint's pending writes:
-
-- `{"recorded": {"call", "node", *START, "result"}}` in `__return__`: the call finished. The result
-  is what the ToolNode got: a ToolMessage, a Command, or a list of them. `node` is the node's task
-  id. `START` is "said", "round" and "trial" of `recorded_call.Start`, where one id is there often.
-- `{"recorded": {"call", "node", *START, "attempt", "task"}}` in `MARK`: that task ran the call to
-  no result, in this attempt of the node (1, 2 ...). What happened is in the task's own writes:
-  `__interrupt__` or `__error__`. Killed: no mark.
+The format of what is stored is in `records`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import RecordingError
-from langgraph_patch.recording.recorded_call import POLL_SECONDS, Record, RecordedCall
+from langgraph_patch.recording.recorded_call import RecordedCall
+from langgraph_patch.recording.records import Record, read_record
 
 if TYPE_CHECKING:  # as in recorded_call
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-TURN_SECONDS = 1.0
-"""How long a call waits for those before it, which may never come: a wrapper may answer them."""
+ORDER_SECONDS = 1.0
+"""How long a call waits until the calls before it have started."""
+
+POLL_SECONDS = 0.5
+"""How often a call checks whether a worker has taken it."""
 
 Result: TypeAlias = ToolMessage | Command[Any]
 
@@ -76,143 +62,168 @@ Result: TypeAlias = ToolMessage | Command[Any]
 def record_tool_calls(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Result]
 ) -> Result:
-    """Run a tool call as a task whose result outlives a pause, a retry and a crash.
+    """Run a tool call as a task that keeps its result through a pause, a retry or a crash.
+
+    Pass this function to a `ToolNode` as `wrap_tool_call`, and `arecord_tool_calls` as
+    `awrap_tool_call`. See the module for what this guarantees.
 
     Args:
-        request: The call, as `ToolNode` hands it to its `wrap_tool_call`.
-        execute: Runs the tool.
+        request: The call, as the `ToolNode` passes it to its `wrap_tool_call`.
+        execute: Runs the tool. The `ToolNode` passes it too.
 
     Returns:
-        What the tool returns, or returned when it ran before. Outside a graph it just runs.
+        What the tool returned: in this run, or in an earlier run of the same call. Outside a
+        graph, and in the task of a `Send`, `execute(request)` without a record.
 
     Raises:
-        RecordingError: The call could not be recorded. Its tool was not run.
+        RecordingError: If the tool was not run, because the checkpointer failed, because no
+            worker was free (raise `max_concurrency`), or because the graph runs in an event
+            loop and the `ToolNode` has no `awrap_tool_call`.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph.prebuilt import ToolNode
+        >>> from langgraph_patch import arecord_tool_calls, record_tool_calls
+        >>> def send_email(to: str) -> str:
+        ...     "Send an email."
+        ...     return f"sent to {to}"
+        >>> tools = ToolNode([send_email], wrap_tool_call=record_tool_calls,
+        ...                  awrap_tool_call=arecord_tool_calls)
+        >>> builder = StateGraph(MessagesState).add_node("tools", tools).set_entry_point("tools")
+        >>> call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
+        >>> state = builder.compile().invoke({"messages": [AIMessage("", tool_calls=[call])]})
+        >>> state["messages"][-1].content
+        'sent to bob'
     """
-    if (call := RecordedCall.of(request)) is None:
+    call = RecordedCall.from_request(request)
+    if call is None:
         return execute(request)
     _refuse_event_loop(call)
 
     def body() -> Record:
         with call.working():
-            if (saver := call.reads_from()) is not None:
-                with call.run.turn, _reading(call):
-                    call.run.saved = call.run.saved or [saver.get_tuple(call.thread())]
-                if (found := call.found(call.run.saved[0])) is not None:
-                    return found
-            try:
-                return call.record(execute(request))
-            except Exception as error:
-                if call.saver is not None:
-                    with _second_to(error):
-                        call.saver.put_writes(*call.mark())
-                raise
+            return run_sync(call.run_tool(execute))
 
-    future: concurrent.futures.Future[Record] = _start_in_turn(call, body)
+    future: concurrent.futures.Future[Record] = _start_in_order(call, body)
     while call.waits_for_worker(future):
         concurrent.futures.wait([future], timeout=POLL_SECONDS)
     try:
-        return cast("Result", future.result()["recorded"]["result"])
+        return _result_in(future.result())
     except GraphInterrupt:
-        _let_siblings_start(call)
+        _wait_for_siblings(call)
         raise
 
 
 async def arecord_tool_calls(
     request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[Result]]
 ) -> Result:
-    """Do what `record_tool_calls` does, as the `awrap_tool_call` of a `ToolNode`."""
-    if (call := RecordedCall.of(request)) is None:
+    """Run a tool call as a task that keeps its result; the asynchronous `record_tool_calls`.
+
+    Pass this function to a `ToolNode` as `awrap_tool_call`.
+
+    Args:
+        request: The call, as the `ToolNode` passes it to its `awrap_tool_call`.
+        execute: Runs the tool. The `ToolNode` passes it too.
+
+    Returns:
+        What the tool returned: in this run, or in an earlier run of the same call. Outside a
+        graph, and in the task of a `Send`, `await execute(request)` without a record.
+
+    Raises:
+        RecordingError: If the tool was not run, because the checkpointer failed, or because no
+            worker was free (raise `max_concurrency`).
+
+    Example:
+        >>> import asyncio
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph.prebuilt import ToolNode
+        >>> from langgraph_patch import arecord_tool_calls
+        >>> async def send_email(to: str) -> str:
+        ...     "Send an email."
+        ...     return f"sent to {to}"
+        >>> tools = ToolNode([send_email], awrap_tool_call=arecord_tool_calls)
+        >>> builder = StateGraph(MessagesState).add_node("tools", tools).set_entry_point("tools")
+        >>> call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
+        >>> state = {"messages": [AIMessage("", tool_calls=[call])]}
+        >>> asyncio.run(builder.compile().ainvoke(state))["messages"][-1].content
+        'sent to bob'
+    """
+    call = RecordedCall.from_request(request)
+    if call is None:
         return await execute(request)
 
     async def body() -> Record:
         with call.working():
-            if (saver := call.reads_from()) is not None:
-                if not call.run.saved:
-                    call.run.saved = [asyncio.ensure_future(saver.aget_tuple(call.thread()))]
-                with _reading(call):
-                    saved = await asyncio.shield(call.run.saved[0])
-                if (found := call.found(saved)) is not None:
-                    return found
-            try:
-                return call.record(await execute(request))
-            except Exception as error:
-                if call.saver is not None:
-                    with _second_to(error):
-                        await call.saver.aput_writes(*call.mark())
-                raise
+            return await run_async(call.run_tool(execute))
 
-    future: asyncio.Future[Record] = await _astart_in_turn(call, body)
+    future: asyncio.Future[Record] = await _astart_in_order(call, body)
     while call.waits_for_worker(future):
         await asyncio.wait([future], timeout=POLL_SECONDS)
-    return cast("Result", (await future)["recorded"]["result"])
+    try:
+        return _result_in(await future)
+    except GraphInterrupt:
+        if call.index is not None:
+            await _await_turn(call, len(call.siblings))
+        raise
 
 
-def _start_in_turn(call: RecordedCall, body: Callable[[], Record]) -> Any:
-    """Start the task when the calls before this one have started theirs.
+def _result_in(value: Record) -> Result:
+    return cast("Result", cast("Record", read_record(value))["result"])
 
-    LangGraph counts a node's tasks, and an interrupt gets its answer under the same count
-    only. ToolNode's threads race for it. To be late is safe: a call is then asked again.
+
+def _start_in_order(call: RecordedCall, body: Callable[[], Record]) -> Any:
+    """Start the task as soon as the calls before this one have started theirs.
+
+    LangGraph counts the tasks of a node, and an answer reaches an interrupt only under the same
+    count. The threads of a `ToolNode` start in any order. A call that starts late is safe: it is
+    interrupted again.
     """
-    with call.run.turn:
-        call.run.turn.wait_for(call.is_next, TURN_SECONDS)
-        return call.begin(body)
+    with call.run.condition:
+        call.run.condition.wait_for(lambda: call.run.may_start(call.index), ORDER_SECONDS)
+        return call.start_task(body)
 
 
-async def _astart_in_turn(call: RecordedCall, body: Callable[[], Awaitable[Record]]) -> Any:
-    """Do what `_start_in_turn` does. Who comes in turn does not await."""
-    end = time.monotonic() + TURN_SECONDS
-    while not call.is_next() and (left := end - time.monotonic()) > 0:
-        call.run.waiters.append(waiter := asyncio.get_running_loop().create_future())
+async def _astart_in_order(call: RecordedCall, body: Callable[[], Awaitable[Record]]) -> Any:
+    """The asynchronous `_start_in_order`.
+
+    It does not await anything if it is already this call's turn, because another call could
+    start in between.
+    """
+    await _await_turn(call, call.index)
+    return call.start_task(body)
+
+
+async def _await_turn(call: RecordedCall, index: int | None) -> None:
+    """Wait until the calls before `index` have started."""
+    end = time.monotonic() + ORDER_SECONDS
+    while not call.run.may_start(index) and (left := end - time.monotonic()) > 0:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call.run.waiters.append(waiter)
         await asyncio.wait([waiter], timeout=left)
-    return call.begin(body)
 
 
-def _let_siblings_start(call: RecordedCall) -> None:
-    """Hold back the pause until the calls after this one have started.
+def _wait_for_siblings(call: RecordedCall) -> None:
+    """Delay an interrupt until the calls after this one have started.
 
-    ToolNode's threads end with the first call that pauses. One not yet started would never be,
-    and the answer that this run may have brought it would be lost. Only the first call in
-    order has to wait; it holds a thread, so it cannot where there is but one.
+    A `ToolNode` ends its threads with the first interrupt. A call that has not started by then
+    is not started at all, and an answer for it in this run is lost. Only the first interrupted
+    call waits. It occupies a thread, so it cannot wait if there is only one.
     """
-    if call.place is None or call.request.runtime.config.get("max_concurrency") == 1:
+    if call.index is None or call.request.runtime.config.get("max_concurrency") == 1:
         return
-    run, place, last = call.run, call.place, len(call.siblings)
-    with run.turn:
-        run.paused = min(run.paused, place)
-        run.turn.notify_all()
-        run.turn.wait_for(lambda: run.next >= last or run.paused != place, TURN_SECONDS)
-
-
-@contextlib.contextmanager
-def _reading(call: RecordedCall) -> Iterator[None]:
-    # Without an answer nobody knows whether the tool has run: it is not run again.
-    try:
-        yield
-    except Exception as error:
-        call.run.saved = []  # a retry shall ask again
-        raise RecordingError(
-            f"Tool call {call.id!r} was not run now: the checkpointer raised {error!r} when it was "
-            "asked what an earlier run had recorded. See to the checkpointer, then resume."
-        ) from error
-
-
-@contextlib.contextmanager
-def _second_to(error: Exception) -> Iterator[None]:
-    # Whatever fails in here, the tool's own error is what the caller must get.
-    try:
-        yield
-    except Exception as failed:  # noqa: BLE001
-        error.add_note(f"langgraph-patch could not mark the call: {failed!r}")
+    call.run.wait_for_siblings(call.index, len(call.siblings), ORDER_SECONDS)
 
 
 def _refuse_event_loop(call: RecordedCall) -> None:
-    # ToolNode falls back to the sync wrapper in an async run: it would wait for a task that only
-    # the event loop it blocks can run.
+    # A ToolNode without awrap_tool_call uses the synchronous wrapper in an event loop. That
+    # would block the loop while it waits for a task that only this loop can run.
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise RecordingError(
-        f"Tool call {call.id!r} was not run: record_tool_calls would block "
-        "the event loop. Give the ToolNode awrap_tool_call=arecord_tool_calls too."
+        f"Tool call {call.id!r} was not run: record_tool_calls would block the event loop. "
+        "Pass awrap_tool_call=arecord_tool_calls to the ToolNode too."
     )

@@ -1,39 +1,29 @@
-"""How a patch or a report is shown: one HTML page without scripts, made of `to_dict()` values.
+"""Show a patch or a report as HTML without scripts.
 
-Everything in a history is data from a model, a tool or a stranger. It is escaped, control
-characters are made visible, and what is long is folded. Each change has a sign and a word
-beside its colour.
+Every text is escaped, and long texts are folded. Each change has a sign and a word beside its
+colour.
 """
 
 from __future__ import annotations
 
-import html
 import json
-import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-Values: TypeAlias = Mapping[str, Any]
-"""What `to_dict()` of a patch, a change, a defect, a report or a message gives."""
-
-SIGNS: Mapping[str, str] = {
-    "inserted": "+",
-    "recovered": "↺",
-    "moved": "→",
-    "dropped": "−",
-    "converted": "⇄",
-    "promoted": "↑",
-    "renamed": "✎",
-}
-"""A sign for each kind of change, so that nobody has to tell colours apart."""
+from langgraph_patch.render.comparison import (
+    SIGNS,
+    Cell,
+    Values,
+    conversation,
+    lines_of,
+    rows_of,
+    sender_of,
+)
+from langgraph_patch.render.text import html_text, shortened
 
 FOLD = 600
 """How many characters are shown before the rest is folded."""
-
-_NEW = frozenset({"inserted", "recovered"})
-"""Changes whose message stood nowhere before; their index is that of the call."""
 
 _STYLE = """
 .lgp{font:14px/1.45 system-ui,sans-serif;color:#1c1e21;background:#fff}
@@ -72,29 +62,11 @@ body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 """
 
 
-def text(value: object) -> str:
-    """`value` as HTML: escaped, with control characters made visible."""
-    return html.escape(_NOT_PLAIN.sub(_visible, str(value)), quote=True)
-
-
-def _visible(found: re.Match[str]) -> str:
-    character = found[0]
-    # Cc: control; Cf: formats, such as those that turn the direction; Cs: halves of a character.
-    # Two formats are letters' own business: emoji, Arabic and Indic scripts are joined by them.
-    if character in "\u200c\u200d" or unicodedata.category(character) not in _OBEYED:
-        return character
-    return f"<U+{ord(character):04X}>"
-
-
-_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
-_OBEYED = ("Cc", "Cf", "Cs")
-
-
 def patch_html(patch: Values) -> str:
     """The history before and after, side by side, as a fragment of HTML.
 
     Args:
-        patch: What `Patch.to_dict()` gives.
+        patch: What `Patch.to_dict()` returns.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -105,15 +77,15 @@ def patch_html(patch: Values) -> str:
         >>> "<c1>" in page, "&lt;c1&gt;" in page
         (False, True)
     """
-    return _fragment(_patch(patch, ()))
+    return _fragment(_sides(patch, ()))
 
 
 def report_html(report: Values, history: Sequence[Any] = ()) -> str:
-    """What is known of one thread, as a fragment of HTML.
+    """The report on one thread, as a fragment of HTML.
 
     Args:
-        report: What `ThreadReport.to_dict()` gives.
-        history: The messages as JSON values, shown where the report has no patch. Default: none.
+        report: What `ThreadReport.to_dict()` returns.
+        history: The messages as JSON values, shown if the report has no patch. Default: none.
 
     Example:
         >>> from langgraph_patch.render.html import report_html
@@ -121,30 +93,22 @@ def report_html(report: Values, history: Sequence[Any] = ()) -> str:
         True
     """
     patch, defects = report.get("patch"), report.get("defects") or ()
-    rows = "".join(
-        f"<tr><th scope=row>{text(key.replace('_', ' '))}</th><td>{_value(key, value)}</td></tr>"
-        for key, value in report.items()
-        if key not in {"patch", "defects"} and value not in (None, "")
-    )
-    if defects:
-        counted = Counter(str(defect["kind"]) for defect in defects)
-        said = ", ".join(f"{count} {kind}" for kind, count in counted.items())
-        rows += f"<tr><th scope=row>defects</th><td>{text(said)}</td></tr>"
-    facts = f"<table class=facts>{rows}</table>"
     if patch:
-        return _fragment(facts + _patch(patch, defects))
-    return _fragment(facts + (_conversation(history, defects) if history else ""))
+        messages = _sides(patch, defects)
+    else:
+        messages = _conversation(history, defects) if history else ""
+    return _fragment(_facts(report, defects) + messages)
 
 
 def page(title: str, fragments: Iterable[str]) -> str:
-    """One self-contained page: no scripts, nothing loaded from anywhere."""
+    """One page that contains all it needs: no scripts, nothing loaded from elsewhere."""
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'>"
         "<meta http-equiv=Content-Security-Policy "
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{text(title)}</title></head><body class=lgp><h1>{text(title)}</h1>"
-        f"{''.join(fragments)}</body></html>\n"
+        f"<title>{html_text(title)}</title></head>"
+        f"<body class=lgp><h1>{html_text(title)}</h1>{''.join(fragments)}</body></html>\n"
     )
 
 
@@ -152,146 +116,81 @@ def _fragment(body: str) -> str:
     return f"<style>{_STYLE}</style><div class=lgp>{body}</div>"
 
 
-# --- two sides ---------------------------------------------------------------------------
+# --- the facts of a report ---------------------------------------------------------------
 
 
-def _patch(patch: Values, defects: Sequence[Values]) -> str:
-    before, after, changes = patch["before"], patch["messages"], patch["changes"]
-    if not changes:
+def _facts(report: Values, defects: Sequence[Values]) -> str:
+    rows = [
+        _fact(key.replace("_", " "), _fact_value(key, value))
+        for key, value in report.items()
+        if key not in {"patch", "defects"} and value not in (None, "")
+    ]
+    if defects:
+        counted = Counter(str(defect["kind"]) for defect in defects)
+        counts = ", ".join(f"{count} {kind}" for kind, count in counted.items())
+        rows.append(_fact("defects", html_text(counts)))
+    return f"<table class=facts>{''.join(rows)}</table>"
+
+
+def _fact(name: str, value: str) -> str:
+    return f"<tr><th scope=row>{html_text(name)}</th><td>{value}</td></tr>"
+
+
+def _fact_value(key: str, value: object) -> str:
+    if key == "age" and isinstance(value, int | float):
+        return f"{value:,.0f} s"
+    if isinstance(value, str | int | float):
+        return html_text(value)
+    return f"<pre>{html_text(json.dumps(value, indent=1, ensure_ascii=False, default=repr))}</pre>"
+
+
+# --- the messages ------------------------------------------------------------------------
+
+
+def _sides(patch: Values, defects: Sequence[Values]) -> str:
+    before, after = patch["before"], patch["messages"]
+    if not patch["changes"]:
         return f"<p>Nothing to repair in {len(after)} messages.</p>"
-    wrong = _wrong(defects)
-    stood, stands = defaultdict(list), defaultdict(list)
-    for change in changes:
-        if change["kind"] not in _NEW:
-            stood[change["index"]].append(change)
-        if change["after"] is not None:
-            stands[_key(change["after"])].append(change)
-    left = {_name(message) for message in after}
-    rows = []
-    for place, message in _aligned(before, after, stands):
-        old, new = _NOTHING, _NOTHING
-        if place is not None:
-            mine = stood[place]
-            if not mine and _name(before[place]) not in left:
-                mine = [_REPLACED]
-            old = _cell(before[place], f"#{place}", mine, wrong[place])
-        if message is not None:
-            mine = stands[_key(message)]
-            here = {change["index"] for change in mine if change["kind"] not in _NEW}
-            origin = f"from #{min(here)}" if here else "new" if mine else ""
-            same = place is not None and message == before[place]
-            origin = origin or (f"from #{place}" if place is not None else "")
-            new = _cell(message, origin, mine, kind="same" if same else "")
-        rows.append(f"<tr>{old}{new}</tr>")
+    rows = (_cell(left) + _cell(right) for left, right in rows_of(patch, defects))
     return _table((f"Before ({len(before)})", f"After ({len(after)})"), rows)
 
 
 def _conversation(history: Sequence[Any], defects: Sequence[Values]) -> str:
-    wrong = _wrong(defects)
-    cells = (_cell(message, f"#{k}", (), wrong[k]) for k, message in enumerate(history))
-    return _table((f"Messages ({len(history)})",), (f"<tr>{cell}</tr>" for cell in cells))
-
-
-def _aligned(
-    before: Sequence[Any], after: Sequence[Any], stands: Mapping[str, Sequence[Values]]
-) -> Iterator[tuple[int | None, Any]]:
-    """Rows: a message stands beside itself, unless it is new or was moved."""
-    places = defaultdict(list)
-    for place, message in enumerate(before):
-        places[_name(message)].append(place)
-    left = 0
-    for message in after:
-        kinds = {change["kind"] for change in stands.get(_key(message), ())}
-        ahead = [place for place in places[_name(message)] if place >= left]
-        if not ahead or kinds & {*_NEW, "moved"}:
-            yield None, message
-            continue
-        yield from ((gone, None) for gone in range(left, ahead[0]))
-        yield ahead[0], message
-        left = ahead[0] + 1
-    yield from ((gone, None) for gone in range(left, len(before)))
-
-
-def _name(message: Any) -> str:
-    known = message.get("id") if isinstance(message, Mapping) else None
-    return _key(message) if known is None else f"id {known}"
-
-
-def _key(message: Any) -> str:
-    return json.dumps(message, sort_keys=True, default=repr)
-
-
-def _wrong(defects: Sequence[Values]) -> defaultdict[int, list[str]]:
-    wrong: defaultdict[int, list[str]] = defaultdict(list)
-    for defect in defects:
-        wrong[defect["index"]].append(str(defect["kind"]))
-    return wrong
+    cells = map(_cell, conversation(history, defects))
+    return _table((f"Messages ({len(history)})",), cells)
 
 
 def _table(heads: Sequence[str], rows: Iterable[str]) -> str:
-    titles = "".join(f"<th scope=col>{text(head)}</th>" for head in heads)
+    titles = "".join(f"<th scope=col>{html_text(head)}</th>" for head in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table class=sides><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "<td class=none></td>"
+    kind = cell.marks[0].kind if cell.marks else "same" if cell.is_unchanged else ""
+    labels = ", ".join(f"{SIGNS[mark.kind]} {mark.label}" for mark in cell.marks)
+    sender = " for ".join(filter(None, sender_of(cell.message)))
     return (
-        f"<table class=sides><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<td class="{html_text(kind)}">'
+        + _span("what", labels)
+        + _span("who", f"{cell.origin} {sender}".strip())
+        + _span("wrong", cell.defects and f"! {', '.join(cell.defects)}")
+        + "".join(map(_folded, lines_of(cell.message)))
+        + "</td>"
     )
 
 
-_NOTHING = "<td class=none></td>"
-_REPLACED = {"kind": "dropped", "said": "replaced"}
+def _span(name: str, content: object) -> str:
+    return f"<span class={name}>{html_text(content)}</span>" if content else ""
 
 
-def _cell(
-    message: Any,
-    origin: str,
-    changes: Sequence[Values],
-    wrong: Sequence[str] = (),
-    kind: str = "",
-) -> str:
-    kind = changes[0]["kind"] if changes else kind
-    said = dict.fromkeys(f"{SIGNS[change['kind']]} {_said_of(change)}" for change in changes)
-    what = f"<span class=what>{text(', '.join(said))}</span>" if said else ""
-    marks = f"<span class=wrong>! {text(', '.join(dict.fromkeys(wrong)))}</span>" if wrong else ""
-    who = f"<span class=who>{text(f'{origin} {_who(message)}'.strip())}</span>"
-    return f'<td class="{text(kind)}">{what}{who}{marks}{_body(message)}</td>'
-
-
-def _said_of(change: Values) -> str:
-    cause = f" ({change['cause']})" if change.get("cause") else ""
-    return f"{change.get('said', change['kind'])}{cause}"
-
-
-def _who(message: Any) -> str:
-    if not isinstance(message, Mapping):
-        return type(message).__name__
-    call = message.get("tool_call_id")
-    return f"{message.get('type', '?')}{f' for {call}' if call else ''}"
-
-
-def _body(message: Any) -> str:
-    if not isinstance(message, Mapping):
-        return _folded(str(message))
-    calls = [*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ())]
-    said = message.get("content")
-    said = said if isinstance(said, str) else _short(said)
-    lines = [f"calls {c.get('name')} [{c.get('id')}] {_short(c.get('args'))}" for c in calls]
-    return (_folded(said) if said else "") + "".join(_folded(line) for line in lines)
-
-
-def _short(args: object) -> str:
-    return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False, default=repr)
-
-
-def _folded(said: str) -> str:
-    if len(said) <= FOLD:
-        return f"<pre>{text(said)}</pre>"
-    return (
-        f"<details><summary><span>{text(said[:FOLD])}…</span> ({len(said):,} characters)</summary>"
-        f"<pre>{text(said)}</pre></details>"
-    )
-
-
-def _value(key: str, value: object) -> str:
-    if key == "age" and isinstance(value, int | float):
-        return f"{value:,.0f} s"
-    if isinstance(value, str | int | float):
-        return text(value)
-    return f"<pre>{text(json.dumps(value, indent=1, ensure_ascii=False, default=repr))}</pre>"
+def _folded(line: str) -> str:
+    """A line; if it is long, its beginning and the whole line behind it."""
+    beginning, note = shortened(line, FOLD)
+    whole = f"<pre>{html_text(line)}</pre>"
+    if not note:
+        return whole
+    summary = f"<summary><span>{html_text(beginning)}</span> {note}</summary>"
+    return f"<details>{summary}{whole}</details>"

@@ -1,4 +1,4 @@
-"""What a caller may ask of a scan or a repair; what cannot be meant is said before any I/O."""
+"""The options of scans and repairs; an invalid one is an error before anything is read."""
 
 from __future__ import annotations
 
@@ -9,34 +9,42 @@ from typing import Any, Literal
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.history.placeholders import (
+    Language,
+    Placeholder,
+    checked_language,
+    checked_placeholder,
+)
 
 OnPause = Literal["keep", "abandon"]
 
+MIN_AGE = 60.0
+"""The default age in seconds of a thread's newest checkpoint from which it is repaired."""
+
 
 def check_kind(name: str, value: Any, kind: type, expected: str) -> None:
-    """See that an option is of its kind.
+    """Check that the value of an option is of the right type.
 
     Raises:
-        OptionError: If not.
+        OptionError: If it is not.
 
     Example:
         >>> from langgraph_patch.threads.options import check_kind
-        >>> check_kind("after", 7, str, "a thread's id")
+        >>> check_kind("after", 7, str, "the id of a thread")
         Traceback (most recent call last):
-        langgraph_patch.errors.OptionError: after=7: expected a thread's id.
+        langgraph_patch.errors.OptionError: after=7: expected the id of a thread.
     """
     if not isinstance(value, kind):
         raise OptionError(f"{name}={value!r:.200}: expected {expected}.")
 
 
 def is_age(value: Any) -> bool:
-    """Whether it is a number of seconds: finite, and not below 0."""
+    """Whether it is a number of seconds: finite and not negative."""
     return isinstance(value, int | float) and 0 <= value < float("inf")
 
 
 def sorted_ids(thread_ids: Iterable[str]) -> list[str]:
-    """The named threads, each once, in the order of a scan.
+    """The ids of the chosen threads, each once, in the order of a scan.
 
     Raises:
         OptionError: If they are not strings.
@@ -51,15 +59,15 @@ def sorted_ids(thread_ids: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
-    """The options of `repair_thread`."""
+    """The options of `repair_thread`, which documents them."""
 
     on_pause: OnPause
     min_age: float
     force: bool
     dry_run: bool
-    messages_key: str
     placeholder: Placeholder | None
     language: Language | None
+    messages_key: str
     recover: bool
     replace_foreign: bool
     checkpointer: BaseCheckpointSaver[Any] | None
@@ -70,3 +78,6 @@ class RepairOptions:
             raise OptionError(f"on_pause={self.on_pause!r}: expected 'keep' or 'abandon'.")
         if not is_age(self.min_age):
             raise OptionError(f"min_age={self.min_age!r:.200}: expected seconds, 0 or more.")
+        checked_placeholder(self.placeholder)
+        if self.language is not None:
+            checked_language(self.language)

@@ -1,321 +1,335 @@
-"""How one stored thread is repaired: looked at, rehearsed, checked, and only then written.
+"""Repair one stored thread: look, stage, check, write, read back.
 
-The order of the writes is the point. What finished siblings wrote is committed first
-(`update_state(None, END)`): writing in their place would destroy it. Then the repair. Then
-what the repair's node would start is cleared, so that the next message goes through.
+`_repair_open_thread` has the steps in order. The repair is written through the application's own
+graph, so that its reducers and types are used, and it is checked before it is written. The
+checkpoint before the repair stays, as the parent of the new one. What another process writes at
+the same time takes precedence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels import DeltaChannel
-from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.graph import END, START
-from langgraph.types import Command
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.errors import PatchError, ThreadError, brief
-from langgraph_patch.evidence.recover import recover_evidence
-from langgraph_patch.graph.message_equality import are_same, missing, unnamed
-from langgraph_patch.graph.patch_node import key_error
-from langgraph_patch.graph.state_update import Writes, writes_for
-from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Change, Evidence, Patch
-from langgraph_patch.history.patcher import as_messages, patch_reading
-from langgraph_patch.threads.checkpoint_state import age_of, id_of, pauses_of
-from langgraph_patch.threads.options import RepairOptions
+from langgraph_patch._langgraph import is_delta_channel
+from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
+from langgraph_patch.graph.message_equality import are_same
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.threads.checkpoint_state import age_of
+from langgraph_patch.threads.options import MIN_AGE, OnPause, RepairOptions
+from langgraph_patch.threads.repair_steps import (
+    OpenThread,
+    RefusedError,
+    check_staged_state,
+    commit_finished_work,
+    committed_results,
+    drop_next_tasks,
+    is_waiting,
+    messages_of,
+    no_thread_error,
+    open_thread,
+    plan_patch,
+    read,
+    stage_patch,
+    staged_state,
+    written_channels,
+)
 from langgraph_patch.threads.reports import Outcome, ThreadRepair
-from langgraph_patch.threads.staging import Rehearsal
-from langgraph_patch.threads.stores.select import Key, ask_source, source_of
-from langgraph_patch.threads.target import graph_at, place_of, saver_of, writers
+from langgraph_patch.threads.stores.select import store_of
 
 
-class _RefusedError(Exception):
-    """Why a repair is not written. Never leaves this module."""
+def repair_thread(
+    graph: Any,
+    config: RunnableConfig,
+    *,
+    on_pause: OnPause = "keep",
+    min_age: float = MIN_AGE,
+    force: bool = False,
+    dry_run: bool = False,
+    placeholder: Placeholder | None = None,
+    language: Language | None = None,
+    messages_key: str = "messages",
+    recover: bool = True,
+    replace_foreign: bool = False,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+) -> ThreadRepair:
+    """Repair the tool-call history of one stored thread, so that it accepts its next message.
 
-
-# --- the thread --------------------------------------------------------------------------
-
-
-class Repairing:
-    """One thread under repair.
+    Nothing is written if the thread is healthy, if it waits for a human, if it is too young, or
+    if the repair would not be safe. The result says so.
 
     Args:
-        graph: The application's graph.
-        config: Names the thread and the namespace.
-        options: How to repair.
+        graph: The compiled graph that the application runs, with or without `with_patching`.
+        config: Names the thread (`thread_id`). To repair the history of a subgraph that keeps its
+            own, add its namespace (`checkpoint_ns`). With a `checkpoint_id`, nothing is done
+            unless that checkpoint is the newest.
+        on_pause: What to do with a damaged thread that waits for a human. `"keep"` leaves it as
+            it is. `"abandon"` ends the pause: results of finished calls are kept, and calls that
+            wait get a placeholder. Default: `"keep"`.
+        min_age: How old the newest checkpoint must be, in seconds. In a younger thread a tool may
+            still be running. Default: 60.
+        force: Whether to repair a younger thread too. Default: False.
+        dry_run: Whether to stop before anything is written; the result has the patch. Default:
+            False.
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. Default: a text that names the cause.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process (`set_language`).
+        messages_key: The state key of the history. Default: `"messages"`.
+        recover: Whether to search the checkpoints of the thread for results that were recorded
+            but are missing in the history, and for causes of missing results. Results that
+            finished tasks wrote beside a pause or a failure are kept in any case. Default: True.
+        replace_foreign: Whether to treat the tool messages that deepagents or
+            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
+            replaced by the recorded result, or by a placeholder with the recorded cause.
+            Default: False, such messages count as results.
+        checkpointer: The checkpointer that holds the thread. Default: that of the config or the
+            graph.
+
+    Returns:
+        What was done, or why nothing was done.
+
+    Raises:
+        ThreadError: If there is no such thread, or if the namespace belongs to one run of a node.
+        GraphError: If `graph` is not a compiled graph with a checkpointer, or has no such
+            subgraph or state key.
+        OptionError: If an option has an invalid value.
+        MessagesError: If the value of `messages_key` is not a list of messages.
+        EvidenceError: If the checkpointer fails while older checkpoints are searched.
+        Exception: What a `placeholder` callable or the checkpointer raises.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph_patch.threads import repair_thread
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> builder = StateGraph(MessagesState)
+        >>> _ = builder.add_node("model", lambda state: {"messages": [
+        ...     AIMessage("", tool_calls=[call]), HumanMessage("never mind")]})
+        >>> graph = builder.set_entry_point("model").compile(checkpointer=InMemorySaver())
+        >>> config = {"configurable": {"thread_id": "1"}}
+        >>> _ = graph.invoke({"messages": []}, config)
+        >>> print(repair_thread(graph, config, min_age=0))
+        '1': repaired - inserted 'wire' 'c1' (unknown)
+        >>> [m.type for m in graph.get_state(config).values["messages"]]
+        ['ai', 'tool', 'human']
     """
+    options = RepairOptions(
+        on_pause=on_pause,
+        min_age=min_age,
+        force=force,
+        dry_run=dry_run,
+        placeholder=placeholder,
+        language=language,
+        messages_key=messages_key,
+        recover=recover,
+        replace_foreign=replace_foreign,
+        checkpointer=checkpointer,
+    )
+    return run_sync(_repair(graph, config, options))
 
-    def __init__(self, graph: Any, config: RunnableConfig, options: RepairOptions) -> None:
-        self._place = place_of(config)
-        self._saver = saver_of(graph, config, options.checkpointer)
-        self._graph = graph.copy({"checkpointer": self._saver})
-        self._wanted = config.get("configurable", {}).get("checkpoint_id")
-        place = self._place["configurable"]
-        self._key = Key(str(place["thread_id"]), place["checkpoint_ns"])
-        self._target = graph_at(graph, self._key.namespace)
-        self._options = options
-        if options.messages_key not in self._target.channels:
-            raise key_error(options.messages_key, self._target.channels)
 
-    def run(self) -> IOGenerator[ThreadRepair]:
-        """Repair the thread, or say why not."""
-        self._base = yield from self._newest()
-        if self._wanted is not None and self._wanted != id_of(self._base):
-            return self._result(
-                "moved", f"its newest checkpoint is {id_of(self._base)}, not {self._wanted}"
-            )
-        self._rehearsal = Rehearsal(self._saver, self._base)
-        self._stage = self._graph.copy({"checkpointer": self._rehearsal})
-        try:
-            return (yield from self._repaired())
-        except _RefusedError as refusal:
-            return self._result("refused", str(refusal))
+async def arepair_thread(
+    graph: Any,
+    config: RunnableConfig,
+    *,
+    on_pause: OnPause = "keep",
+    min_age: float = MIN_AGE,
+    force: bool = False,
+    dry_run: bool = False,
+    placeholder: Placeholder | None = None,
+    language: Language | None = None,
+    messages_key: str = "messages",
+    recover: bool = True,
+    replace_foreign: bool = False,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+) -> ThreadRepair:
+    """Repair one stored thread as `repair_thread` does, over an asynchronous checkpointer.
 
-    def _repaired(self) -> IOGenerator[ThreadRepair]:
-        held = yield from self._state(self._base.config)
-        live = yield from self._state()
-        history = self._messages(held)
-        waits = yield from self._waits(live)
-        keeps = self._options.on_pause == "keep"
-        reading = self._read(history)
-        if not (yield from self._patch_of(reading)):
-            reason = _WAITS if keeps else _ENDS
-            return self._result("paused", reason) if waits else self._result("healthy")
-        if waits and keeps:
-            return self._result("paused", _WAITS)
-        age = age_of(self._base)
-        if age < self._options.min_age and not self._options.force:
-            return self._result("young", _YOUNG.format(age, self._options.min_age))
-        patch = yield from self._rehearse(reading, live)
-        if self._options.dry_run:
-            return self._result("planned", patch=patch)
-        return (yield from self._write(patch))
+    Args:
+        graph: The compiled graph that the application runs, with or without `with_patching`.
+        config: Names the thread, the namespace (default: the root graph) and, with a
+            `checkpoint_id`, the checkpoint that must be the newest.
+        on_pause: `"keep"` a damaged thread that waits for a human as it is, or `"abandon"` the
+            pause and repair the thread. Default: `"keep"`.
+        min_age: How old the newest checkpoint must be, in seconds. Default: 60.
+        force: Whether to repair a younger thread too. Default: False.
+        dry_run: Whether to stop before anything is written. Default: False.
+        placeholder: The text for a call without a result, a mapping from cause to text, or a
+            callable that takes a `DanglingCall`. Default: a text that names the cause.
+        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
+            the process.
+        messages_key: The state key of the history. Default: `"messages"`.
+        recover: Whether to search older checkpoints for recorded results and causes. Default:
+            True.
+        replace_foreign: Whether to replace the placeholders of deepagents and
+            langgraph-checkpoint-aws too. Default: False.
+        checkpointer: The checkpointer that holds the thread. Default: that of the config or the
+            graph.
 
-    def _newest(self) -> IOGenerator[CheckpointTuple]:
-        saved: CheckpointTuple | None = yield from call_method(
-            self._saver, "get_tuple", self._place
-        )
-        if saved is None:
-            where = f" in namespace {self._key.namespace!r}" if self._key.namespace else ""
-            raise ThreadError(f"There is no thread {self._key.thread_id!r}{where}.")
-        return saved
+    Returns:
+        What was done, or why nothing was done.
 
-    def _state(self, place: RunnableConfig | None = None) -> IOGenerator[Any]:
-        return self._staged("get_state", place or self._place)
+    Raises:
+        ThreadError, GraphError, OptionError, MessagesError, EvidenceError: As `repair_thread`.
 
-    def _staged(self, method: str, *args: Any, **options: Any) -> IOGenerator[Any]:
-        """What the application's code makes of the thread; that it fails is no other's matter."""
-        try:
-            return (yield from call_method(self._stage, method, *args, **options))
-        except Exception as error:
-            if isinstance(error, PatchError) or self._rehearsal.has_raised(error):
-                raise
-            raise _RefusedError(f"the graph cannot read it: {brief(error)}") from error
+    Example:
+        >>> import asyncio
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph_patch.threads import arepair_thread
+        >>> builder = StateGraph(MessagesState).add_node("model", lambda state: {})
+        >>> graph = builder.set_entry_point("model").compile(checkpointer=InMemorySaver())
+        >>> config = {"configurable": {"thread_id": "1"}}
+        >>> _ = graph.invoke({"messages": ["hello"]}, config)
+        >>> print(asyncio.run(arepair_thread(graph, config)))
+        '1': healthy
+    """
+    options = RepairOptions(
+        on_pause=on_pause,
+        min_age=min_age,
+        force=force,
+        dry_run=dry_run,
+        placeholder=placeholder,
+        language=language,
+        messages_key=messages_key,
+        recover=recover,
+        replace_foreign=replace_foreign,
+        checkpointer=checkpointer,
+    )
+    return await run_async(_repair(graph, config, options))
 
-    def _messages(self, state: Any) -> list[BaseMessage]:
-        key, values = self._options.messages_key, state.values
-        if key != "__root__":
-            values = values.get(key) or []
-        return as_messages(values)
 
-    def _result(
-        self, outcome: Outcome, reason: str | None = None, patch: Patch | None = None
-    ) -> ThreadRepair:
-        return ThreadRepair(
-            *self._key,
-            outcome,
-            reason,
-            patch,
-            before=id_of(self._base),
-            after=self._rehearsal.checkpoint_id if outcome == "repaired" else None,
-        )
+# --- the repair --------------------------------------------------------------------------
 
-    # --- does it wait? -------------------------------------------------------------------
 
-    def _waits(self, live: Any) -> IOGenerator[bool]:
-        """Whether a human may still answer."""
-        asked = {question.id for question in live.interrupts}
-        if asked and self._key.namespace:
-            # Only through the root graph can an answer come: if that has moved on, none will.
-            root = yield from self._state({"configurable": {"thread_id": self._key.thread_id}})
-            asked &= {question.id for question in root.interrupts}
-        return bool(asked) or self._is_at_breakpoint(live)
+def _repair(
+    graph: Any, config: RunnableConfig, options: RepairOptions
+) -> IOGenerator[ThreadRepair]:
+    thread = yield from open_thread(graph, config, options)
+    newest = thread.base.checkpoint["id"]
+    expected = config["configurable"].get("checkpoint_id")
+    if expected is not None and expected != newest:
+        return _result(thread, "moved", f"its newest checkpoint is {newest}, not {expected}")
+    try:
+        return (yield from _repair_open_thread(thread))
+    except RefusedError as refusal:
+        return _result(thread, "refused", str(refusal))
 
-    def _is_at_breakpoint(self, live: Any) -> bool:
-        if not live.next or any(task.error for task in live.tasks):
-            return False
-        before = self._target.interrupt_before_nodes
-        if self._target.interrupt_after_nodes or before == "*":
-            return True
-        return any(node in before for node in live.next)
 
-    # --- rehearsing ----------------------------------------------------------------------
+def _repair_open_thread(thread: OpenThread) -> IOGenerator[ThreadRepair]:
+    # 1. Look: the history as the next run finds it, and the state with what finished tasks wrote.
+    stored = yield from staged_state(thread, thread.base.config)
+    live = yield from staged_state(thread)
+    before = read(thread, messages_of(thread, stored))
+    patch = yield from plan_patch(thread, before)
+    reason = _reason_to_skip(thread, patch, waits=(yield from is_waiting(thread, live)))
+    if reason is not None:
+        return _result(thread, *reason)
 
-    def _rehearse(self, before: Reading, live: Any) -> IOGenerator[Patch]:
-        """Let the graph make the repaired checkpoints, and check them.
+    # 2. Stage what finished tasks wrote: a repair that is written first would destroy it.
+    after = yield from commit_finished_work(thread, before, live)
+    if after is not before:
+        patch = yield from plan_patch(thread, after)
 
-        Raises:
-            _RefusedError: If they are not right.
-        """
-        self._check_known(live)
-        if START in live.next:
-            yield from self._take_input()
-        yield from self._update(None, END)
-        committed = self._messages((yield from self._state()))
-        after = self._read(committed)
-        self._check_kept(before, self._messages(live), after)
-        patch = yield from self._patch_of(after)
-        if patch:
-            channel = self._target.channels[self._options.messages_key]
-            writes = writes_for(channel, committed, patch.messages, alone=True)
-            if writes is None:
-                raise _RefusedError(
-                    f"the reducer of {self._options.messages_key!r} accepts no form of the repair"
-                )
-            yield from self._rehearse_write(writes, patch.messages)
-        if (yield from self._state()).next:
-            yield from self._update(None, END)
-        final = yield from self._state()
-        if final.next or not are_same(self._messages(final), patch.messages):
-            raise _RefusedError("the graph did not hold what was written to it")
-        history = list(before.messages)
-        changes = (*_committed_changes(history, committed), *patch.changes)
-        return Patch(patch.messages, changes, history)
+    # 3. Stage the repair, and drop the tasks that its node would start.
+    if patch:
+        yield from stage_patch(thread, patch)
+    yield from drop_next_tasks(thread)
 
-    def _check_known(self, live: Any) -> None:
-        """Refuse if the graph knows nothing of tasks that finished or wait: they would be lost."""
-        tasks = {task.id for task in live.tasks}
-        for task, channel in _written(self._base):
-            if task not in tasks and channel in self._target.channels and channel[:2] != "__":
-                raise _RefusedError(_NO_NODE.format("work that finished in this thread"))
-        if self._options.on_pause == "keep" and not tasks.issuperset(pauses_of(self._base)):
-            raise _RefusedError(_NO_NODE.format("what waits for a human in this thread"))
+    # 4. Check the staged state.
+    yield from check_staged_state(thread, patch.messages)
+    changes = (*committed_results(before.messages, after.messages), *patch.changes)
+    patch = Patch(patch.messages, changes, list(before.messages))
+    if thread.options.dry_run:
+        return _result(thread, "planned", patch=patch)
 
-    def _take_input(self) -> IOGenerator[None]:
-        """Take in a message that the run had accepted and not yet put into the state."""
-        if self._is_delta:
-            raise _RefusedError("a run was cut off as it began: go on with invoke(None) first")
-        value = self._base.checkpoint["channel_values"][START]
-        yield from self._update(value, START)
+    # 5. Write one checkpoint, and read it back.
+    return (yield from _write(thread, patch))
 
-    def _update(self, values: Any, node: str) -> IOGenerator[None]:
-        yield from self._staged("update_state", self._place, values, as_node=node)
 
-    def _check_kept(self, before: Reading, live: Sequence[BaseMessage], after: Reading) -> None:
-        """Refuse to write fewer messages than there were, or fewer answered calls."""
-        held = before.messages
-        known = {message.id for message in held}
-        # Results get their ids only now, and so does what was written as a dict or a tuple.
-        new = [m for m in live if m.id not in known and not isinstance(m, ToolMessage)]
-        lost = missing(held, after.messages) + missing(unnamed(new), unnamed(after.messages))
-        if lost or len(after.unanswered) > len(before.unanswered):
-            raise _RefusedError(
-                f"{lost} of its {len(held) + len(new)} messages would be lost: a finished node "
-                f"removes or edits them, or the graph is not the one that wrote this thread"
-            )
+def _reason_to_skip(
+    thread: OpenThread, patch: Patch, *, waits: bool
+) -> tuple[Outcome, str | None] | None:
+    """The outcome and the reason if nothing is to be written; otherwise None."""
+    keeps = thread.options.on_pause == "keep"
+    if waits and keeps:
+        return "paused", _WAITS
+    if not patch:
+        return ("paused", _ENDS) if waits else ("healthy", None)
+    age, min_age = age_of(thread.base), thread.options.min_age
+    if age < min_age and not thread.options.force:
+        return "young", _YOUNG.format(age, min_age)
+    return None
 
-    def _patch_of(self, reading: Reading) -> IOGenerator[Patch]:
-        options = self._options
-        evidence: Evidence = {}
-        if options.recover:
-            evidence = yield from recover_evidence(
-                self._saver,
-                self._base.config,
-                reading.unanswered,
-                messages_key=options.messages_key,
-            )
-        return patch_reading(
-            reading,
-            placeholder=options.placeholder,
-            language=options.language,
-            evidence=evidence,
-        )
 
-    def _read(self, messages: list[BaseMessage]) -> Reading:
-        return read_history(messages, replace_foreign=self._options.replace_foreign)
+def _write(thread: OpenThread, patch: Patch) -> IOGenerator[ThreadRepair]:
+    messages_key = thread.options.messages_key
+    is_delta = is_delta_channel(thread.channel)
+    thread.staging.merge(thread.target.channels, {messages_key: patch.messages} if is_delta else {})
+    newest = yield from _newest(thread)
+    if newest.checkpoint["id"] != thread.base.checkpoint["id"] or (
+        written_channels(newest) != written_channels(thread.base)
+    ):
+        return _result(thread, "moved", _MOVED)
+    yield from thread.staging.commit()
+    return (yield from _read_back(thread, patch))
 
-    def _rehearse_write(self, writes: Writes, wanted: list[BaseMessage]) -> IOGenerator[None]:
-        """Write as the first node whose routers let the repair through."""
-        failed: Exception | None = None
-        update: Command[Any] = Command(update=[(self._options.messages_key, w) for w in writes])
-        for node in writers(self._target):
-            mark = self._rehearsal.mark()
-            try:
-                yield from self._update(update, node)
-                if are_same(self._messages((yield from self._state())), wanted):
-                    return
-            except (_RefusedError, PatchError) as error:
-                failed = error
-            self._rehearsal.rewind(mark)
-        raise _RefusedError("no node of the graph can write the repair") from failed
 
-    @property
-    def _is_delta(self) -> bool:
-        return any(isinstance(c, DeltaChannel) for c in self._target.channels.values())
+def _read_back(thread: OpenThread, patch: Patch) -> IOGenerator[ThreadRepair]:
+    checkpoint_id = thread.staging.checkpoint_id
+    newest = yield from _newest(thread)
+    if newest.checkpoint["id"] != checkpoint_id:
+        if (yield from _descends_from(thread, newest, checkpoint_id)):
+            return _result(thread, "repaired", patch=patch)
+        return _result(thread, "moved", _MOVED)
+    state = yield from call_method(thread.graph, "get_state", thread.config)
+    if not state.next and are_same(messages_of(thread, state), patch.messages):
+        return _result(thread, "repaired", patch=patch)
+    yield from store_of(thread.saver).delete_checkpoint(thread.key, checkpoint_id)
+    return _result(thread, "refused", "the database did not return what was written to it")
 
-    # --- writing -------------------------------------------------------------------------
 
-    def _write(self, patch: Patch) -> IOGenerator[ThreadRepair]:
-        """Put the rehearsed checkpoints into the database, and read them back."""
-        key = self._options.messages_key
-        is_spread = isinstance(self._target.channels[key], DeltaChannel)
-        self._rehearsal.squash(self._target.channels, {key: patch.messages} if is_spread else {})
-        now = yield from self._newest()
-        if id_of(now) != id_of(self._base) or _written(now) != _written(self._base):
-            return self._result("moved", _MOVED)
-        yield from self._rehearsal.perform()
-        ours = self._rehearsal.checkpoint_id
-        newest = yield from self._newest()
-        if id_of(newest) != ours:
-            stands = yield from self._comes_from(newest, ours)
-            return (
-                self._result("repaired", patch=patch) if stands else self._result("moved", _MOVED)
-            )
-        state = yield from call_method(self._graph, "get_state", self._place)
-        if not state.next and are_same(self._messages(state), patch.messages):
-            return self._result("repaired", patch=patch)
-        yield from ask_source(source_of(self._saver), "forget", self._key, ours)
-        return self._result("refused", "the database did not give back what was written to it")
+def _newest(thread: OpenThread) -> IOGenerator[CheckpointTuple]:
+    saved: CheckpointTuple | None = yield from call_method(thread.saver, "get_tuple", thread.config)
+    if saved is None:
+        raise no_thread_error(thread.key)
+    return saved
 
-    def _comes_from(self, saved: CheckpointTuple | None, ancestor: str) -> IOGenerator[bool]:
-        """Whether a later checkpoint was made from the repaired one."""
-        while saved is not None and saved.parent_config is not None and id_of(saved) > ancestor:
-            saved = yield from call_method(self._saver, "get_tuple", saved.parent_config)
-        return saved is not None and id_of(saved) == ancestor
 
+def _descends_from(
+    thread: OpenThread, saved: CheckpointTuple | None, ancestor: str
+) -> IOGenerator[bool]:
+    """Whether a later checkpoint was made from the one that the repair wrote."""
+    while saved is not None and saved.parent_config and saved.checkpoint["id"] > ancestor:
+        saved = yield from call_method(thread.saver, "get_tuple", saved.parent_config)
+    return saved is not None and saved.checkpoint["id"] == ancestor
+
+
+# --- the result --------------------------------------------------------------------------
 
 _WAITS = "it waits for a human: answer it, or abandon the pause"
 _ENDS = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
-_NO_NODE = "the graph has no node for {}: is it the graph that the application runs?"
 _YOUNG = (
     "its newest checkpoint is {:.0f} s old and a tool may be running: wait until it is {:.0f} s "
     "old, or force the repair"
 )
-_MOVED = "something else wrote to it meanwhile: what that wrote stands"
+_MOVED = "something else wrote to it during the repair, and that write takes precedence"
 
 
-def _committed_changes(
-    before: Sequence[BaseMessage], after: Sequence[BaseMessage]
-) -> Iterator[Change]:
-    """The results that finished siblings had recorded."""
-    known = {message.id for message in before}
-    makers = {
-        call["id"]: (place, call["name"])
-        for place, message in enumerate(before)
-        if isinstance(message, AIMessage)
-        for call in message.tool_calls
-    }
-    for message in after:
-        if isinstance(message, ToolMessage) and message.id not in known:
-            place, name = makers.get(message.tool_call_id, (len(before), message.name))
-            yield Change("recovered", place, message.tool_call_id, name, None, None, message)
-
-
-def _written(saved: CheckpointTuple) -> list[tuple[str, str]]:
-    """Who wrote what since the checkpoint; the values themselves may not be comparable."""
-    return [(task, channel) for task, channel, _ in saved.pending_writes or ()]
+def _result(
+    thread: OpenThread, outcome: Outcome, reason: str | None = None, patch: Patch | None = None
+) -> ThreadRepair:
+    return ThreadRepair(
+        *thread.key,
+        outcome,
+        reason,
+        patch,
+        before=thread.base.checkpoint["id"],
+        after=thread.staging.checkpoint_id if outcome == "repaired" else None,
+    )

@@ -1,10 +1,10 @@
-"""What was found in a stored thread, and what was done to it, as values."""
+"""What a scan found in a stored thread, and what a repair did to it, as values."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from langgraph_patch.history.patch import Defect, Patch
 from langgraph_patch.render.html import report_html
@@ -12,26 +12,25 @@ from langgraph_patch.render.html import report_html
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "moved", "refused"]
 
-STATUSES: tuple[ThreadStatus, ...] = get_args(ThreadStatus)
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-
 
 @dataclass(frozen=True, slots=True)
 class ThreadReport:
-    """What the newest checkpoint of a thread says.
+    """What a scan found in the newest checkpoint of a thread.
 
     Attributes:
-        thread_id: The thread.
-        namespace: The namespace of the graph whose history it is; `""` is the root graph.
-        status: `healthy`; `damaged` (the next message would be refused by a model);
-            `paused` (it waits for a human; `defects` are those beside what it waits for);
-            `unreadable` (`reason` says why).
-        checkpoint_id: The newest checkpoint, or None if it is unreadable.
-        age: The seconds since that checkpoint was written, or None.
-        messages: The number of messages; None if the state has no such key.
-        defects: How the history is broken.
-        patch: What a repair would do, with the causes; None if nothing is damaged.
-        reason: Why it is unreadable, or why its checkpoints tell no cause; else None.
+        thread_id: The id of the thread.
+        namespace: The namespace of the graph that holds the history; `""` is the root graph.
+        status: `healthy`; `damaged` (a model would refuse the history with the next message);
+            `paused` (the thread waits for a human; `defects` are those that the answer does not
+            repair); or `unreadable` (`reason` says why).
+        checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
+        age: The seconds since that checkpoint was written, or None if it cannot be read.
+        messages: The number of messages; None if the state has no such key, or cannot be read.
+        defects: What is wrong with the history.
+        patch: What a repair would do, and the cause of each missing result; None unless the
+            thread is damaged.
+        reason: Why the thread, or an older checkpoint with the causes of missing results,
+            cannot be read; otherwise None.
     """
 
     thread_id: str
@@ -59,11 +58,11 @@ class ThreadReport:
         }
 
     def _repr_html_(self) -> str:
-        """What is known of the thread, and the patch beside it, as notebooks show it."""
+        """The report and its patch as HTML, for notebooks."""
         return report_html(self.to_dict())
 
     def __str__(self) -> str:
-        return f"{_name(self.thread_id, self.namespace)}: {self.status}{self._details()}"
+        return f"{_thread_label(self.thread_id, self.namespace)}: {self.status}{self._details()}"
 
     def _details(self) -> str:
         if self.patch:
@@ -79,15 +78,16 @@ class ThreadRepair:
     """What a repair did to a thread, or why it did nothing.
 
     Attributes:
-        thread_id: The thread.
-        namespace: The namespace of the graph whose history it is; `""` is the root graph.
-        outcome: `repaired`; `planned` (a dry run: `patch` is what would be done); `healthy`
-            (nothing to do); or nothing was done because the thread is `paused`, `young`, has
-            `moved` on meanwhile, or because the repair was `refused`.
-        reason: Why nothing was done; None if something was, or there was nothing to do.
-        patch: The repaired history and the changes; None if none was made.
-        before: The newest checkpoint before the repair. It is still there.
-        after: The checkpoint that the repair wrote; None if nothing was written.
+        thread_id: The id of the thread.
+        namespace: The namespace of the graph that holds the history; `""` is the root graph.
+        outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
+            `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
+            waits for a human), `young` (a tool may be running), `moved` (the newest checkpoint
+            is another one than expected) or `refused` (the repair would not be safe).
+        reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
+        patch: The repaired history and the changes; None unless repaired or planned.
+        before: The id of the newest checkpoint before the repair, which is still stored.
+        after: The id of the checkpoint that the repair wrote; None if nothing was written.
     """
 
     thread_id: str
@@ -100,7 +100,7 @@ class ThreadRepair:
 
     @property
     def skipped(self) -> bool:
-        """Whether damage may be left, because nothing was done on purpose."""
+        """Whether the thread may still be damaged, because the repair was not done."""
         return self.outcome in ("paused", "young", "moved", "refused")
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,9 +116,10 @@ class ThreadRepair:
         }
 
     def __str__(self) -> str:
-        said = self.reason or (str(self.patch) if self.patch else "")
-        return f"{_name(self.thread_id, self.namespace)}: {self.outcome}" + (said and f" - {said}")
+        details = self.reason or (str(self.patch) if self.patch else "")
+        label = _thread_label(self.thread_id, self.namespace)
+        return f"{label}: {self.outcome}" + (f" - {details}" if details else "")
 
 
-def _name(thread_id: str, namespace: str) -> str:
+def _thread_label(thread_id: str, namespace: str) -> str:
     return f"{thread_id!r} in {namespace!r}" if namespace else repr(thread_id)

@@ -1,8 +1,8 @@
-"""Which thread, which checkpointer, which graph: what a caller means by `graph` and `config`."""
+"""Find the checkpointer, the checkpoint and the graph that a caller means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -10,73 +10,83 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import checkpointer_of
-from langgraph_patch.errors import GraphError, ThreadError
-from langgraph_patch.threads.checkpoint_state import is_ephemeral
+from langgraph_patch._langgraph import (
+    RUN_KEYS,
+    checkpointer_of,
+    is_reserved,
+    subgraph_path,
+    task_of_namespace,
+)
+from langgraph_patch._langgraph_builder import has_routers
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
 
-_OF_A_RUN = ("checkpoint_id", "checkpoint_map")
 
-
-def saver_of(
+def find_checkpointer(
     graph: Any, config: RunnableConfig, checkpointer: BaseCheckpointSaver[Any] | None
 ) -> BaseCheckpointSaver[Any]:
-    """The checkpointer that holds the threads of a graph.
+    """The checkpointer that holds the threads: `checkpointer`, that of `config`, or the graph's.
 
     Raises:
-        GraphError: If it is no compiled graph, or has no checkpointer.
+        GraphError: If `graph` is not a compiled graph, or if there is no checkpointer.
+        OptionError: If `checkpointer` is not a checkpointer.
     """
     if not isinstance(graph, CompiledStateGraph):
         raise GraphError(
             f"{graph!r:.200} is a {type(graph).__name__}: expected the compiled graph that your "
             f"application runs (what `compile()`, `create_agent` or `create_react_agent` returns)."
         )
+    if checkpointer is not None and not isinstance(checkpointer, BaseCheckpointSaver):
+        raise OptionError(f"checkpointer={checkpointer!r:.200}: expected a BaseCheckpointSaver.")
     saver: Any = checkpointer if checkpointer is not None else checkpointer_of(config)
     if saver is None:
         saver = graph.checkpointer
     if not isinstance(saver, BaseCheckpointSaver):
         raise GraphError(
-            f"The graph {graph.name!r} has no checkpointer: give the one that holds the thread "
-            f"with checkpointer=..."
+            f"The graph {graph.name!r} has no checkpointer: pass the one that holds the thread "
+            f"as checkpointer=..."
         )
     return saver
 
 
-def place_of(config: RunnableConfig) -> RunnableConfig:
-    """`config` at the newest checkpoint, without what belongs to a run.
+def newest_config(config: RunnableConfig) -> RunnableConfig:
+    """`config` for the newest checkpoint of its thread and namespace, without the keys of a run.
 
     Raises:
-        ThreadError: If it names no thread, or what no later run can read.
+        ThreadError: If it names no thread, or a namespace that no later run reads.
     """
-    given = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(given, Mapping) or given.get("thread_id") is None:
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
         raise ThreadError(f"{config!r:.200} names no thread: expected configurable.thread_id.")
-    namespace = str(given.get("checkpoint_ns") or "")
-    if is_ephemeral(namespace):
+    namespace = str(configurable.get("checkpoint_ns") or "")
+    if task_of_namespace(namespace) is not None:
         raise ThreadError(
             f"Namespace {namespace!r} belongs to one run of a node: no later run reads it, so "
-            f"there is nothing to repair. Repair the thread's root."
+            f"there is nothing to repair. Repair the root namespace of the thread."
         )
-    own = {k: v for k, v in given.items() if not k.startswith("__") and k not in _OF_A_RUN}
-    place = {**own, "thread_id": str(given["thread_id"]), "checkpoint_ns": namespace}
-    return {**config, "configurable": place}
+    lasting = {
+        key: value
+        for key, value in configurable.items()
+        if key not in RUN_KEYS and not is_reserved(key)
+    }
+    lasting |= {"thread_id": str(configurable["thread_id"]), "checkpoint_ns": namespace}
+    return {**config, "configurable": lasting}
 
 
-def graph_at(graph: Any, namespace: str) -> Any:
-    """The graph whose history a namespace holds.
+def graph_of_namespace(graph: Any, namespace: str) -> Any:
+    """The graph that the history of a namespace belongs to: `graph` or one of its subgraphs.
 
     Raises:
         GraphError: If there is none.
     """
     if not namespace:
         return graph
-    path = "|".join(part for part in namespace.split("|") if not part.isdigit())
+    path = subgraph_path(namespace)
     for _, found in graph.get_subgraphs(namespace=path, recurse=True):
         return found
-    known = ", ".join(repr(n) for n, _ in graph.get_subgraphs(recurse=True)) or "none"
-    raise GraphError(f"The graph has no subgraph {path!r}. Its subgraphs are: {known}.")
+    names = ", ".join(repr(n) for n, _ in graph.get_subgraphs(recurse=True)) or "none"
+    raise GraphError(f"The graph has no subgraph {path!r}. Its subgraphs are: {names}.")
 
 
-def writers(graph: Any) -> Iterator[str]:
-    """The nodes as which an update can be written, those without routers first."""
-    branches = graph.builder.branches
-    yield from sorted(graph.nodes, key=lambda node: (bool(branches.get(node)), node != START))
+def writing_nodes(graph: Any) -> list[str]:
+    """The nodes as which an update can be written, those without conditional edges first."""
+    return sorted(graph.nodes, key=lambda node: (has_routers(graph, node), node != START))

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents import KINDS, Tools, healthy_script, human, stored, thread
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as Deep
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
@@ -22,10 +21,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from measuring import Row, Times, ratio, spent, spread
-from strict import StrictModel
 
 from langgraph_patch import patch_node, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware as Ours
+from support.agents import KINDS, Tools, healthy_script, human, stored, thread
+from support.strict import StrictModel
 
 Build = Callable[..., Any]
 
@@ -103,8 +103,8 @@ class Bench:
         if self._path is None:
             self.rows, self.bytes = kept(self._saver)
             return
-        held = stored(self._path)
-        self.rows, self.bytes = sum(held["rows"].values()), held["bytes"]
+        in_database = stored(self._path)
+        self.rows, self.bytes = sum(in_database["rows"].values()), in_database["bytes"]
         self._path.unlink()
 
 

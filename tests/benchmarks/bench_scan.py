@@ -15,11 +15,11 @@ from langgraph.graph import MessagesState, StateGraph
 from measuring import Row, in_turns, ratio, spent, spread
 
 from langgraph_patch.threads import scan_threads
-from langgraph_patch.threads.stores.database import open_database
+from langgraph_patch.threads.stores.select import open_database
 
 
 def history(turns: int) -> list[Any]:
-    """A sound history: question, call, result, answer."""
+    """A valid history: question, call, result, answer."""
     messages: list[Any] = []
     for n in range(turns):
         call = {"name": "look", "args": {"of": n}, "id": f"c{n}"}
@@ -88,7 +88,7 @@ def read_all(saver: Any) -> None:
 
 
 def peak(path: str) -> int:
-    """The most bytes that Python held during a scan, beyond those before."""
+    """The peak of bytes that Python allocated during a scan."""
     scan(path)  # imports and caches
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

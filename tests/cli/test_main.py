@@ -1,4 +1,4 @@
-"""The command line: thin, honest, and quiet about nothing."""
+"""The command line: output, error output and exit codes of each command."""
 
 import json
 import os
@@ -9,22 +9,22 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from agents import both_calls, human, thread
-from broken_threads import answer, application, kind_of, say, silent, ways_of
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 from pydantic import BaseModel
-from strict import ai
 
 import langgraph_patch.cli.main
 from langgraph_patch.cli.main import main
 from langgraph_patch.threads import scan_threads
+from support.agents import both_calls, human, thread
+from support.broken_threads import answer, application, kind_of, say, silent, ways_of
+from support.databases import rows_of
+from support.paths import TESTS
+from support.strict import ai
 
-TESTS = Path(__file__).parent
 HOSTILE = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
 
 
@@ -46,49 +46,12 @@ def path(tmp_path):
     return made
 
 
-@pytest.fixture
-def graph(tmp_path):
-    """The application's module and the name of its graph."""
-    name = f"app_{abs(hash(tmp_path))}"
-    file = tmp_path / f"{name}.py"
-    file.write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from broken_threads import application\n"
-        "graph = application('react_v2', None)\nnumber = 7\n"
-    )
-    return f"{file}:graph"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command line; its exit code, its output and what it said beside."""
-
-    def ran(*arguments):
-        try:
-            code = main([str(each) for each in arguments])
-        except SystemExit as left:
-            code = left.code
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return ran
-
-
-def rows(path):
-    """Every row of a database."""
-    with closing(sqlite3.connect(path)) as conn:
-        return [
-            sorted(map(repr, conn.execute(f"SELECT * FROM {table}")))  # noqa: S608 - two names
-            for table in ("checkpoints", "writes")
-        ]
-
-
 # --- scan --------------------------------------------------------------------------------
 
 
-def test_scan_prints_what_is_not_healthy_and_sums_up_beside(run, path):
+def test_scan_prints_what_is_not_healthy_and_sums_up_beside(cli, path):
     """Data on the standard output, the summary on the standard error, exit code 1."""
-    assert run("scan", path) == (
+    assert cli("scan", path) == (
         1,
         (
             "'broken': damaged - recovered 'send_email' 'c1'; "
@@ -98,44 +61,44 @@ def test_scan_prints_what_is_not_healthy_and_sums_up_beside(run, path):
     )
 
 
-def test_scan_in_json_is_one_object_a_line(run, path):
+def test_scan_in_json_is_one_object_a_line(cli, path):
     """Each line is a report, with the changes that would be made."""
-    code, out, _ = run("scan", path, "--format", "json", "--healthy")
+    code, out, _ = cli("scan", path, "--format", "json", "--healthy")
     lines = [json.loads(line) for line in out.splitlines()]
     assert (code, [line["status"] for line in lines]) == (1, ["damaged", "healthy", "paused"])
     assert [change["kind"] for change in lines[0]["changes"]] == ["recovered", "inserted"]
     assert "patch" not in lines[0]
 
 
-def test_scan_of_a_clean_database_exits_with_0(run, path):
+def test_scan_of_a_clean_database_exits_with_0(cli, path):
     """Nothing damaged: nothing on the standard output."""
-    code, out, err = run("scan", path, "--after", "broken")
+    code, out, err = cli("scan", path, "--after", "broken")
     assert (code, out) == (0, "'paused': paused\n")
     assert "0 damaged" in err
 
 
-def test_scan_of_an_unreadable_thread_exits_with_3(run, path):
-    """A thread that nobody could look at is not clean."""
+def test_scan_of_an_unreadable_thread_exits_with_3(cli, path):
+    """An unreadable thread is not clean."""
     with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
-    code, out, _ = run("scan", path)
+    code, out, _ = cli("scan", path)
     assert code == 3
     assert "'healthy': unreadable - a row of it is a pickle" in out
 
 
-def test_a_scan_that_saw_nothing_says_so(run, path):
+def test_a_scan_that_saw_nothing_says_so(cli, path):
     """No thread left to look at, or no thread with such a key: exit code 2, and the reason."""
-    assert run("scan", path, "--after", "zzz") == (
+    assert cli("scan", path, "--after", "zzz") == (
         2,
         "",
         "langgraph-patch: there is no thread after 'zzz': nothing was looked at.\n",
     )
-    code, _, err = run("scan", path, "--messages-key", "chat")
+    code, _, err = cli("scan", path, "--messages-key", "chat")
     assert code == 2
     assert "none has a state key 'chat': name it with --messages-key." in err
 
 
-def test_old_damage_under_a_pause_is_damage_for_every_command(run, path, graph):
+def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, graph_file):
     """Exit code 1 of scan, of show, and of a repair that leaves it and says so."""
     old = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
     with SqliteSaver.from_conn_string(path) as saver:
@@ -143,21 +106,21 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(run, path, graph):
         app.update_state(thread("paused2"), {"messages": old}, as_node="__start__")
         app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
         app.invoke(None, thread("paused2"))
-    assert run("scan", path, "--after", "paused")[0] == 1
-    assert run("show", path, "paused2")[0] == 1
-    how = ("repair", path, "paused2", "--graph", graph, "--min-age", 0, "--apply")
-    code, out, err = run(*how)
+    assert cli("scan", path, "--after", "paused")[0] == 1
+    assert cli("show", path, "paused2")[0] == 1
+    how = ("repair", path, "paused2", "--graph", graph_file, "--min-age", 0, "--apply")
+    code, out, err = cli(*how)
     assert (code, "'paused2': paused" in out) == (1, True)
     assert err == "langgraph-patch: 1 paused (1 of the paused are damaged too).\n"
-    assert run(*how, "--on-pause", "abandon")[0] == 0
+    assert cli(*how, "--on-pause", "abandon")[0] == 0
 
 
-def test_damage_under_a_breakpoint(run, path, tmp_path):
+def test_damage_under_a_breakpoint(cli, path, tmp_path):
     """A scan cannot know of it; a repair leaves it, and says whether it leaves damage too."""
     file = tmp_path / f"bp_{abs(hash(tmp_path))}.py"
     file.write_text(
         f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from broken_threads import application\n"
+        "from support.broken_threads import application\n"
         "graph = application('hand_built', None).builder.compile(interrupt_before=['tools'])\n"
     )
     with SqliteSaver.from_conn_string(path) as saver:
@@ -169,28 +132,28 @@ def test_damage_under_a_breakpoint(run, path, tmp_path):
         app.update_state(thread("bpd"), {"messages": [both_calls()]}, as_node="agent")
     for name, code, beside in (("bp", 0, ""), ("bpd", 1, " (1 of the paused are damaged too)")):
         how = ("repair", path, name, "--graph", f"{file}:graph", "--min-age", 0, "--apply")
-        assert run(*how)[::2] == (code, f"langgraph-patch: 1 paused{beside}.\n")
+        assert cli(*how)[::2] == (code, f"langgraph-patch: 1 paused{beside}.\n")
 
 
-def test_json_is_json_whatever_a_state_holds(run, path):
+def test_json_is_json_whatever_a_state_holds(cli, path):
     """NaN and infinity are no JSON: they are printed as strings."""
     nan, inf = float("nan"), float("inf")
     with SqliteSaver.from_conn_string(path) as saver:
-        said = [human("h"), ai(("t", {"x": [nan, -inf]}, "c"), id="a"), human("x")]
-        silent("react_v2", saver).update_state(thread("nan"), {"messages": said}, "__start__")
-    out = run("show", path, "nan", "--format", "json")[1]
+        texts = [human("h"), ai(("t", {"x": [nan, -inf]}, "c"), id="a"), human("x")]
+        silent("react_v2", saver).update_state(thread("nan"), {"messages": texts}, "__start__")
+    out = cli("show", path, "nan", "--format", "json")[1]
     assert json.loads(out, parse_constant=pytest.fail)["messages"] == 3
     assert '["NaN", "-Infinity"]' in out
 
 
-def test_shards_divide_a_scan(run, path):
+def test_shards_divide_a_scan(cli, path):
     """Together, the shards print what one scan prints."""
-    one = run("scan", path)[1]
-    parts = [run("scan", path, "--shard", f"{index}/3")[1] for index in (1, 2, 3)]
+    one = cli("scan", path)[1]
+    parts = [cli("scan", path, "--shard", f"{index}/3")[1] for index in (1, 2, 3)]
     assert sorted("".join(parts).splitlines()) == sorted(one.splitlines())
 
 
-def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch):
+def test_ctrl_c_stops_between_two_threads_and_says_where(cli, path, monkeypatch):
     """The thread at hand is finished; the next one is not begun; --after goes on."""
 
     def interrupted(*args, **kwargs):
@@ -204,7 +167,7 @@ def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch)
         saver.put(also, saver.get_tuple(thread("broken")).checkpoint, {}, {})
     monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", interrupted)
     before = signal.getsignal(signal.SIGINT)
-    code, out, err = run("scan", path)
+    code, out, err = cli("scan", path)
     assert [line.split(":")[0] for line in out.splitlines()] == ["'broken'", "'broken' in 'child'"]
     assert (code, err) == (
         130,
@@ -213,14 +176,14 @@ def test_ctrl_c_stops_between_two_threads_and_says_where(run, path, monkeypatch)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_ctrl_c_where_nothing_waits_for_a_thread_is_one_line(run, path, monkeypatch):
+def test_ctrl_c_where_nothing_waits_for_a_thread_is_one_line(cli, path, monkeypatch):
     """A second Ctrl-C, or one that comes before the work begins, leaves no traceback."""
 
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", stopped)
-    assert run("show", path, "broken") == (130, "", "langgraph-patch: stopped by Ctrl-C.\n")
+    assert cli("show", path, "broken") == (130, "", "langgraph-patch: stopped by Ctrl-C.\n")
     with pytest.raises(KeyboardInterrupt):
         main(["show", path, "broken", "--debug"])
 
@@ -228,10 +191,10 @@ def test_ctrl_c_where_nothing_waits_for_a_thread_is_one_line(run, path, monkeypa
 # --- repair ------------------------------------------------------------------------------
 
 
-def test_repair_is_a_dry_run_unless_applied(run, path, graph):
+def test_repair_is_a_dry_run_unless_applied(cli, path, graph_file):
     """Without --apply nothing is written, the plan is printed, and the exit code is 1."""
-    before = rows(path)
-    code, out, err = run("repair", path, "--all", "--graph", graph, "--min-age", 0)
+    before = rows_of(path)
+    code, out, err = cli("repair", path, "--all", "--graph", graph_file, "--min-age", 0)
     assert code == 1
     assert out == (
         "'broken': planned - recovered 'send_email' 'c1'; "
@@ -239,14 +202,14 @@ def test_repair_is_a_dry_run_unless_applied(run, path, graph):
         "'paused': paused - it waits for a human: answer it, or abandon the pause\n"
     )
     assert "1 healthy, 1 paused, 1 planned. Nothing was written" in err
-    assert rows(path) == before
+    assert rows_of(path) == before
 
 
-def test_repair_applied_mends_and_a_second_scan_is_clean(run, path, graph):
+def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path, graph_file):
     """Exit code 0; then the scan is clean, and the pause still takes its resume."""
-    code, out, _ = run("repair", path, "--all", "--graph", graph, "--min-age", 0, "--apply")
+    code, out, _ = cli("repair", path, "--all", "--graph", graph_file, "--min-age", 0, "--apply")
     assert (code, out.splitlines()[0][:20]) == (0, "'broken': repaired -")
-    assert run("scan", path)[0] == 0
+    assert cli("scan", path)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
         on = application("react_v2", saver, AIMessage("fine"), AIMessage("fine"))
         assert on.invoke({"messages": [human("x")]}, thread("broken"))["messages"][-1].text
@@ -254,71 +217,77 @@ def test_repair_applied_mends_and_a_second_scan_is_clean(run, path, graph):
         assert [m.text for m in resumed["messages"][-3:]] == ["sent to bob", "wired: yes", "fine"]
 
 
-def test_repair_all_mends_a_whole_incident(run, tmp_path, graph):
+@pytest.mark.slow
+def test_repair_all_repairs_a_whole_incident(cli, tmp_path, graph_file):
     """Every way in which a thread of one application broke: scan, repair, scan."""
     path = str(tmp_path / "incident.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
-        known = {name: way("react_v2", saver, thread(name))[0] for name, way in ways_of("react_v2")}
-    found = [json.loads(line) for line in run("scan", path, "--format", "json")[1].splitlines()]
+        evidence = {
+            name: way("react_v2", saver, thread(name))[0] for name, way in ways_of("react_v2")
+        }
+    found = [json.loads(line) for line in cli("scan", path, "--format", "json")[1].splitlines()]
     assert {line["thread_id"]: line["status"] for line in found} == {
-        name: status for name, status in known.items() if status != "healthy"
+        name: status for name, status in evidence.items() if status != "healthy"
     }
-    done = run("repair", path, "--all", "--graph", graph, "--min-age", 0, "--apply")
-    assert (done[0], done[1].count(": repaired - ")) == (0, list(known.values()).count("damaged"))
-    assert run("scan", path)[:2] == (0, "'paused': paused\n")
+    done = cli("repair", path, "--all", "--graph", graph_file, "--min-age", 0, "--apply")
+    assert (done[0], done[1].count(": repaired - ")) == (
+        0,
+        list(evidence.values()).count("damaged"),
+    )
+    assert cli("scan", path)[:2] == (0, "'paused': paused\n")
 
 
-def test_repair_of_named_threads_leaves_the_others(run, path, graph):
-    """Only what is named is looked at; `abandon` mends what waits."""
-    how = ("--graph", graph, "--min-age", 0, "--apply", "--on-pause", "abandon")
-    code, out, _ = run("repair", path, "paused", *how, "--format", "json")
+def test_repair_of_named_threads_leaves_the_others(cli, path, graph_file):
+    """Only the named threads are read; `abandon` repairs a pause."""
+    how = ("--graph", graph_file, "--min-age", 0, "--apply", "--on-pause", "abandon")
+    code, out, _ = cli("repair", path, "paused", *how, "--format", "json")
     assert (code, [json.loads(line)["outcome"] for line in out.splitlines()]) == (0, ["repaired"])
-    assert "'broken': damaged" in run("scan", path)[1]
+    assert "'broken': damaged" in cli("scan", path)[1]
 
 
-def test_threads_may_stand_behind_options(run, path, graph):
-    """Where a thread is named is nobody's business; behind `--`, its name may begin with `-`."""
+def test_threads_may_stand_behind_options(cli, path, graph_file):
+    """Options may come before or after a thread's name; after `--` it may begin with `-`."""
     with SqliteSaver.from_conn_string(path) as saver:
         broken = saver.get_tuple(thread("broken")).checkpoint
         place = {"thread_id": "-x", "checkpoint_ns": ""}
         saver.put({"configurable": place}, broken, {}, {})
-    how = ("--min-age", 0, "--graph", graph)
+    how = ("--min-age", 0, "--graph", graph_file)
     one, two = "'-x': planned", "'broken': planned"
-    for arguments, said in (
+    for arguments, texts in (
         (["repair", path, *how, "broken"], [two]),
         (["repair", path, *how, "--", "-x"], [one]),
         (["repair", path, "broken", *how, "--", "-x"], [one, two]),
     ):
-        code, out, _ = run(*arguments)
-        assert (code, [line.split(" -")[0] for line in out.splitlines()]) == (1, said)
+        code, out, _ = cli(*arguments)
+        assert (code, [line.split(" -")[0] for line in out.splitlines()]) == (1, texts)
 
 
-def test_named_threads_are_sorted_sharded_and_begun_later(run, path, graph):
+def test_named_threads_are_sorted_sharded_and_begun_later(cli, path, graph_file):
     """`--after` and `--shard` hold for named threads too, and each is looked at once."""
-    how = ("--graph", graph, "--min-age", 0)
+    how = ("--graph", graph_file, "--min-age", 0)
     named = ("repair", path, "paused", "broken", "paused", *how)
-    assert [line[:8] for line in run(*named)[1].splitlines()] == ["'broken'", "'paused'"]
-    assert [line[:8] for line in run(*named, "--after", "broken")[1].splitlines()] == ["'paused'"]
-    parts = [run(*named, "--shard", f"{part}/2")[1].splitlines() for part in (1, 2)]
-    assert sorted(parts[0] + parts[1]) == run(*named)[1].splitlines()
+    assert [line[:8] for line in cli(*named)[1].splitlines()] == ["'broken'", "'paused'"]
+    assert [line[:8] for line in cli(*named, "--after", "broken")[1].splitlines()] == ["'paused'"]
+    parts = [cli(*named, "--shard", f"{part}/2")[1].splitlines() for part in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == cli(*named)[1].splitlines()
 
 
-def test_older_checkpoints_need_not_be_asked(run, path, graph):
+def test_older_checkpoints_need_not_be_asked(cli, path, graph_file):
     """With --no-recover what they hold is neither read nor recovered."""
     with closing(sqlite3.connect(path)) as conn, conn:
         old = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'broken'"
         change = f"UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ({old})"  # noqa: S608 - our own
         conn.execute(f"{change} AND thread_id = 'broken'")
-    how = ("repair", path, "broken", "--graph", graph, "--min-age", 0)
-    code, out, _ = run(*how)
+    how = ("repair", path, "broken", "--graph", graph_file, "--min-age", 0)
+    code, out, _ = cli(*how)
     assert (code, "recover=False" in out) == (3, True)
-    code, out, _ = run(*how, "--no-recover")
+    code, out, _ = cli(*how, "--no-recover")
     assert (code, "inserted 'send_email' 'c1' (unknown)" in out) == (1, True)
-    assert "; its older checkpoints cannot be read" in run("scan", path)[1]
+    assert "; its older checkpoints cannot be read" in cli("scan", path)[1]
 
 
-def test_a_thread_that_fails_as_nobody_expected_is_refused_by_its_name(
-    run, path, graph, monkeypatch
+def test_a_thread_with_an_unexpected_error_is_refused_by_its_name(
+    cli, path, graph_file, monkeypatch
 ):
     """The others are still repaired; a database that failed is no matter of one thread."""
     error = ZeroDivisionError("oh")
@@ -329,39 +298,39 @@ def test_a_thread_that_fails_as_nobody_expected_is_refused_by_its_name(
         return langgraph_patch.threads.repair_thread(graph, config, **options)
 
     monkeypatch.setattr(langgraph_patch.cli.main, "repair_thread", fail)
-    how = ("repair", path, "--all", "--graph", graph, "--min-age", 0)
-    code, out, _ = run(*how)
+    how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0)
+    code, out, _ = cli(*how)
     assert (code, out.splitlines()[0]) == (3, "'broken': refused - ZeroDivisionError: oh")
     assert out.splitlines()[1].startswith("'paused': paused")
     with pytest.raises(ZeroDivisionError):
         main([*map(str, how), "--debug"])
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = 10
-    assert run(*how) == (2, "", f"langgraph-patch: {path!r}: disk I/O error.\n")
+    assert cli(*how) == (2, "", f"langgraph-patch: {path!r}: disk I/O error.\n")
 
 
-def test_repair_skips_young_threads_and_exits_with_3(run, path, graph):
+def test_repair_skips_young_threads_and_exits_with_3(cli, path, graph_file):
     """By default a thread must be a minute old, unless it is forced."""
-    code, out, _ = run("repair", path, "broken", "--graph", graph, "--apply")
+    code, out, _ = cli("repair", path, "broken", "--graph", graph_file, "--apply")
     assert (code, "'broken': young" in out) == (3, True)
-    assert run("repair", path, "broken", "--graph", graph, "--apply", "--force")[0] == 0
+    assert cli("repair", path, "broken", "--graph", graph_file, "--apply", "--force")[0] == 0
 
 
-def test_repair_refuses_what_it_would_flatten_unless_trusted(run, path, graph):
+def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path, graph_file):
     """A class that is not loaded would be written back as a dict: refused, and how to go on."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = saver.get_tuple(thread("broken"))
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
         saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
-    before = rows(path)
-    how = ("repair", path, "broken", "--graph", graph, "--min-age", 0, "--apply")
-    code, out, _ = run(*how)
-    assert (code, rows(path) == before) == (3, True)
+    before = rows_of(path)
+    how = ("repair", path, "broken", "--graph", graph_file, "--min-age", 0, "--apply")
+    code, out, _ = cli(*how)
+    assert (code, rows_of(path) == before) == (3, True)
     assert f"--trust {__name__}:Customer" in out
-    assert run(*how, "--trust", f"{__name__}:Customer")[0] == 0
+    assert cli(*how, "--trust", f"{__name__}:Customer")[0] == 0
 
 
-def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(run, path, tmp_path):
+def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(cli, path, tmp_path):
     """A namespace that the graph does not have is a line and exit code 3."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = saver.get_tuple(thread("broken"))
@@ -369,10 +338,11 @@ def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(run, 
         saver.put({"configurable": place}, saved.checkpoint, {}, {})
     name = f"hand_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(
-        "from broken_threads import application\nbuilder = application('react_v2', None).builder\n"
+        "from support.broken_threads import application\n"
+        "builder = application('react_v2', None).builder\n"
     )
     how = ("--graph", f"{tmp_path / name}.py:builder", "--min-age", 0, "--apply")
-    code, out, _ = run("repair", path, "--all", *how)
+    code, out, _ = cli("repair", path, "--all", *how)
     assert code == 3
     assert "'broken': repaired" in out
     assert "'other' in 'child': refused - The graph has no subgraph 'child'" in out
@@ -381,26 +351,26 @@ def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(run, 
 # --- show --------------------------------------------------------------------------------
 
 
-def test_show_marks_defects_and_puts_the_patch_beside(run, path, monkeypatch):
+def test_show_marks_defects_and_puts_the_patch_beside(cli, path, monkeypatch):
     """Both columns, the defect with its sign, the cause and the recovered result."""
     monkeypatch.setenv("COLUMNS", "160")
-    code, out, _ = run("show", path, "broken")
+    code, out, _ = cli("show", path, "broken")
     assert code == 1
     assert "! [ai] dangling" in out
-    assert "< [tool c1] recovered" in out
+    assert "↺ [tool c1] recovered" in out
     assert "+ [tool c2] inserted (awaiting_input)" in out
     assert "sent to bob" in out
 
 
-def test_show_of_a_sound_thread_has_one_column_and_exits_with_0(run, path):
+def test_show_of_a_valid_thread_has_one_column_and_exits_with_0(cli, path):
     """Healthy and paused threads are shown as they are; JSON has the whole patch."""
-    code, out, _ = run("show", path, "paused")
+    code, out, _ = cli("show", path, "paused")
     assert (code, "as it would be" in out) == (0, False)
-    code, out, _ = run("show", path, "broken", "--format", "json")
+    code, out, _ = cli("show", path, "broken", "--format", "json")
     assert len(json.loads(out)["patch"]["messages"]) == 5
 
 
-def test_hostile_text_is_shown_as_text(run, tmp_path, monkeypatch):
+def test_hostile_text_is_shown_as_text(cli, tmp_path, monkeypatch):
     """No escape, no control character, no direction mark, no markup, no forged line."""
     monkeypatch.setenv("COLUMNS", "200")
     path = str(tmp_path / "hostile.sqlite")
@@ -409,43 +379,43 @@ def test_hostile_text_is_shown_as_text(run, tmp_path, monkeypatch):
         update = {"messages": [*messages, human("x")]}
         silent("hand_built", saver).update_state(thread(HOSTILE), update, as_node="__start__")
     for arguments in (["scan", path], ["scan", path, "--format", "json"], ["show", path, HOSTILE]):
-        code, out, err = run(*arguments)
+        code, out, err = cli(*arguments)
         assert code == 1
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", out + err)
     assert "[red]x[/red]" in out
-    assert not any(line.startswith("fake") for line in run("scan", path)[1].splitlines())
-    code, _, err = run("show", path, HOSTILE + "2")
+    assert not any(line.startswith("fake") for line in cli("scan", path)[1].splitlines())
+    code, _, err = cli("show", path, HOSTILE + "2")
     assert (code, err.count("\n"), "\x1b" in err) == (2, 1, False)
 
 
-def test_show_writes_a_page(run, path, tmp_path, monkeypatch):
+def test_show_writes_a_page(cli, path, tmp_path, monkeypatch):
     """`--html` writes one page in the place of the table, over an old one; rich is not needed."""
     monkeypatch.setitem(sys.modules, "rich.console", None)
     file = tmp_path / "page.html"
     file.write_text("old " * 100_000)
-    code, out, err = run("show", path, "broken", "--html", file)
+    code, out, err = cli("show", path, "broken", "--html", file)
     assert (code, out, err) == (1, "", f"langgraph-patch: wrote {str(file)!r}.\n")
     page = file.read_text()
     assert page.startswith("<!doctype html>")
-    for said in ("! dangling", "↺ recovered", "+ inserted (awaiting_input)", "sent to bob"):
-        assert said in page
+    for texts in ("! dangling", "↺ recovered", "+ inserted (awaiting_input)", "sent to bob"):
+        assert texts in page
     assert "<script" not in page
     assert "old " not in page
-    code, out, _ = run("show", path, "paused", "--html", file, "--format", "json")
+    code, out, _ = cli("show", path, "paused", "--html", file, "--format", "json")
     assert (code, json.loads(out)["status"]) == (0, "paused")
     assert "Messages (2)" in file.read_text()
 
 
-def test_a_page_of_an_unreadable_thread_says_why(run, path, tmp_path):
+def test_a_page_of_an_unreadable_thread_says_why(cli, path, tmp_path):
     """Where there is nothing to show, the page has the reason; exit code 3."""
     with closing(sqlite3.connect(path)) as conn, conn:
         conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
     file = tmp_path / "page.html"
-    code, out, _ = run("show", path, "healthy", "--html", file)
+    code, out, _ = cli("show", path, "healthy", "--html", file)
     assert (code, "is a pickle" in out, "is a pickle" in file.read_text()) == (3, True, True)
 
 
-def test_a_page_of_hostile_text_is_text(run, tmp_path):
+def test_a_page_of_hostile_text_is_text(cli, tmp_path):
     """Markup, escapes, direction marks and a megabyte, in thread, names, ids and contents."""
     hostile = f"<script>alert(1)</script>'\"><img src=x>{HOSTILE}"
     path, file = str(tmp_path / "hostile.sqlite"), tmp_path / "page.html"
@@ -453,7 +423,7 @@ def test_a_page_of_hostile_text_is_text(run, tmp_path):
         call = ai((hostile, {hostile: hostile}, hostile), text=hostile, id=hostile)
         update = {"messages": [human(hostile + "x" * 1_000_000, "h"), call, human("x")]}
         silent("hand_built", saver).update_state(thread(hostile), update, as_node="__start__")
-    code, _, err = run("show", path, hostile, "--html", file)
+    code, _, err = cli("show", path, hostile, "--html", file)
     assert (code, err.count("\n")) == (1, 1)
     page = file.read_text()
     assert not re.search(r"<script|<img|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)
@@ -467,9 +437,9 @@ def test_a_page_of_hostile_text_is_text(run, tmp_path):
 BAD = {
     "no such file": (["scan", "/no/such.db"], "there is no such file"),
     "no database": (["scan", __file__], "it is not a SQLite database"),
-    "a directory": (["scan", "/"], "is no file"),
+    "a directory": (["scan", "/"], "is not a file"),
     "no command": ([], "required"),
-    "no such command": (["mend"], "invalid choice"),
+    "no such command": (["fix"], "invalid choice"),
     "no such option": (["scan", "{db}", "--fast"], "--fast"),
     "a bad shard": (["scan", "{db}", "--shard", "9/8"], "expected I/N"),
     "a shard of words": (["scan", "{db}", "--shard", "a/b"], "expected I/N"),
@@ -530,21 +500,21 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(case, run, path, graph, tmp_path):
+def test_bad_input_is_one_line_and_exit_code_2(case, cli, path, graph_file, tmp_path):
     """It says what is wrong and what to do, writes nothing, and shows no traceback."""
-    arguments, said = BAD[case]
+    arguments, texts = BAD[case]
     files = {"failing": "raise RuntimeError('kaput\\nand more')", "exiting": "exit('bye')"}
     for name, text in (files | {"json": ""}).items():
         (tmp_path / f"{name}.py").write_text(text)
         files[name] = str(tmp_path / f"{name}.py")
-    values = {**files, "db": path, "graph": graph, "module": graph.removesuffix(":graph")}
-    before = rows(path)
-    code, out, err = run(*(each.format_map(values) for each in arguments))
+    values = {**files, "db": path, "graph": graph_file, "module": graph_file.removesuffix(":graph")}
+    before = rows_of(path)
+    code, out, err = cli(*(each.format_map(values) for each in arguments))
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("langgraph-patch: ")
-    assert said in err
+    assert texts in err
     assert "Traceback" not in err
-    assert rows(path) == before
+    assert rows_of(path) == before
 
 
 def test_debug_shows_the_traceback(path):
@@ -553,20 +523,20 @@ def test_debug_shows_the_traceback(path):
         main(["show", path, "nobody", "--debug"])
 
 
-def test_an_error_that_nobody_expected_is_one_line_too(run, path, monkeypatch):
-    """A bug of ours is named as what it is, without a traceback."""
+def test_an_unexpected_error_is_one_line_too(cli, path, monkeypatch):
+    """An unexpected error is one line that calls it a bug, without a traceback."""
 
     def fail(*_, **__):
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(langgraph_patch.cli.main, "scan_threads", fail)
-    assert run("scan", path) == (2, "", "langgraph-patch: ZeroDivisionError: oh (see --debug).\n")
+    assert cli("scan", path) == (2, "", "langgraph-patch: ZeroDivisionError: oh (see --debug).\n")
 
 
 @pytest.mark.parametrize("command", ["", "scan", "show", "repair", "demo"])
-def test_help_documents_the_exit_codes(run, command):
+def test_help_documents_the_exit_codes(cli, command):
     """Every --help explains every exit code."""
-    code, out, _ = run(*([command] if command else []), "--help")
+    code, out, _ = cli(*([command] if command else []), "--help")
     assert code == 0
     assert all(f"\n  {number} " in out for number in (0, 1, 2, 3, 130, 141))
 
@@ -586,6 +556,7 @@ def process(
     )
 
 
+@pytest.mark.slow
 def test_without_rich_all_but_show_and_demo_work(path):
     """`--help`, errors, scan and repair need no rich; show and demo say how to get it."""
     without = (
@@ -609,6 +580,7 @@ def test_demo_runs():
     assert done.stdout
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(path):
     """Whoever reads may stop reading."""
     command = f"{sys.executable} -m langgraph_patch scan '{path}' --format json | true"
@@ -617,15 +589,16 @@ def test_a_closed_pipe_is_no_error(path):
 
 
 def unread(*arguments, stderr=subprocess.PIPE):
-    """Run it where nobody reads the output; the exit code, and what it said beside."""
+    """Run it with an output that nobody reads; its exit code and its error output."""
     command = [sys.executable, "-m", "langgraph_patch", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as left:  # noqa: S603 - our own command
         left.stdout.close()
-        said = left.stderr.read().decode() if left.stderr else ""
-    return left.returncode, said
+        texts = left.stderr.read().decode() if left.stderr else ""
+    return left.returncode, texts
 
 
-def test_an_output_that_nobody_reads_stops_between_two_threads_and_says_where(path, graph):
+@pytest.mark.slow
+def test_a_closed_output_stops_between_two_threads_and_names_the_last(path, graph_file):
     """Exit code 141; the thread at hand is repaired, the others are as they were."""
     stopped = "langgraph-patch: the output was closed: stopped"
     # What a scan could not print has not been read; what was repaired is repaired.
@@ -637,7 +610,7 @@ def test_an_output_that_nobody_reads_stops_between_two_threads_and_says_where(pa
     assert unread("scan", path) == (141, after.format("a"))
     assert unread("show", path, "broken") == (141, "")
     assert unread("show", path, "broken", stderr=subprocess.STDOUT)[0] == 141
-    how = ("--graph", graph, "--min-age", "0", "--apply", "--on-pause", "abandon")
+    how = ("--graph", graph_file, "--min-age", "0", "--apply", "--on-pause", "abandon")
     assert unread("repair", path, "--all", *how) == (141, after.format("broken"))
     with SqliteSaver.from_conn_string(path) as saver:
         found = {report.thread_id: report.status for report in scan_threads(saver)}
@@ -645,6 +618,7 @@ def test_an_output_that_nobody_reads_stops_between_two_threads_and_says_where(pa
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.slow
 def test_a_stream_that_is_closed_changes_no_exit_code(closed, path):
     """Cron jobs close what they do not read."""
     for arguments, code in ((f"scan '{path}'", 1), ("scan /no/such.db", 2)):
@@ -654,10 +628,11 @@ def test_a_stream_that_is_closed_changes_no_exit_code(closed, path):
 
 
 @pytest.mark.parametrize("what", [["scan"], ["repair", "--all", "--min-age", "0", "--graph"]])
-def test_a_bar_is_shown_on_a_terminal_only(what, path, graph):
+@pytest.mark.slow
+def test_a_bar_is_shown_on_a_terminal_only(what, path, graph_file):
     """A terminal gets a bar; a pipe gets plain lines, also if a terminal shows the bar."""
     command, *options = what
-    arguments = [command, path, *options, *([graph] if options else [])]
+    arguments = [command, path, *options, *([graph_file] if options else [])]
     ours, theirs = pty.openpty()
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "langgraph_patch", *arguments],

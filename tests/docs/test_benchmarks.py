@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-FOLDER = Path(__file__).with_name("benchmarks")
+import pytest
+
+from support.paths import TESTS
+
+pytestmark = pytest.mark.slow
+
+FOLDER = TESTS / "benchmarks"
 
 ROWS = {
     "patch_messages, healthy, plain / deepagents": 1,

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
 
 import pytest
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[1]
+from support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
 VERSION = importlib.metadata.version("langgraph-patch")
 USER_EXTRAS = {"cli", "langchain", "postgres"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
@@ -21,7 +23,7 @@ CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".p
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Where the sdist lies, and the wheel that was built from it."""
+    """The folder of the sdist and of the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("built")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
@@ -97,7 +99,7 @@ def test_the_sdist_holds_all_that_the_checks_need(built):
         "conftest.py",
         "pyproject.toml",
     }
-    folders = files_under("langgraph_patch") | files_under("notebooks") | files_under("tests")
+    folders = set().union(*map(files_under, ("docs", "langgraph_patch", "notebooks", "tests")))
     with tarfile.open(built / f"langgraph_patch-{VERSION}.tar.gz") as archive:
         names = [member.name for member in archive.getmembers() if member.isfile()]
         run = archive.getmember(f"langgraph_patch-{VERSION}/.ci/run")

@@ -1,14 +1,17 @@
 """What the package offers, and that it offers nothing else."""
 
 import importlib
+import importlib.metadata
 import pkgutil
 import subprocess
 import sys
+import tomllib
 from types import ModuleType
 
 import pytest
 
 import langgraph_patch
+from support.paths import ROOT
 
 MODULES = [m.name for m in pkgutil.iter_modules(langgraph_patch.__path__) if m.name != "__main__"]
 
@@ -37,7 +40,7 @@ def test_every_public_name_is_documented(name):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_says_what_it_is_for(module):
-    """Each room has a docstring: a reader sees the plan from the file list."""
+    """Each package has a docstring."""
     assert importlib.import_module(f"langgraph_patch.{module}").__doc__
 
 
@@ -52,3 +55,37 @@ def test_the_package_needs_none_of_its_extras():
         "sys.exit(repr(found) if found else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+
+
+def test_sqlite_is_imported_only_where_it_is_used():
+    """Neither the import of the package nor a scan of another checkpointer loads SQLite."""
+    code = (
+        "import sys, langgraph.graph\n"
+        "from langgraph.checkpoint.memory import InMemorySaver\n"
+        "before = set(sys.modules)\n"
+        "import langgraph_patch, langgraph_patch.streaming, langgraph_patch.threads\n"
+        "assert list(langgraph_patch.scan_threads(InMemorySaver())) == []\n"
+        "sqlite = {'sqlite3', 'langgraph.checkpoint.sqlite', 'aiosqlite'}\n"
+        "found = sqlite & (set(sys.modules) - before)\n"
+        "sys.exit(repr(found) if found else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+
+
+def test_dir_lists_the_public_names_only():
+    """`__all__` and the version, whatever was imported; no submodules."""
+    code = (
+        "import langgraph_patch, langgraph_patch.middleware, langgraph_patch.streaming\n"
+        "import langgraph_patch.history.patcher\n"
+        "assert dir(langgraph_patch) == sorted([*langgraph_patch.__all__, '__version__'])"
+    )
+    assert dir(langgraph_patch) == sorted([*langgraph_patch.__all__, "__version__"])
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+
+
+def test_the_version_is_that_of_the_distribution():
+    """pyproject.toml reads the version from the package, so there is one place to change it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["dynamic"] == ["version"]
+    assert "version" not in project
+    assert langgraph_patch.__version__ == importlib.metadata.version("langgraph-patch")

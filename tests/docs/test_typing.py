@@ -3,16 +3,16 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import langgraph_patch
 import langgraph_patch.middleware
 import langgraph_patch.streaming
+from support.paths import ROOT, TESTS
 
-USER = Path(__file__).with_name("typed_user.py")
-CACHE = Path(__file__).parents[1] / ".mypy_cache"
+USER = TESTS / "support" / "typed_user.py"
+CACHE = ROOT / ".mypy_cache"
 
 
 def names_used(module):
@@ -48,12 +48,14 @@ def test_the_users_file_uses_every_public_name(module, public):
     assert names_used(module) == set(public)
 
 
+@pytest.mark.slow
 def test_a_strict_type_checker_accepts_a_users_file(tmp_path):
     """Every type that the file states is the one that mypy finds in the installed package."""
     ran = mypy(USER, tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "Success: no issues found in 1 source file\n")
 
 
+@pytest.mark.slow
 def test_a_type_that_is_not_so_is_refused(tmp_path):
     """The check can fail: the package is read, and what comes from it is not Any."""
     wrong = tmp_path / "wrong.py"

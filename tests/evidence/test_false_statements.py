@@ -1,4 +1,4 @@
-"""What was once told of a call and was not true: it is recovered truly now, or unknown."""
+"""Calls about which an earlier version stated something false: now correct, or unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from agents import REDUCERS
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
@@ -16,25 +15,27 @@ from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
-from test_evidence import (
-    BOTH,
-    CONFIG,
-    TOOLS,
-    WAITS,
-    human,
-    look,
-    model,
-    recorded,
-    run,
-    said,
-    send_email,
-)
 
 from langgraph_patch import record_tool_calls, with_patching
 from langgraph_patch._langgraph import NO_TASK
-from langgraph_patch.evidence.search import find_evidence
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.evidence.recover import recover_evidence
+from support.agents import REDUCERS
+from support.evidence_agents import (
+    AWAITING_INPUT,
+    BOTH,
+    CONFIG,
+    TOOLS,
+    ai_with_calls,
+    human_input,
+    recorded_agent,
+    recovered,
+    run_until_stop,
+    scripted_model,
+    send_email,
+)
 
-MAIL, WIRE = said("m1", "send_email:c1"), said("m1", "wire_money:c1")
+MAIL, WIRE = ai_with_calls("m1", "send_email:c1"), ai_with_calls("m1", "wire_money:c1")
 OLD_STYLE = pytest.mark.filterwarnings(
     "ignore:create_react_agent has been moved", "ignore:.*AgentStatePydantic"
 )
@@ -77,18 +78,18 @@ def graph_of(script, saver, *, each=True, node=None, state=MessagesState, **opti
 def asked(*calls, config=CONFIG, saver=None):
     """What is found of the first calls of these messages."""
     wanted = [(message, message.tool_calls[0]["id"]) for message in calls]
-    return look(saver, *wanted, config=config)
+    return recovered(saver, *wanted, config=config)
 
 
-# --- calls that somebody edited ----------------------------------------------------------
+# --- edited calls ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("changes", [{"args": {"to": "alice"}}, {"name": "wire_money"}])
 def test_edited_call_has_not_run(changes):
-    """The result of a call is not that of what somebody made of it on a fork."""
+    """The result of a call does not belong to an edited copy of it on a fork."""
     saver = InMemorySaver()
     graph, _ = graph_of([MAIL, AIMessage("done")], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     ended = graph.get_state(CONFIG).config
     (before,) = [s for s in graph.get_state_history(CONFIG) if s.next == ("tools",)]
     graph.update_state(before.config, {"messages": [edited(MAIL, **changes)]})
@@ -97,15 +98,15 @@ def test_edited_call_has_not_run(changes):
 
 
 def test_only_the_edited_call_is_another():
-    """The sibling that nobody edited keeps its result."""
+    """The sibling that was not edited keeps its result."""
     saver, graph = InMemorySaver(), None
     graph, _ = graph_of([BOTH], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     changed = BOTH.model_copy(
         update={"tool_calls": [BOTH.tool_calls[0], {**BOTH.tool_calls[1], "args": {"eur": 5}}]}
     )
     graph.update_state(CONFIG, {"messages": [changed]}, as_node="agent")
-    found = look(saver, (changed, "c1"), (changed, "c2"))
+    found = recovered(saver, (changed, "c1"), (changed, "c2"))
     assert found == {("m1", "c1"): "sent to bob"}
 
 
@@ -115,19 +116,19 @@ def test_bisection_keeps_to_its_branch(edit):
     saver = InMemorySaver()
     graph, _ = graph_of([MAIL], saver)
     graph.interrupt_before_nodes = ["tools"]
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     fork = at = graph.get_state(CONFIG).config
     graph, _ = graph_of([AIMessage("hm")] * 80, saver)
     for number in range(5):
-        graph.invoke(human(str(number)), at)
+        graph.invoke(human_input(str(number)), at)
         at = graph.get_state(CONFIG).config
     changed = {"messages": [edited(MAIL, args={"to": "alice"})]} if edit else None
     branch = graph.update_state(fork, changed, as_node="agent")
     graph.invoke(None, branch)
     for number in range(4):
-        run(graph, human(f"there {number}"))
+        run_until_stop(graph, human_input(f"there {number}"))
     for number in range(40):
-        graph.invoke(human(f"here {number}"), at)
+        graph.invoke(human_input(f"here {number}"), at)
         at = graph.get_state(CONFIG).config
     assert asked(MAIL, saver=saver, config=at) == {}
 
@@ -139,27 +140,27 @@ def test_sibling_that_was_answered_by_the_client():
     """A task ran both calls, whichever of them has a result by now."""
     saver = InMemorySaver()
     graph, _ = graph_of([BOTH, AIMessage("hm")], saver, each=False)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     late = ToolMessage("sent by hand", tool_call_id="c1")
-    run(graph, {"messages": [late, HumanMessage("never mind")]})
-    assert look(saver, (BOTH, "c2")) == {}
+    run_until_stop(graph, {"messages": [late, HumanMessage("never mind")]})
+    assert recovered(saver, (BOTH, "c2")) == {}
 
 
 @pytest.mark.parametrize("others", [["boom:"], ["boom:c2", "boom:c2"]])
-def test_sibling_whose_id_tells_nothing(others):
+def test_sibling_with_an_ambiguous_id(others):
     """Calls without an id, or with another's, were run by the task as well."""
     saver = InMemorySaver()
-    message = said("m1", "send_email:c1", *others)
+    message = ai_with_calls("m1", "send_email:c1", *others)
     graph, _ = graph_of([message], saver, each=False)
-    run(graph, human("go"))
-    assert look(saver, *((message, c["id"]) for c in message.tool_calls)) == {}
+    run_until_stop(graph, human_input("go"))
+    assert recovered(saver, *((message, c["id"]) for c in message.tool_calls)) == {}
 
 
 def test_error_after_a_message_that_was_an_input():
     """A model that fails on an input has not failed the call in it."""
     saver = InMemorySaver()
     graph, _ = graph_of([RuntimeError("429")], saver)
-    assert run(graph, {"messages": [HumanMessage("go"), MAIL]}) is not None
+    assert run_until_stop(graph, {"messages": [HumanMessage("go"), MAIL]}) is not None
     assert asked(MAIL, saver=saver) == {}
 
 
@@ -174,13 +175,13 @@ class Moderation(AgentMiddleware):
 def test_error_of_a_middleware():
     """A middleware that fails between model and tools has not failed the call."""
     saver = InMemorySaver()
-    graph = create_agent(model(MAIL), TOOLS, checkpointer=saver, middleware=[Moderation()])
-    assert "moderation" in str(run(graph, human("go")))
+    graph = create_agent(scripted_model(MAIL), TOOLS, checkpointer=saver, middleware=[Moderation()])
+    assert "moderation" in str(run_until_stop(graph, human_input("go")))
     assert asked(MAIL, saver=saver) == {}
 
 
 class Work(TypedDict, total=False):
-    """What a worker is given, and what it brings."""
+    """The input and the output of a worker."""
 
     tool_call: dict[str, Any]
     messages: Annotated[list[Any], operator.add]
@@ -208,16 +209,16 @@ def team(*, each, keep=None):
 @pytest.mark.parametrize("call_id", ["c1", "c2"], ids=["asks", "fails"])
 def test_subgraph_that_asks_after_the_tool(each, call_id):
     """The tool has run: its result is found where the subgraph keeps it, and nothing else."""
-    message = said("m1", f"send_email:{call_id}")
-    for keep, known in ((None, True), (False, False)):
+    message = ai_with_calls("m1", f"send_email:{call_id}")
+    for keep, evidence in ((None, True), (False, False)):
         saver = InMemorySaver()
         builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [message]})
         builder.add_node("team", team(each=each, keep=keep)).set_entry_point("agent")
         sends = [Send("team", {"tool_call": call}) for call in message.tool_calls]
         builder.add_conditional_edges("agent", lambda _, to=sends: to if each else "team", ["team"])
-        run(builder.compile(checkpointer=saver), human("go"))
+        run_until_stop(builder.compile(checkpointer=saver), human_input("go"))
         found = asked(message, saver=saver)
-        if known:
+        if evidence:
             assert found == {("m1", call_id): "sent" if each else "sent to bob"}
         elif call_id == "c1" or not each:
             assert found == {}
@@ -225,7 +226,7 @@ def test_subgraph_that_asks_after_the_tool(each, call_id):
 
 @pytest.mark.parametrize("kept", [None, True], ids=["nothing", "its state"])
 def test_tool_that_waits_in_a_subgraph(kept):
-    """A tool whose own graph asks is not through: the call waits, as ever."""
+    """A tool that runs a graph that asks a human has not finished: the call awaits input."""
     child = StateGraph(MessagesState).add_node("ask", lambda _: interrupt("which?"))
     child = child.set_entry_point("ask").compile(checkpointer=kept)
 
@@ -234,9 +235,9 @@ def test_tool_that_waits_in_a_subgraph(kept):
         """Let another graph do it."""
         return str(child.invoke({"messages": [HumanMessage("do it")]}))
 
-    saver, message = InMemorySaver(), said("m1", "delegate:c1")
-    run(graph_of([message], saver, node=ToolNode([delegate]))[0], human("go"))
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    saver, message = InMemorySaver(), ai_with_calls("m1", "delegate:c1")
+    run_until_stop(graph_of([message], saver, node=ToolNode([delegate]))[0], human_input("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 def test_tool_that_asks_in_a_task():
@@ -252,9 +253,9 @@ def test_tool_that_asks_in_a_task():
 
         return str(inner().result())
 
-    saver, message = InMemorySaver(), said("m1", "careful:c1")
-    run(graph_of([message], saver, node=ToolNode([careful]))[0], human("go"))
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    saver, message = InMemorySaver(), ai_with_calls("m1", "careful:c1")
+    run_until_stop(graph_of([message], saver, node=ToolNode([careful]))[0], human_input("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 def test_tool_that_waits_in_a_long_subgraph():
@@ -271,9 +272,9 @@ def test_tool_that_waits_in_a_long_subgraph():
         """Let another graph do it."""
         return str(long.invoke({"messages": [HumanMessage("do it")]}, {"recursion_limit": 99}))
 
-    saver, message = InMemorySaver(), said("m1", "delegate:c1", "delegate:c2")
-    run(graph_of([message], saver, node=ToolNode([delegate]))[0], human("go"))
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    saver, message = InMemorySaver(), ai_with_calls("m1", "delegate:c1", "delegate:c2")
+    run_until_stop(graph_of([message], saver, node=ToolNode([delegate]))[0], human_input("go"))
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 class Noting(AgentMiddleware):
@@ -286,7 +287,7 @@ class Noting(AgentMiddleware):
 
 def test_middleware_is_no_start():
     """A node that ended as usual and left no result has not run the call."""
-    message = said("m1", "wire_money:c1", "client:c2")
+    message = ai_with_calls("m1", "wire_money:c1", "client:c2")
 
     @tool
     def client() -> str:
@@ -294,23 +295,23 @@ def test_middleware_is_no_start():
         return str(interrupt("over to you"))
 
     saver, tools = InMemorySaver(), [*TOOLS, client]
-    script = model(message, AIMessage("fine"))
+    script = scripted_model(message, AIMessage("fine"))
     graph = create_agent(script, tools, checkpointer=saver, middleware=[Noting()])
-    run(graph, human("go"))
-    run(graph, {"messages": [ToolMessage("here", tool_call_id="c2")]})
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    run_until_stop(graph, human_input("go"))
+    run_until_stop(graph, {"messages": [ToolMessage("here", tool_call_id="c2")]})
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 def test_tools_that_ran_in_later_turns():
     """They ran other calls, also where no state says so."""
-    mail = [said(f"m{n}", f"send_email:z{n}") for n in (2, 3)]
+    mail = [ai_with_calls(f"m{n}", f"send_email:z{n}") for n in (2, 3)]
     script = [WIRE, mail[0], AIMessage("sent"), mail[1], AIMessage("sent")]
     for state in (MessagesState, REDUCERS["delta"]):
         saver = InMemorySaver()
         graph, _ = graph_of(script, saver, each=False, state=state)
         for text in ("go", "mail", "mail again"):
-            run(graph, human(text))
-        assert asked(WIRE, saver=saver) == {("m1", "c1"): WAITS}
+            run_until_stop(graph, human_input(text))
+        assert asked(WIRE, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 # --- calls that were started again -------------------------------------------------------
@@ -319,27 +320,29 @@ def test_tools_that_ran_in_later_turns():
 @OLD_STYLE
 @pytest.mark.parametrize("kind", ["each", "all", "recorded"])
 def test_started_again(kind):
-    """What a task said before the call was started again is over."""
+    """What a task recorded before the call was started again is not used."""
     saver = InMemorySaver()
     if kind == "recorded":
-        graph = recorded([WIRE], saver)
+        graph = recorded_agent([WIRE], saver)
     else:
         graph, _ = graph_of([WIRE], saver, each=kind == "each")
-    run(graph, human("go"))
-    assert asked(WIRE, saver=saver) == {("m1", "c1"): WAITS}
+    run_until_stop(graph, human_input("go"))
+    assert asked(WIRE, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
     pause = graph.get_state(CONFIG).config
     graph.update_state(CONFIG, None, as_node="agent")
     assert asked(WIRE, saver=saver) == {}
-    assert asked(WIRE, saver=saver, config=pause) == {("m1", "c1"): WAITS}
+    assert asked(WIRE, saver=saver, config=pause) == {("m1", "c1"): AWAITING_INPUT}
 
 
-@pytest.mark.parametrize(("node", "expected"), [("tools", {}), ("agent", {("m1", "c1"): WAITS})])
+@pytest.mark.parametrize(
+    ("node", "expected"), [("tools", {}), ("agent", {("m1", "c1"): AWAITING_INPUT})]
+)
 @pytest.mark.parametrize("each", [True, False])
 def test_started_again_by_goto(node, expected, each):
     """A client that goes to the tools starts the call, one that goes to the model does not."""
     saver = InMemorySaver()
     graph, _ = graph_of([WIRE], saver, each=each)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     at = graph.get_state(CONFIG).config
     # So LangGraph notes it; and then the process is killed.
     saver.put_writes(at, [(f"branch:to:{node}", "__start__")], NO_TASK)
@@ -360,26 +363,28 @@ def fails(times):
     return flaky
 
 
-def test_newest_end_is_told():
+def test_the_newest_outcome_is_recovered():
     """A call that failed, was started again and now waits has not failed."""
     flaky = fails(1)
-    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
     graph, _ = graph_of([message], saver, node=ToolNode([flaky], handle_tool_errors=False))
-    assert run(graph, human("go")) is not None
+    assert run_until_stop(graph, human_input("go")) is not None
     graph.update_state(CONFIG, None, as_node="agent")
-    run(graph, None)
-    run(graph, human())
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    run_until_stop(graph, None)
+    run_until_stop(graph, human_input())
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
-def test_last_attempt_is_told():
+def test_the_last_attempt_is_recovered():
     """An attempt that failed is over when the next one waits."""
     flaky = fails(1)
-    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
     node = ToolNode([flaky], wrap_tool_call=record_tool_calls, handle_tool_errors=False)
     retry = RetryPolicy(initial_interval=0.01, jitter=False, retry_on=Exception)
-    run(graph_of([message], saver, each=False, node=node, retry_policy=retry)[0], human("go"))
-    assert asked(message, saver=saver) == {("m1", "c1"): WAITS}
+    run_until_stop(
+        graph_of([message], saver, each=False, node=node, retry_policy=retry)[0], human_input("go")
+    )
+    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
 def test_trials_of_which_the_last_waits():
@@ -392,9 +397,9 @@ def test_trials_of_which_the_last_waits():
         except RuntimeError:
             return record_tool_calls(request, execute)
 
-    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
     node = ToolNode([flaky], wrap_tool_call=twice, handle_tool_errors=False)
-    run(graph_of([message], saver, each=False, node=node)[0], human("go"))
+    run_until_stop(graph_of([message], saver, each=False, node=node)[0], human_input("go"))
     assert asked(message, saver=saver) == {}
 
 
@@ -403,15 +408,15 @@ def test_trials_of_which_the_last_waits():
 def test_two_runs_of_which_the_last_waits(recorded, attempts):
     """Attempts are counted anew in each run: that the first run failed is not the last word."""
     flaky = fails(attempts)
-    saver, message = InMemorySaver(), said("m1", "flaky:c1")
+    saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
     node = ToolNode([flaky], wrap_tool_call=record_tool_calls if recorded else None,
                     handle_tool_errors=False)  # fmt: skip
     retry = RetryPolicy(
         initial_interval=0.01, jitter=False, retry_on=Exception, max_attempts=attempts
     )
     graph, _ = graph_of([message], saver, each=False, node=node, retry_policy=retry)
-    assert isinstance(run(graph, human("go")), RuntimeError)
-    run(graph, None)
+    assert isinstance(run_until_stop(graph, human_input("go")), RuntimeError)
+    run_until_stop(graph, None)
     assert asked(message, saver=saver) == {}
 
 
@@ -419,15 +424,15 @@ def test_two_runs_of_which_the_last_waits(recorded, attempts):
 
 
 def test_one_id_open_twice():
-    """Of two open calls with one id, nobody knows whose the result is."""
+    """If two open calls share one id, neither of them gets the recorded result."""
     saver = InMemorySaver()
-    mail, wire = said("ma", "send_email:t:0"), said("mb", "wire_money:t:0")
+    mail, wire = ai_with_calls("ma", "send_email:t:0"), ai_with_calls("mb", "wire_money:t:0")
     builder = StateGraph(MessagesState).add_node("tools", ToolNode(TOOLS))
     for name, message in (("a", mail), ("b", wire)):
         builder.add_node(name, lambda _, m=message: {"messages": [m]}).add_edge(START, name)
         sends = [Send("tools", [call]) for call in message.tool_calls]
         builder.add_conditional_edges(name, lambda _, to=sends: to, ["tools"])
-    run(builder.compile(checkpointer=saver), human("go"))
+    run_until_stop(builder.compile(checkpointer=saver), human_input("go"))
     assert asked(mail, wire, saver=saver) == {}
 
 
@@ -438,11 +443,11 @@ def test_calls_that_a_node_keeps_to_itself():
 
     def work(state, config):
         for call in ("send_email:c1", "wire_money:c2"):
-            node.invoke({"messages": [said("x", call)]}, config)
+            node.invoke({"messages": [ai_with_calls("x", call)]}, config)
 
     builder = StateGraph(MessagesState).add_node("work", work).set_entry_point("work")
     graph = builder.compile(checkpointer=saver)
-    run(graph, {"messages": [HumanMessage("pay"), WIRE, HumanMessage("never mind")]})
+    run_until_stop(graph, {"messages": [HumanMessage("pay"), WIRE, HumanMessage("never mind")]})
     assert asked(WIRE, saver=saver) == {}
 
 
@@ -460,13 +465,13 @@ def test_result_that_is_a_dict(how):
         return {"messages": how(result)}
 
     saver = InMemorySaver()
-    run(graph_of([BOTH], saver, node=tools)[0], human("go"))
-    found = look(saver, (BOTH, "c1"), (BOTH, "c2"))
-    assert found == {("m1", "c1"): "sent", ("m1", "c2"): WAITS}
+    run_until_stop(graph_of([BOTH], saver, node=tools)[0], human_input("go"))
+    found = recovered(saver, (BOTH, "c1"), (BOTH, "c2"))
+    assert found == {("m1", "c1"): "sent", ("m1", "c2"): AWAITING_INPUT}
 
 
 def test_call_that_runs_the_asking_graph():
-    """The graph that asks is a part of the call above: that call is not said to wait."""
+    """The graph that asks belongs to the call above; this call is not awaiting input."""
     child = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [AIMessage("ok")]})
     child.add_node("ask", lambda _: {"messages": [HumanMessage(interrupt("which?"))]})
     child = child.set_entry_point("ask").add_edge("ask", "agent")
@@ -475,11 +480,11 @@ def test_call_that_runs_the_asking_graph():
     @tool
     def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
         """Let another graph do it, which sees it all."""
-        told.extend(inner.invoke({"messages": messages})["messages"])
+        reported.extend(inner.invoke({"messages": messages})["messages"])
         return "delegated"
 
-    told: list[Any] = []
-    saver, message = InMemorySaver(), said("m1", "delegate:c1", "send_email:c2")
+    reported: list[Any] = []
+    saver, message = InMemorySaver(), ai_with_calls("m1", "delegate:c1", "send_email:c2")
 
     def route(state):
         of_call = {"__type": "tool_call_with_context", "state": state}
@@ -491,19 +496,19 @@ def test_call_that_runs_the_asking_graph():
     builder.add_node("tools", ToolNode([delegate, send_email])).set_entry_point("agent")
     builder.add_conditional_edges("agent", route, ["tools", END]).add_edge("tools", "agent")
     graph = builder.compile(checkpointer=saver)
-    asks = graph.invoke(human("go"), CONFIG)["__interrupt__"]
+    asks = graph.invoke(human_input("go"), CONFIG)["__interrupt__"]
     graph.invoke(Command(resume={asks[0].id: "blue"}), CONFIG)
-    causes = {m.tool_call_id: m.additional_kwargs for m in told if isinstance(m, ToolMessage)}
+    causes = {m.tool_call_id: m.additional_kwargs for m in reported if isinstance(m, ToolMessage)}
     assert causes["c1"]["langgraph_patch"]["cause"] == "unknown"
     assert "langgraph_patch" not in causes["c2"]
 
 
 def test_message_that_was_written_again():
-    """A message that somebody wrote again as it was is the same: its result is found."""
+    """A message that was written again unchanged is the same message: its result is found."""
     saver = InMemorySaver()
     graph, _ = graph_of([BOTH], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     again = [RemoveMessage(id="m1"), BOTH.model_copy()]
     graph.update_state(CONFIG, {"messages": again}, as_node="tools")
-    found = find_evidence(saver, CONFIG, [(BOTH, "c1")])
+    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1")]))
     assert found["m1", "c1"].content == "sent to bob"

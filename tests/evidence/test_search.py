@@ -1,4 +1,4 @@
-"""What a checkpointer recorded of calls that have no result: the truth, or nothing."""
+"""The evidence that checkpoints have of unanswered calls: what was recorded, or nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -33,117 +31,42 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import search as evidence
-from langgraph_patch.evidence.search import afind_evidence, find_evidence
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.patcher import patch_messages, unanswered
+from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patcher import patch_messages
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.evidence_agents import (
+    AWAITING_INPUT,
+    BOTH,
+    BOTH_RECOVERED,
+    CONFIG,
+    FAILED_KAPUT,
+    KINDS,
+    ONE_TASK_PER_CALL,
+    TOOLS,
+    agent,
+    ai_with_calls,
+    arun_until_stop,
+    boom,
+    contents,
+    deep,
+    human_input,
+    recovered,
+    run_until_stop,
+    scripted_model,
+    send_email,
+    v1,
+    v2,
+)
+from support.paths import ENVIRONMENT
 
 # create_react_agent is deprecated and still what most threads in databases were made with.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:create_react_agent has been moved", "ignore:.*AgentStatePydantic"
 )
-
-CONFIG = {"configurable": {"thread_id": "1"}}
-WAITS = Finding("awaiting_input")
-KAPUT = Finding("failed", "RuntimeError('kaput')")
-
-
-class Scripted(GenericFakeChatModel):
-    """Says what it is told to say."""
-
-    def bind_tools(self, *_: Any, **__: Any) -> Scripted:
-        """Take no notice of tools."""
-        return self
-
-
-def said(ident: str, *calls: str) -> AIMessage:
-    """An AI message; a call is written `name:id`, a name and what follows the colon."""
-    parts = [call.partition(":") for call in calls]
-    made = [{"name": name, "args": {}, "id": call_id} for name, _, call_id in parts]
-    return AIMessage("", id=ident, tool_calls=made)
-
-
-@tool
-def send_email() -> str:
-    """Send."""
-    return "sent to bob"
-
-
-@tool
-def wire_money() -> str:
-    """Wait for a human."""
-    return f"wired: {interrupt('1000 EUR?')}"
-
-
-@tool
-def boom() -> str:
-    """Raise."""
-    raise RuntimeError("kaput")
-
-
-@tool
-async def slow() -> str:
-    """Take too long."""
-    await asyncio.sleep(60)
-    return "late"
-
-
-TOOLS = [send_email, wire_money, boom, slow]
-
-
-def model(*script: AIMessage) -> Scripted:
-    """A model with a script."""
-    return Scripted(messages=iter(script))
-
-
-def v1(script, saver=None):
-    """One task for all calls of a message."""
-    return create_react_agent(model(*script), TOOLS, checkpointer=saver, version="v1")
-
-
-def v2(script, saver=None):
-    """One task for each call."""
-    return create_react_agent(model(*script), TOOLS, checkpointer=saver, version="v2")
-
-
-def agent(script, saver=None):
-    """LangChain's agent: one task for each call."""
-    return create_agent(model(*script), TOOLS, checkpointer=saver)
-
-
-def deep(script, saver=None):
-    """An agent whose history is a DeltaChannel."""
-    return create_deep_agent(model(*script), TOOLS, checkpointer=saver)
-
-
-def recorded(script, saver=None):
-    """One task for all calls, each of them recorded."""
-    node = ToolNode(
-        TOOLS,
-        wrap_tool_call=record_tool_calls,
-        awrap_tool_call=arecord_tool_calls,
-        handle_tool_errors=False,
-    )
-    return create_react_agent(model(*script), node, checkpointer=saver, version="v1")
-
-
-KINDS = {f.__name__: f for f in (v1, v2, agent, deep, recorded)}
-ONE_TASK_PER_CALL = ["v2", "agent", "deep", "recorded"]
-
-
-class Counting:
-    """Counts how often a checkpointer is asked."""
-
-    def __init__(self, saver):
-        self.saver = saver
-        self.asked = 0
-
-    def list(self, *args, **kwargs):
-        """Count, and pass on."""
-        self.asked += 1
-        return self.saver.list(*args, **kwargs)
 
 
 def memory():
@@ -175,39 +98,17 @@ async def async_saver(kind):
             yield made
 
 
-def told(found):
-    """Evidence with results as their contents."""
-    return {k: v.content if isinstance(v, ToolMessage) else v for k, v in found.items()}
+class Counting:
+    """Counts how often a checkpointer is asked."""
 
+    def __init__(self, saver):
+        self.saver = saver
+        self.asked = 0
 
-def look(saver, *calls, config=CONFIG, **options):
-    """What is found, with results as their contents."""
-    return told(find_evidence(saver, config, calls, **options))
-
-
-def run(graph, value, **options):
-    """Run until the end, a pause or an error."""
-    try:
-        graph.invoke(value, CONFIG, **options)
-    except (RuntimeError, ValueError) as error:
-        return error
-
-
-async def arun(graph, value, **options):
-    """As `run`."""
-    try:
-        await graph.ainvoke(value, CONFIG, **options)
-    except (RuntimeError, ValueError) as error:
-        return error
-
-
-def human(text="never mind"):
-    """The input of a human who writes."""
-    return {"messages": [HumanMessage(text)]}
-
-
-BOTH = said("m1", "send_email:c1", "wire_money:c2")
-BOTH_TOLD = {("m1", "c1"): "sent to bob", ("m1", "c2"): WAITS}
+    def list(self, *args, **kwargs):
+        """Count, and pass on."""
+        self.asked += 1
+        return self.saver.list(*args, **kwargs)
 
 
 # --- one task for each call --------------------------------------------------------------
@@ -216,12 +117,12 @@ BOTH_TOLD = {("m1", "c1"): "sent to bob", ("m1", "c2"): WAITS}
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
 def test_finished_and_waiting(kind, durability, saver):
-    """The sent mail and the waiting wire are told apart, before and after a new message."""
+    """The finished call is recovered and the other awaits input, before and after a message."""
     graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
-    run(graph, human("go"), durability=durability)
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
-    run(graph, human(), durability=durability)
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    run_until_stop(graph, human_input("go"), durability=durability)
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
+    run_until_stop(graph, human_input(), durability=durability)
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -231,18 +132,19 @@ async def test_finished_and_waiting_async(kind, store, durability):
     """The same in an event loop, with a checkpointer that is read asynchronously."""
     async with async_saver(store) as saver:
         graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
-        await arun(graph, human("go"), durability=durability)
-        await arun(graph, human(), durability=durability)
-        found = await afind_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])
-        assert told(found) == BOTH_TOLD
+        await arun_until_stop(graph, human_input("go"), durability=durability)
+        await arun_until_stop(graph, human_input(), durability=durability)
+        found = await run_async(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]))
+        assert contents(found) == BOTH_RECOVERED
 
 
 KILLED = """
 import os, sqlite3, sys, time
-sys.path.insert(0, {tests!r})
-import test_evidence as t
+from langchain_core.tools import tool
+from langgraph.checkpoint.sqlite import SqliteSaver
+from support import evidence_agents as t
 
-@t.tool
+@tool
 def die() -> str:
     "Take the process down when the siblings are through."
     until = time.monotonic() + 20
@@ -255,55 +157,58 @@ def die() -> str:
     os._exit(9)
 
 t.TOOLS.append(die)
-saver = t.SqliteSaver(sqlite3.connect({path!r}, check_same_thread=False))
-message = t.said("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
-t.run(t.KINDS[{kind!r}]([message], saver), t.human("go"))
+saver = SqliteSaver(sqlite3.connect({path!r}, check_same_thread=False))
+message = t.ai_with_calls("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
+t.run_until_stop(t.KINDS[{kind!r}]([message], saver), t.human_input("go"))
 time.sleep(1)
 """
 
 
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-def test_four_truths(kind, tmp_path, request):
-    """Finished, waiting, raised and killed siblings give four different truths."""
+@pytest.mark.slow
+def test_four_siblings_with_four_outcomes(kind, tmp_path):
+    """Finished, waiting, raised and killed siblings have four different outcomes."""
     path = str(tmp_path / "threads.db")
-    script = KILLED.format(tests=str(request.path.parent), path=path, kind=kind)
+    script = KILLED.format(path=path, kind=kind)
     done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], check=False
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
+        check=False,
+        env=ENVIRONMENT,
     )
     assert done.returncode == 9
-    message = said("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
+    message = ai_with_calls("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
     with SqliteSaver.from_conn_string(path) as saver:
-        assert look(saver, *((message, call["id"]) for call in message.tool_calls)) == {
+        assert recovered(saver, *((message, call["id"]) for call in message.tool_calls)) == {
             ("m1", "c1"): "sent to bob",
-            ("m1", "c2"): WAITS,
-            ("m1", "c3"): KAPUT,
+            ("m1", "c2"): AWAITING_INPUT,
+            ("m1", "c3"): FAILED_KAPUT,
         }
 
 
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
 async def test_cancelled_is_unknown(kind):
-    """A cancelled call may or may not have run: nothing is said of it."""
-    message = said("m1", "send_email:c1", "slow:c2")
+    """A cancelled call may or may not have run: there is no evidence for it."""
+    message = ai_with_calls("m1", "send_email:c1", "slow:c2")
     saver = InMemorySaver()
     graph = KINDS[kind]([message], saver)
-    running = asyncio.create_task(graph.ainvoke(human("go"), CONFIG))
+    running = asyncio.create_task(graph.ainvoke(human_input("go"), CONFIG))
     await asyncio.sleep(0.5)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert look(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
+    assert recovered(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
 
 
 @pytest.mark.parametrize("kind", ["v2", "agent", "recorded"])
 def test_answered_wait_is_over(kind, saver, monkeypatch):
-    """A call that got its answer and then left no result is no longer said to wait."""
-    message = said("m1", "send_email:c1", "wire_money:c2")
+    """A call that got its answer and then left no result is no longer awaiting input."""
+    message = ai_with_calls("m1", "send_email:c1", "wire_money:c2")
     graph = KINDS[kind]([message], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     monkeypatch.setattr(saver, "put_writes", only_resumes(saver.put_writes))
     monkeypatch.setattr(saver, "put", lambda config, *_: config)
-    run(graph, Command(resume="yes"))
-    assert look(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
+    run_until_stop(graph, Command(resume="yes"))
+    assert recovered(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
 
 
 def only_resumes(put_writes):
@@ -328,64 +233,66 @@ def test_failure_after_the_answer(kind, saver):
 
     TOOLS.append(risky)
     try:
-        message = said("m1", "risky:c1", "send_email:c2")
+        message = ai_with_calls("m1", "risky:c1", "send_email:c2")
         graph = KINDS[kind]([message], saver)
-        run(graph, human("go"))
-        assert repr(run(graph, Command(resume="yes"))) == "RuntimeError('kaput')"
+        run_until_stop(graph, human_input("go"))
+        assert repr(run_until_stop(graph, Command(resume="yes"))) == "RuntimeError('kaput')"
     finally:
         TOOLS.remove(risky)
-    found = look(saver, (message, "c1"), (message, "c2"))
-    assert found == {("m1", "c1"): KAPUT, ("m1", "c2"): "sent to bob"}
+    found = recovered(saver, (message, "c1"), (message, "c2"))
+    assert found == {("m1", "c1"): FAILED_KAPUT, ("m1", "c2"): "sent to bob"}
 
 
 # --- one task for all calls --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("call", "finding"), [("wire_money:c1", WAITS), ("boom:c1", KAPUT)], ids=["waits", "raises"]
+    ("call", "finding"),
+    [("wire_money:c1", AWAITING_INPUT), ("boom:c1", FAILED_KAPUT)],
+    ids=["waits", "raises"],
 )
 def test_the_only_call_of_a_task(call, finding, saver):
-    """What the task of a plain ToolNode says is said of its only call, also afterwards."""
-    message = said("m1", call)
+    """What the task of a plain ToolNode recorded belongs to its only call, also in later runs."""
+    message = ai_with_calls("m1", call)
     graph = v1([message, AIMessage("done")], saver)
-    run(graph, human("go"))
-    assert look(saver, (message, "c1")) == {("m1", "c1"): finding}
-    run(graph, human())
-    assert look(saver, (message, "c1")) == {("m1", "c1"): finding}
+    run_until_stop(graph, human_input("go"))
+    assert recovered(saver, (message, "c1")) == {("m1", "c1"): finding}
+    run_until_stop(graph, human_input())
+    assert recovered(saver, (message, "c1")) == {("m1", "c1"): finding}
 
 
 @pytest.mark.parametrize("sibling", ["wire_money", "boom"])
 def test_one_task_of_two_calls_says_nothing(sibling, saver):
     """A plain ToolNode that waits or raises says nothing of any single one of its calls."""
-    message = said("m1", "send_email:c1", f"{sibling}:c2")
-    run(v1([message], saver), human("go"))
-    assert look(saver, (message, "c1"), (message, "c2")) == {}
+    message = ai_with_calls("m1", "send_email:c1", f"{sibling}:c2")
+    run_until_stop(v1([message], saver), human_input("go"))
+    assert recovered(saver, (message, "c1"), (message, "c2")) == {}
 
 
 @pytest.mark.parametrize(
     ("calls", "expected"),
-    [(["wire_money:c1"], {("m1", "c1"): WAITS}), (["wire_money:c1", "wire_money:c2"], {})],
+    [(["wire_money:c1"], {("m1", "c1"): AWAITING_INPUT}), (["wire_money:c1", "wire_money:c2"], {})],
     ids=["one", "two"],
 )
 def test_human_in_the_loop_middleware(calls, expected, saver):
-    """A middleware that asks for a message's calls waits for its only call, or for nobody's."""
-    message = said("m1", *calls)
+    """An interrupt of a middleware belongs to the message's only call, or to no call."""
+    message = ai_with_calls("m1", *calls)
     asks = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True})
-    graph = create_agent(model(message), TOOLS, checkpointer=saver, middleware=[asks])
-    run(graph, human("go"))
-    assert look(saver, *((message, c["id"]) for c in message.tool_calls)) == expected
+    graph = create_agent(scripted_model(message), TOOLS, checkpointer=saver, middleware=[asks])
+    run_until_stop(graph, human_input("go"))
+    assert recovered(saver, *((message, c["id"]) for c in message.tool_calls)) == expected
 
 
 def test_error_of_the_next_model_is_not_the_call_s(saver):
     """A model that refuses the broken history has not failed the call."""
-    message = said("m1", "send_email:c1")
+    message = ai_with_calls("m1", "send_email:c1")
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda _: {"messages": [message]})
     graph.add_node("skip", lambda _: {})
     graph.add_node("other", lambda _: boom.invoke({}))
     graph.add_edge(START, "model").add_edge("model", "skip").add_edge("skip", "other")
-    assert run(graph.compile(checkpointer=saver), human()) is not None
-    assert look(saver, (message, "c1")) == {}
+    assert run_until_stop(graph.compile(checkpointer=saver), human_input()) is not None
+    assert recovered(saver, (message, "c1")) == {}
 
 
 # --- other namespaces --------------------------------------------------------------------
@@ -393,11 +300,13 @@ def test_error_of_the_next_model_is_not_the_call_s(saver):
 
 def swarm(saver, alices, *calls, version="v2"):
     """Alice hands off to Bob and calls something else in the same message."""
-    message = said("m1", "transfer_to_bob:c9", *calls)
+    message = ai_with_calls("m1", "transfer_to_bob:c9", *calls)
     tools = [*TOOLS, create_handoff_tool(agent_name="bob")]
     tools = alices(tools) if alices else tools
-    alice = create_react_agent(model(message), tools, name="alice", version=version)
-    bob = create_react_agent(model(AIMessage("hm"), AIMessage("hm")), [send_email], name="bob")
+    alice = create_react_agent(scripted_model(message), tools, name="alice", version=version)
+    bob = create_react_agent(
+        scripted_model(AIMessage("hm"), AIMessage("hm")), [send_email], name="bob"
+    )
     graph = create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
     return message, graph
 
@@ -409,49 +318,49 @@ def recording(tools):
 
 @pytest.mark.parametrize("alices", [None, recording], ids=["v2", "recorded"])
 def test_handoff_leaves_siblings_behind(alices, saver):
-    """A handoff drops its siblings; their truth lies in the namespace of the agent that left."""
+    """A handoff drops its siblings; their results are in the namespace of the agent that left."""
     version = "v1" if alices else "v2"
     message, graph = swarm(saver, alices, "send_email:c1", version=version)
-    assert "corresponding ToolMessage" in str(run(graph, human("go")))
-    assert look(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
-    run(graph, human())
-    assert look(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
+    assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
+    assert recovered(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
+    run_until_stop(graph, human_input())
+    assert recovered(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
 
 
 def test_handoff_in_a_nested_swarm(saver):
     """The way into the agent that left is found from a namespace, too."""
     message, inner = swarm(None, None, "send_email:c1", "wire_money:c2")
     graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
-    run(graph.compile(checkpointer=saver), human("go"))
+    run_until_stop(graph.compile(checkpointer=saver), human_input("go"))
     spaces = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
     (space,) = [space for space in spaces if space and "|" not in space]
     config = {"configurable": {"thread_id": "1", "checkpoint_ns": space}}
-    assert look(saver, (message, "c1"), (message, "c2"), config=config) == BOTH_TOLD
+    assert recovered(saver, (message, "c1"), (message, "c2"), config=config) == BOTH_RECOVERED
 
 
 def test_handoff_of_one_task_says_nothing(saver):
     """A plain ToolNode that hands off wrote nothing of the sibling; Bob's error is not its own."""
     message, graph = swarm(saver, None, "send_email:c1", version="v1")
-    assert "corresponding ToolMessage" in str(run(graph, human("go")))
-    assert look(saver, (message, "c1")) == {}
+    assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
+    assert recovered(saver, (message, "c1")) == {}
 
 
 def test_subgraph_s_own_namespace(saver):
     """In a subgraph the history of the subgraph's namespace is read, and no other."""
     inner = v2([BOTH])
     graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
-    run(graph.compile(checkpointer=saver), human("go"))
+    run_until_stop(graph.compile(checkpointer=saver), human_input("go"))
     spaces = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)} - {""}
     config = {"configurable": {"thread_id": "1", "checkpoint_ns": spaces.pop()}}
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"), config=config) == BOTH_TOLD
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == {}
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=config) == BOTH_RECOVERED
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == {}
 
 
 def test_another_thread_is_never_read(saver):
-    """The same calls in another thread are another truth."""
-    run(v2([BOTH], saver), human("go"))
+    """The same calls in another thread have other results."""
+    run_until_stop(v2([BOTH], saver), human_input("go"))
     other = {"configurable": {"thread_id": "2"}}
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"), config=other) == {}
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=other) == {}
 
 
 # --- far back ----------------------------------------------------------------------------
@@ -460,16 +369,17 @@ def test_another_thread_is_never_read(saver):
 def chat(first, saver, runs, durability="sync", make=agent):
     """A thread that breaks in its first run and goes on for many."""
     graph = make([first, *(AIMessage(f"{i}", id=f"r{i}") for i in range(runs))], saver)
-    run(graph, human("go"), durability=durability)
+    run_until_stop(graph, human_input("go"), durability=durability)
     for _ in range(runs):
-        run(graph, human(), durability=durability)
+        run_until_stop(graph, human_input(), durability=durability)
 
 
+@pytest.mark.slow
 def test_damage_300_runs_back(saver):
     """Damage 300 runs back is found by bisection, in far fewer than 20 questions."""
     chat(BOTH, saver, 300)
     counting = Counting(saver)
-    assert look(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
     assert counting.asked <= 12
 
 
@@ -477,7 +387,7 @@ def test_gaps_in_the_steps(saver):
     """Durability exit keeps one checkpoint a run: too few steps to bisect, few enough to walk."""
     chat(BOTH, saver, 100, "exit")
     counting = Counting(saver)
-    assert look(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
     assert counting.asked <= 8
 
 
@@ -486,40 +396,41 @@ def test_questions_asked(saver, runs, expected):
     """Current damage takes one question, damage of the last runs two."""
     chat(BOTH, saver, runs)
     counting = Counting(saver)
-    assert look(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
     assert counting.asked <= expected
 
 
 def test_no_calls_no_question():
     """Who asks for nothing does not touch the checkpointer."""
     counting = Counting(InMemorySaver())
-    assert look(counting) == {}
+    assert recovered(counting) == {}
     assert counting.asked == 0
 
 
 def test_several_turns_share_the_search(saver):
     """Dangling calls of different turns are found together."""
-    second = said("m2", "send_email:d1", "wire_money:d2")
+    second = ai_with_calls("m2", "send_email:d1", "wire_money:d2")
     between = [AIMessage(f"{i}") for i in range(60)]
     graph = agent([BOTH, *between, second, AIMessage("done")], saver)
     for _ in range(63):
-        run(graph, human())
+        run_until_stop(graph, human_input())
     counting = Counting(saver)
     calls = [(m, c["id"]) for m in (BOTH, second) for c in m.tool_calls]
-    expected = BOTH_TOLD | {("m2", "d1"): "sent to bob", ("m2", "d2"): WAITS}
-    assert look(counting, *calls) == expected
+    expected = BOTH_RECOVERED | {("m2", "d1"): "sent to bob", ("m2", "d2"): AWAITING_INPUT}
+    assert recovered(counting, *calls) == expected
     assert counting.asked < 12
 
 
+@pytest.mark.slow
 def test_delta_state_is_walked(saver, monkeypatch):
     """DeltaChannel state cannot be bisected: it is read page by page, up to a limit."""
     chat(BOTH, saver, 100, make=deep)
     counting = Counting(saver)
-    assert look(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
     assert counting.asked <= 5
-    monkeypatch.setattr(evidence, "_LIGHT_PAGE", 20)
+    monkeypatch.setattr(evidence, "_PAGE_WITHOUT_HISTORY", 20)
     counting = Counting(saver)
-    assert look(counting, (BOTH, "c1"), (BOTH, "c2")) == {}
+    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == {}
     assert counting.asked == 11
 
 
@@ -527,42 +438,44 @@ def test_delta_state_is_walked(saver, monkeypatch):
 
 
 def state_graph(saver, schema=MessagesState):
-    """A graph that only keeps what it is given."""
+    """A graph that only stores its input."""
     graph = StateGraph(schema).add_node("node", lambda _: None).add_edge(START, "node")
     return graph.compile(checkpointer=saver)
 
 
 def test_result_that_was_dropped(saver):
-    """A result that stood in an older state is found after somebody removed it."""
+    """A result in an older state is found after it was removed."""
     graph = state_graph(saver)
     result = ToolMessage("sent to bob", tool_call_id="c1", id="t1", artifact={"a": 1})
-    run(graph, {"messages": [HumanMessage("go"), BOTH, result]})
-    run(graph, {"messages": [RemoveMessage("t1"), HumanMessage("and?")]})
-    assert find_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]) == {("m1", "c1"): result}
+    run_until_stop(graph, {"messages": [HumanMessage("go"), BOTH, result]})
+    run_until_stop(graph, {"messages": [RemoveMessage("t1"), HumanMessage("and?")]})
+    assert run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])) == {
+        ("m1", "c1"): result
+    }
 
 
 def test_real_result_after_a_placeholder(saver):
     """A result that came late is found behind the placeholder that stood in for it."""
     graph = state_graph(saver)
-    history = [HumanMessage("go"), said("m1", "send_email:c1"), HumanMessage("and?")]
+    history = [HumanMessage("go"), ai_with_calls("m1", "send_email:c1"), HumanMessage("and?")]
     patched = patch_messages(history).messages
     late = ToolMessage("sent to bob", tool_call_id="c1", id="t1")
-    run(graph, {"messages": [*patched, late]})
-    run(graph, {"messages": [RemoveMessage("t1")]})
-    assert look(saver, (history[1], "c1")) == {("m1", "c1"): "sent to bob"}
+    run_until_stop(graph, {"messages": [*patched, late]})
+    run_until_stop(graph, {"messages": [RemoveMessage("t1")]})
+    assert recovered(saver, (history[1], "c1")) == {("m1", "c1"): "sent to bob"}
 
 
 def test_placeholders_are_no_evidence(saver):
-    """What a repair wrote, ours or deepagents', is not a result; the truth under it is found."""
+    """A placeholder, by this package or deepagents, is not a result; the real result is found."""
     graph = v2([BOTH, AIMessage("done")], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     config = graph.get_state(CONFIG).config
     texts = "Tool call send_email with id c1 did not complete - no result was recorded. "
     foreign = ToolMessage(texts + "It may have been cancelled or interrupted.", tool_call_id="c1")
     history = [*graph.get_state(config).values["messages"], HumanMessage("b")]
     ours = patch_messages(history).messages
     graph.update_state(CONFIG, {"messages": [foreign, ours[-2]]}, as_node="tools")
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 class Plain(TypedDict):
@@ -572,14 +485,17 @@ class Plain(TypedDict):
 
 
 class Added(TypedDict):
-    """A state whose reducer knows nothing of messages."""
+    """A state with a reducer that is not made for messages."""
 
     log: Annotated[list[AnyMessage], operator.add]
 
 
 def reused(call_id="t:0"):
     """A history in which an id is used again: answered first, dangling then."""
-    first, second = said("m1", f"send_email:{call_id}"), said("m2", f"send_email:{call_id}")
+    first, second = (
+        ai_with_calls("m1", f"send_email:{call_id}"),
+        ai_with_calls("m2", f"send_email:{call_id}"),
+    )
     result = ToolMessage("the first", tool_call_id=call_id, id="t1")
     return first, second, [HumanMessage("1"), first, result, HumanMessage("2"), second]
 
@@ -591,43 +507,43 @@ def test_reused_id(schema, saver):
     graph = state_graph(saver, schema)
     for length in range(1, len(history) + 1):
         whole = history[:length] + [HumanMessage("x", id="x")] * (length == len(history))
-        run(graph, {"messages": whole})
-    assert look(saver, (second, "t:0")) == {}
-    assert look(saver, (first, "t:0")) == {("m1", "t:0"): "the first"}
+        run_until_stop(graph, {"messages": whole})
+    assert recovered(saver, (second, "t:0")) == {}
+    assert recovered(saver, (first, "t:0")) == {("m1", "t:0"): "the first"}
 
 
 @pytest.mark.parametrize("make", [agent, deep])
 def test_reused_id_of_an_interrupted_call(make, saver):
-    """Two turns that use the same ids each get their own truth."""
-    again = said("m2", "wire_money:c1", "send_email:c2")
+    """Two turns that use the same ids each get their own results."""
+    again = ai_with_calls("m2", "wire_money:c1", "send_email:c2")
     graph = make([BOTH, again, AIMessage("done")], saver)
     for _ in range(3):
-        run(graph, human())
-    assert look(saver, *((m, c["id"]) for m in (BOTH, again) for c in m.tool_calls)) == {
+        run_until_stop(graph, human_input())
+    assert recovered(saver, *((m, c["id"]) for m in (BOTH, again) for c in m.tool_calls)) == {
         ("m1", "c1"): "sent to bob",
-        ("m1", "c2"): WAITS,
-        ("m2", "c1"): WAITS,
+        ("m1", "c2"): AWAITING_INPUT,
+        ("m2", "c1"): AWAITING_INPUT,
         ("m2", "c2"): "sent to bob",
     }
 
 
 def test_an_id_twice_in_one_message(saver):
-    """Two calls with one id cannot be told apart: nothing is said of either."""
-    message = said("m1", "send_email:c1", "wire_money:c1", "send_email:c2")
-    run(v2([message], saver), human("go"))
-    assert look(saver, (message, "c1"), (message, "c1"), (message, "c2")) == {
+    """Two calls with one id cannot be distinguished: there is no evidence for either."""
+    message = ai_with_calls("m1", "send_email:c1", "wire_money:c1", "send_email:c2")
+    run_until_stop(v2([message], saver), human_input("go"))
+    assert recovered(saver, (message, "c1"), (message, "c1"), (message, "c2")) == {
         ("m1", "c2"): "sent to bob"
     }
 
 
 def test_messages_without_ids(saver):
-    """Under a reducer that gives no ids, a message is known by what it says."""
-    message = said("", "send_email:c1").model_copy(update={"id": None})
+    """Under a reducer that gives no ids, a message is identified by its content."""
+    message = ai_with_calls("", "send_email:c1").model_copy(update={"id": None})
     graph = state_graph(saver, Added)
     result = ToolMessage("sent to bob", tool_call_id="c1")
-    run(graph, {"log": [HumanMessage("go"), message]})
-    run(graph, {"log": [HumanMessage("2"), result]})
-    found = look(saver, (message, "c1"), messages_key="log")
+    run_until_stop(graph, {"log": [HumanMessage("go"), message]})
+    run_until_stop(graph, {"log": [HumanMessage("2"), result]})
+    found = recovered(saver, (message, "c1"), messages_key="log")
     assert found == {(None, "c1"): "sent to bob"}
 
 
@@ -637,10 +553,10 @@ def test_rewritten_history(wrap, saver):
     graph = StateGraph(MessagesState)
     graph.add_node("again", lambda state: {"messages": wrap(state["messages"])})
     agent_ = v2([BOTH, AIMessage("done")], saver)
-    run(agent_, human("go"))
+    run_until_stop(agent_, human_input("go"))
     graph = graph.add_edge(START, "again").compile(checkpointer=saver)
-    run(graph, human())
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
+    run_until_stop(graph, human_input())
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 @pytest.mark.parametrize("shape", ["dict", "pairs", "list"])
@@ -648,12 +564,12 @@ def test_result_in_a_returned_command(shape, saver):
     """A result that a task returned in a Command is read, whatever the shape of its update."""
     result = ToolMessage("sent to bob", tool_call_id="c1")
     update = {"dict": {"messages": [result]}, "pairs": [("messages", [result])], "list": [result]}
-    message = said("m1", "handoff:c1", "wire_money:c2")
-    run(v1([message], saver), human("go"))
+    message = ai_with_calls("m1", "handoff:c1", "wire_money:c2")
+    run_until_stop(v1([message], saver), human_input("go"))
     newest = next(saver.list(CONFIG))
     value = {"recorded": {"call": "c1", "result": Command(update=update[shape], goto="x")}}
     saver.put_writes(newest.config, [("__return__", value)], "task")
-    assert look(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
+    assert recovered(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
 
 
 # --- forks and the current checkpoint ----------------------------------------------------
@@ -662,41 +578,42 @@ def test_result_in_a_returned_command(shape, saver):
 def test_abandoned_branch_is_not_read(saver):
     """What happened on a branch that was left says nothing of this one."""
     graph = v2([BOTH, AIMessage("done")], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     before = graph.get_state(CONFIG).config
-    run(graph, human("on the branch"))
+    run_until_stop(graph, human_input("on the branch"))
     late = ToolMessage("late", tool_call_id="c2")
     graph.update_state(CONFIG, {"messages": [late]}, as_node="tools")
     fork = graph.update_state(before, {"messages": [HumanMessage("fork")]}, as_node="agent")
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_TOLD
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"), config=fork) == BOTH_TOLD
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=fork) == BOTH_RECOVERED
 
 
 def test_named_checkpoint_is_where_the_search_begins(saver):
     """A checkpoint id in the config means: as of then."""
     graph = v2([BOTH, AIMessage("done")], saver)
-    run(graph, human("go"))
+    run_until_stop(graph, human_input("go"))
     then = graph.get_state(CONFIG).config
     for _ in range(12):
-        run(graph, human())
+        run_until_stop(graph, human_input())
     late = ToolMessage("late", tool_call_id="c2")
     graph.update_state(CONFIG, {"messages": [late]}, as_node="tools")
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"), config=then) == BOTH_TOLD
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"))["m1", "c2"] == "late"
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=then) == BOTH_RECOVERED
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"))["m1", "c2"] == "late"
 
 
+@pytest.mark.slow
 def test_checkpoint_that_is_not_written_yet(saver):
     """With durability async the current checkpoint may be on its way: its parent is read."""
-    run(v2([BOTH], saver), human("go"))
+    run_until_stop(v2([BOTH], saver), human_input("go"))
     config = {"configurable": {"thread_id": "1", "checkpoint_ns": "", "checkpoint_id": "2"}}
-    assert look(saver, (BOTH, "c1"), (BOTH, "c2"), config=config) == BOTH_TOLD
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=config) == BOTH_RECOVERED
 
 
 # --- the checkpointer --------------------------------------------------------------------
 
 
 class Broken(InMemorySaver):
-    """A checkpointer whose database is gone."""
+    """A checkpointer that has lost its database."""
 
     def list(self, *_: Any, **__: Any) -> Any:
         """Fail."""
@@ -711,9 +628,9 @@ class Broken(InMemorySaver):
 async def test_error_of_the_checkpointer():
     """An error of the checkpointer names the thread and what was asked, and keeps its cause."""
     with pytest.raises(EvidenceError, match=r"Thread '1': .*gone.* namespace ''") as sync:
-        find_evidence(Broken(), CONFIG, [(BOTH, "c1")])
+        run_sync(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")]))
     with pytest.raises(EvidenceError) as asynchronous:
-        await afind_evidence(Broken(), CONFIG, [(BOTH, "c1")])
+        await run_async(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")]))
     assert str(sync.value) == str(asynchronous.value)
     assert isinstance(sync.value.__cause__, ConnectionError)
     assert isinstance(asynchronous.value.__cause__, ConnectionError)
@@ -721,23 +638,23 @@ async def test_error_of_the_checkpointer():
 
 def test_checkpoints_are_only_read(saver):
     """Finding evidence changes nothing in the checkpointer."""
-    run(v2([BOTH], saver), human("go"))
+    run_until_stop(v2([BOTH], saver), human_input("go"))
 
     def stored():
         return [(t.checkpoint, t.metadata, t.pending_writes) for t in saver.list(CONFIG)]
 
     before = stored()
-    look(saver, (BOTH, "c1"), (BOTH, "c2"))
+    recovered(saver, (BOTH, "c1"), (BOTH, "c2"))
     assert stored() == before
 
 
 def test_with_what_the_core_asks(saver):
     """The core's questions and its answers fit: the patch holds the result and the cause."""
     graph = agent([BOTH, AIMessage("done")], saver)
-    run(graph, human("go"))
-    run(graph, human())
+    run_until_stop(graph, human_input("go"))
+    run_until_stop(graph, human_input())
     history: list[BaseMessage] = graph.get_state(CONFIG).values["messages"]
-    found = find_evidence(saver, CONFIG, unanswered(history))
+    found = run_sync(recover_evidence(saver, CONFIG, read_history(history).unanswered))
     changes = patch_messages(history, evidence=found).changes
     assert [(c.kind, c.tool_call_id, c.cause) for c in changes] == [
         ("recovered", "c1", None),
@@ -746,11 +663,11 @@ def test_with_what_the_core_asks(saver):
 
 
 def test_sends_that_carry_no_call(saver):
-    """A Send of anything else is nobody's call."""
-    message = said("m1", "a:c1")
+    """A Send of anything else belongs to no call."""
+    message = ai_with_calls("m1", "a:c1")
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda _: {"messages": [message]})
     graph.add_node("tools", lambda _: interrupt("?"))
     graph.add_conditional_edges("model", lambda state: [Send("tools", state)])
-    run(graph.add_edge(START, "model").compile(checkpointer=saver), human())
-    assert look(saver, (message, "c1")) == {}
+    run_until_stop(graph.add_edge(START, "model").compile(checkpointer=saver), human_input())
+    assert recovered(saver, (message, "c1")) == {}

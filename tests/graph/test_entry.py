@@ -1,13 +1,11 @@
-"""The front door, where what the input brings lives for one step only."""
+"""The entry check: inputs that live for one superstep only."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import pytest
-from agents import UNKNOWN, Tools, both_calls, history, human, lines, react_v2, thread
 from langchain.agents import AgentState
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import EphemeralValue, Topic
@@ -15,22 +13,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.managed import RemainingSteps
 from langgraph.types import CachePolicy
-from strict import StrictModel, ai, refuse
 from typing_extensions import TypedDict
 
 from langgraph_patch import validate_messages, with_patching
+from support.agents import Tools, both_calls, history, human, lines, react_v2, thread
+from support.callbacks import RunNames
+from support.placeholder_texts import UNKNOWN
+from support.strict import StrictModel, ai, refuse
 
 DAMAGED = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1"), human("never mind")]
-
-
-class Names(BaseCallbackHandler):
-    """Notes the name of each run that starts."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.names = names
-
-    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
-        self.names.append(kwargs["name"])
 
 
 class Hinted(TypedDict):
@@ -42,7 +33,7 @@ class Hinted(TypedDict):
 
 
 def answer(state: Any) -> dict[str, Any]:
-    """A model node that says which hints it was given."""
+    """A model node that answers with the hints in its input."""
     refuse(state["messages"])
     return {"messages": [AIMessage(f"{state.get('hint')} {state.get('papers')}")]}
 
@@ -60,28 +51,28 @@ class Narrow(TypedDict):
 
 
 @pytest.mark.parametrize("routed", [False, True])
-@pytest.mark.parametrize("given", [{"hint": "H"}, {"papers": ["p"]}, {}])
-def test_what_lives_for_one_step_reaches_the_first_node(given: dict[str, Any], *, routed: bool):
-    """A damaged turn is told the same as a sound one, and is mended all the same."""
+@pytest.mark.parametrize("value", [{"hint": "H"}, {"papers": ["p"]}, {}])
+def test_what_lives_for_one_step_reaches_the_first_node(value: dict[str, Any], *, routed: bool):
+    """In a damaged turn the first node sees what it sees in a valid one; the turn is repaired."""
     builder = StateGraph(Hinted).add_node("model", answer)
     if routed:
         builder.add_conditional_edges(START, lambda _: "model", ["model"])
     else:
         builder.add_edge(START, "model")
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    said = []
-    for place, messages in ("sound", [human("go")]), ("damaged", DAMAGED):
-        graph.invoke({"messages": messages, **given}, thread(place))
+    texts = []
+    for place, messages in ("valid", [human("go")]), ("damaged", DAMAGED):
+        graph.invoke({"messages": messages, **value}, thread(place))
         assert validate_messages(history(graph, thread(place))) == []
-        said.append(lines(history(graph, thread(place)))[-1])
-    assert said[0] == said[1] == f"ai: {given.get('hint')} {given.get('papers')}"
+        texts.append(lines(history(graph, thread(place)))[-1])
+    assert texts[0] == texts[1] == f"ai: {value.get('hint')} {value.get('papers')}"
     steps = [state.metadata["step"] for state in graph.get_state_history(thread("damaged"))]
-    assert len(steps) == (3 if given else 4)
+    assert len(steps) == (3 if value else 4)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 async def test_a_router_that_reads_what_no_channel_holds(*, asynchronous: bool):
-    """LangGraph hands such a key to the routers of START, and to nobody after them."""
+    """LangGraph passes such a key to the routers of START, and to no node after them."""
 
     def model(state: Any) -> dict[str, Any]:
         refuse(state["messages"])
@@ -97,8 +88,8 @@ async def test_a_router_that_reads_what_no_channel_holds(*, asynchronous: bool):
     assert validate_messages(history(graph, thread())) == []
 
 
-def test_a_sound_run_shows_no_more_events():
-    """A router whose schema lacks the history is called as before."""
+def test_a_healthy_run_emits_no_more_events():
+    """A router with a schema that lacks the history is called as before."""
 
     def route(state: Narrow) -> str:
         assert set(state) <= {"note"}
@@ -111,7 +102,7 @@ def test_a_sound_run_shows_no_more_events():
     seen = []
     for graph in (bare, with_patching(bare)):
         names: list[str] = []
-        graph.invoke({"messages": [human("go")], "note": "n"}, {"callbacks": [Names(names)]})
+        graph.invoke({"messages": [human("go")], "note": "n"}, {"callbacks": [RunNames(names)]})
         seen.append(names)
     assert seen[0] == seen[1]
     assert "route" in seen[0]
@@ -123,7 +114,7 @@ def ok(state: Any) -> dict[str, Any]:
     return {"messages": [AIMessage("ok")]}
 
 
-def test_a_sound_run_of_a_router_that_reads_what_no_channel_holds():
+def test_a_healthy_run_of_a_router_that_reads_a_key_without_a_channel():
     """Also where a node's own schema has keys that live for one step, as langchain's has."""
 
     def model(state: AgentState[Any]) -> dict[str, Any]:
@@ -137,7 +128,7 @@ def test_a_sound_run_of_a_router_that_reads_what_no_channel_holds():
 
 
 def test_all_ways_out_of_start_agree():
-    """None goes straight on while another goes to the door, which would start all of them again."""
+    """One branch bypasses the entry node while another goes there, which would start all again."""
     runs: list[str] = []
     builder = StateGraph(MessagesState)
     builder.add_node("log", lambda _: runs.append("log"))
@@ -151,7 +142,7 @@ def test_all_ways_out_of_start_agree():
 
 @pytest.mark.parametrize("hint", [0, False, "", []])
 def test_what_lives_for_one_step_may_be_false(hint: Any):
-    """What counts is that it was given."""
+    """What counts is that the key is in the input."""
     builder = StateGraph(Hinted).add_edge(START, "model")
     builder.add_node("model", lambda state: {"messages": [AIMessage(repr(state["hint"]))]})
     value: Any = {"messages": DAMAGED, "hint": hint}
@@ -171,7 +162,7 @@ class Question(MessagesState):
 
 
 def test_a_managed_value_is_no_input():
-    """The door opens: a node before the model sees a sound history."""
+    """A node before the model sees the history already repaired."""
     builder = StateGraph(Managed).add_node("before", ok).add_node("model", ok)
     builder.add_conditional_edges(START, lambda _: "before", ["before"])
     builder.add_edge("before", "model")
@@ -180,7 +171,7 @@ def test_a_managed_value_is_no_input():
 
 
 def test_a_router_that_reads_a_key_of_the_input_alone():
-    """Behind the door it would find the state alone."""
+    """After the entry node it would find the state alone."""
     builder = StateGraph(MessagesState, input_schema=Question).add_node("model", ok)
     builder.add_conditional_edges(START, lambda state: state["question"], ["model"])
     value: Any = {"messages": DAMAGED, "question": "model"}
@@ -189,8 +180,8 @@ def test_a_router_that_reads_a_key_of_the_input_alone():
     assert validate_messages(after) == []
 
 
-def test_the_door_is_never_answered_from_a_cache():
-    """What one thread recorded is not told in another with the same messages."""
+def test_the_entry_check_is_never_answered_from_a_cache():
+    """A result that one thread recorded is not used in another thread with the same messages."""
     model = StrictModel(script=[both_calls(), AIMessage("ok"), AIMessage("ok")])
     saver = InMemorySaver()
     bare = react_v2(model, Tools().tools()).builder
@@ -201,5 +192,5 @@ def test_the_door_is_never_answered_from_a_cache():
     old = history(graph, thread("1"))[:2]
     graph.invoke({"messages": [human("never mind")]}, thread("1"))
     graph.invoke({"messages": [*old, human("never mind")]}, thread("2"))
-    told = [lines(history(graph, thread(name)))[2] for name in ("1", "2")]
-    assert told == ["tool c1: sent to bob", f"tool c1: {UNKNOWN.format('send_email', 'c1')}"]
+    reported = [lines(history(graph, thread(name)))[2] for name in ("1", "2")]
+    assert reported == ["tool c1: sent to bob", f"tool c1: {UNKNOWN.format('send_email', 'c1')}"]

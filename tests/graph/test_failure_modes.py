@@ -1,8 +1,8 @@
-"""Each way in which threads break, on a real graph: bare it dies or lies, patched it does not.
+"""Each failure mode on a real graph: the bare graph fails or misleads, the patched does not.
 
 The number in a test's name is that of the failure mode. Those that are a matter of a list of
-messages alone have their tests in `test_messages.py`, under the same numbers; the last test
-here sees to it that every number has one. What cannot be mended is pinned as it is.
+messages alone have their tests in `test_patcher.py`, under the same numbers; the last test
+here checks that every number has one. What cannot be repaired is tested as it is.
 """
 
 from __future__ import annotations
@@ -15,22 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from agents import (
-    CANCELLED,
-    REDUCERS,
-    UNKNOWN,
-    WAITED,
-    Graph,
-    both_calls,
-    history,
-    human,
-    lines,
-    new_turn,
-    react_v2,
-    reducer_graph,
-    thread,
-)
-from broken_threads import application, killed
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
@@ -56,9 +40,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Overwrite, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
-from strict import RefusedError, StrictModel, ai
 from typing_extensions import TypedDict
-from watched import Watched
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -71,8 +53,24 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.streaming import message_from_stream
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+from support.agents import (
+    REDUCERS,
+    Graph,
+    both_calls,
+    history,
+    human,
+    lines,
+    new_turn,
+    react_v2,
+    reducer_graph,
+    thread,
+)
+from support.broken_threads import application, killed
+from support.open_calls import UNKNOWN_RESULTS
+from support.placeholder_texts import CANCELLED, FAILED, MALFORMED, UNKNOWN, WAITED
+from support.running import run, sync_and_async
+from support.strict import RefusedError, StrictModel, ai
+from support.watched import Watched
 
 MAIL = ("send_email", {"to": "bob"}, "c1")
 WIRE = ("wire_money", {"amount": 3}, "c2")
@@ -80,7 +78,7 @@ BOOM = ("boom", {}, "c3")
 SLOW = ("slow", {}, "c4")
 SENT = "tool c1: sent to bob"
 NOT_WIRED = f"tool c2: {CANCELLED.format('wire_money', 'c2')}"
-FAILED = "tool c3: Tool call boom with id c3 failed: RuntimeError('kaput')"
+FAILED_BOOM = f"tool c3: {FAILED.format('boom', 'c3', repr(RuntimeError('kaput')))}"
 CUT_OFF = f"tool c4: {UNKNOWN.format('slow', 'c4')}"
 FINE = AIMessage("fine", id="fine")
 
@@ -127,7 +125,7 @@ class Office:
 
         @tool
         async def slow() -> str:
-            """Take as long as it is told to."""
+            """Run until the test lets it finish."""
             self.began.set()
             await self.go_on.wait()
             self.done.append("slow")
@@ -143,16 +141,7 @@ def agent(*script: Any, office: Office | None = None, **options: Any) -> tuple[G
     return create_agent(model, office.tools(), checkpointer=office.saver, **options), model
 
 
-async def run(graph: Graph, value: Any, *, asynchronous: bool = False, **config: Any) -> Any:
-    """Run the graph the way that the test asks for; a text is a human message."""
-    if isinstance(value, str):
-        value = {"messages": [human(value)]}
-    if asynchronous:
-        return await graph.ainvoke(value, {**thread(), **config})
-    return graph.invoke(value, {**thread(), **config})
-
-
-def held(graph: Graph) -> list[str]:
+def valid_lines(graph: Graph) -> list[str]:
     """The history of the thread on lines; it must be valid."""
     messages = history(graph, thread())
     assert validate_messages(messages) == []
@@ -178,7 +167,7 @@ async def test_f01_a_new_message_instead_of_an_answer(build: Any, *, asynchronou
     graph = with_patching(build(model, Office().tools(), checkpointer=InMemorySaver()))
     for text in ("book it", "never mind", "hello?"):
         await run(graph, text, asynchronous=asynchronous)
-    assert held(graph) == [
+    assert valid_lines(graph) == [
         "human: book it",
         "ai c2: ",
         NOT_WIRED,
@@ -212,14 +201,14 @@ async def cancelled(graph: Graph, office: Office, *, asynchronous: bool) -> None
 
 @sync_and_async
 @pytest.mark.parametrize(
-    ("break_off", "sibling", "told"),
-    [(interrupted, WIRE, NOT_WIRED), (raised, BOOM, FAILED), (cancelled, SLOW, CUT_OFF)],
+    ("break_off", "sibling", "expected"),
+    [(interrupted, WIRE, NOT_WIRED), (raised, BOOM, FAILED_BOOM), (cancelled, SLOW, CUT_OFF)],
     ids=["interrupted", "raised", "cancelled"],
 )
 async def test_f02_a_finished_call_beside_one_that_did_not(
-    break_off: Any, sibling: Any, told: str, *, asynchronous: bool
+    break_off: Any, sibling: Any, expected: str, *, asynchronous: bool
 ):
-    """Bare, the mail's result is gone for good; patched it is told, at once or years later."""
+    """Bare, the mail's result is lost; patched it is recovered, at once or years later."""
     office = Office("sent to bob")
     calls = ai(MAIL, sibling, id="a1")
     bare, model = agent(calls, FINE, AIMessage("yes?"), office=office)
@@ -230,9 +219,9 @@ async def test_f02_a_finished_call_beside_one_that_did_not(
 
     after_the_fact = with_patching(bare)
     await run(after_the_fact, "hello?", asynchronous=asynchronous)
-    results = [SENT, told]
+    results = [SENT, expected]
     dead = ["human: book it", f"ai c1 {sibling[2]}: ", *results, "human: never mind"]
-    assert held(after_the_fact) == [*dead, "human: hello?", "ai: fine"]
+    assert valid_lines(after_the_fact) == [*dead, "human: hello?", "ai: fine"]
 
     office = Office("sent to bob")
     bare, model = agent(calls, FINE, office=office)
@@ -240,18 +229,18 @@ async def test_f02_a_finished_call_beside_one_that_did_not(
     await break_off(graph, office, asynchronous=asynchronous)
     await run(graph, "never mind", asynchronous=asynchronous)
     assert lines(model.seen[-1]) == dead
-    assert held(graph) == [*dead, "ai: fine"]
+    assert valid_lines(graph) == [*dead, "ai: fine"]
     assert office.done == ["mail to bob"]
 
 
-async def test_f03_each_sibling_has_its_own_truth():
+async def test_f03_each_sibling_has_its_own_outcome():
     """Finished, waiting, failed, cut off: four texts, and four causes for a machine."""
     office = Office("sent to bob", "wire 3?")
     bare, model = agent(ai(MAIL, WIRE, BOOM, SLOW, id="a1"), FINE, office=office)
     graph = with_patching(bare)
     await raised(graph, office, asynchronous=True)
     await run(graph, "never mind", asynchronous=True)
-    assert held(graph)[2:6] == [SENT, NOT_WIRED, FAILED, CUT_OFF]
+    assert valid_lines(graph)[2:6] == [SENT, NOT_WIRED, FAILED_BOOM, CUT_OFF]
     assert [
         (m.status, m.additional_kwargs.get(PLACEHOLDER_KEY))
         for m in model.seen[-1]
@@ -269,7 +258,7 @@ async def test_f03_each_sibling_has_its_own_truth():
 
 @sync_and_async
 async def test_f04_a_live_pause_is_left_alone(*, asynchronous: bool):
-    """A repair by hand swallows the human's answer; ours waits for it, unless told not to."""
+    """A manual repair loses the human's answer; `repair_thread` leaves the pause alone."""
     office = Office()
     bare, _ = agent(ai(WIRE, id="a1"), FINE, office=office)
     await run(bare, "book it", asynchronous=asynchronous)
@@ -285,14 +274,14 @@ async def test_f04_a_live_pause_is_left_alone(*, asynchronous: bool):
     repaired = await repair(graph, asynchronous=asynchronous, min_age=0)
     assert (repaired.outcome, repaired.after) == ("paused", None)
     await run(graph, Command(resume="yes"), asynchronous=asynchronous)
-    assert held(graph)[2:] == ["tool c2: wired: yes", "ai: fine"]
+    assert valid_lines(graph)[2:] == ["tool c2: wired: yes", "ai: fine"]
     assert office.done == ["wire 3"]
 
     graph, _ = agent(ai(WIRE, id="a1"), FINE)
     await run(graph, "book it", asynchronous=asynchronous)
     repaired = await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    assert held(graph)[2:] == [f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [f"tool c2: {WAITED.format('wire_money', 'c2')}"]
 
 
 async def repair(graph: Graph, *, asynchronous: bool, **options: Any) -> Any:
@@ -315,7 +304,7 @@ async def test_f05_a_tool_that_is_still_at_work(*, asynchronous: bool):
     assert list(office.saver.list(thread())) == before
     office.go_on.set()
     await running
-    assert held(graph)[2:] == ["tool c4: slowly", "ai: fine"]
+    assert valid_lines(graph)[2:] == ["tool c4: slowly", "ai: fine"]
 
     office = Office()
     graph, _ = agent(ai(SLOW, id="a1"), FINE, office=office)
@@ -323,10 +312,10 @@ async def test_f05_a_tool_that_is_still_at_work(*, asynchronous: bool):
     await office.began.wait()
     repaired = await repair(graph, asynchronous=asynchronous, force=True)
     assert repaired.outcome == "repaired"
-    assert held(graph)[2:] == [CUT_OFF]
+    assert valid_lines(graph)[2:] == [CUT_OFF]
     office.go_on.set()
     await running
-    assert held(graph)[2:] == ["tool c4: slowly", "ai: fine"]
+    assert valid_lines(graph)[2:] == ["tool c4: slowly", "ai: fine"]
 
 
 # --- F7: a window that cuts through pairs ------------------------------------------------
@@ -351,7 +340,7 @@ def keep_a_few(state: Any, runtime: Any) -> dict[str, Any] | None:
 
 
 def by_middleware(model: StrictModel, saver: InMemorySaver) -> Graph:
-    """An agent whose middleware trims the state."""
+    """An agent with a middleware that trims the state."""
     return create_agent(model, [], middleware=[keep_a_few], checkpointer=saver)
 
 
@@ -381,21 +370,21 @@ def by_node(model: StrictModel, saver: InMemorySaver) -> Graph:
     ],
 )
 async def test_f07_trimming_cuts_through_a_pair(build: Any, left: list[str], *, asynchronous: bool):
-    """Bare, the model is given a result without its call; patched it goes, whole in the report."""
+    """Bare, the model reads a result without its call; patched it is dropped and reported."""
     bare = build(StrictModel(script=[]), InMemorySaver())
     bare.update_state(thread(), {"messages": TALK}, as_node=START)
     bare.update_state(thread(), None, as_node=END)
     with pytest.raises(RefusedError, match="answers no call"):
         await run(bare, "and?", asynchronous=asynchronous)
 
-    told: list[Any] = []
+    reported: list[Any] = []
     bare = build(StrictModel(script=[FINE]), InMemorySaver())
-    graph = with_patching(bare, on_patch=lambda patch, _: told.append(patch))
+    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(patch))
     bare.update_state(thread(), {"messages": TALK}, as_node=START)
     bare.update_state(thread(), None, as_node=END)
     await run(graph, "and?", asynchronous=asynchronous)
-    assert held(graph) == left
-    [change] = [change for patch in told for change in patch.changes]
+    assert valid_lines(graph) == left
+    [change] = [change for patch in reported for change in patch.changes]
     assert (change.kind, change.before) == ("dropped", TALK[2])
 
 
@@ -411,30 +400,30 @@ async def test_f07_summarising_cuts_through_a_pair(*, asynchronous: bool):
             keep=("messages", 3),
         )
         graph, _ = agent(*script, middleware=[summarises])
-        # The front door does not see an edit in front of the middleware: the last mile does.
+        # The entry check does not see an edit in front of the middleware: the model node does.
         graph.update_state(thread(), {"messages": damaged}, as_node=START)
         return graph
 
     with pytest.raises(RefusedError, match="answers no call"):
         await run(build(), None, asynchronous=asynchronous)
-    told: list[Any] = []
-    graph = with_patching(build(FINE), on_patch=lambda patch, _: told.append(patch))
+    reported: list[Any] = []
+    graph = with_patching(build(FINE), on_patch=lambda patch, _: reported.append(patch))
     await run(graph, None, asynchronous=asynchronous)
-    assert held(graph)[1:] == ["human: steer", "human: and?", "ai: fine"]
-    assert "they talked" in held(graph)[0]
-    [change] = [change for patch in told for change in patch.changes]
+    assert valid_lines(graph)[1:] == ["human: steer", "human: and?", "ai: fine"]
+    assert "they talked" in valid_lines(graph)[0]
+    [change] = [change for patch in reported for change in patch.changes]
     assert (change.kind, change.before.id) == ("dropped", "t1")
 
 
 def test_f07_trimming_inside_the_model_node_is_not_seen():
     """A node that trims on its own way to the model is beyond any wrapper: it patches itself."""
 
-    def build(model: StrictModel, *, mends: bool) -> Graph:
+    def build(model: StrictModel, *, repairs: bool) -> Graph:
         def call(state: MessagesState) -> dict[str, Any]:
             seen = trim_messages(
                 state["messages"], strategy="last", token_counter=len, max_tokens=3
             )
-            return {"messages": [model.invoke(patch_messages(seen).messages if mends else seen)]}
+            return {"messages": [model.invoke(patch_messages(seen).messages if repairs else seen)]}
 
         builder = StateGraph(MessagesState)
         builder.add_node("agent", call)
@@ -443,8 +432,8 @@ def test_f07_trimming_inside_the_model_node_is_not_seen():
 
     value = {"messages": [*TALK, human("and?")]}
     with pytest.raises(RefusedError, match="answers no call"):
-        build(StrictModel(script=[FINE]), mends=False).invoke(value)
-    out = build(StrictModel(script=[FINE]), mends=True).invoke(value)
+        build(StrictModel(script=[FINE]), repairs=False).invoke(value)
+    out = build(StrictModel(script=[FINE]), repairs=True).invoke(value)
     assert lines(out["messages"][:-1]) == lines([*TALK, human("and?")])
 
 
@@ -467,7 +456,7 @@ HANDOVER = ai(MAIL, ("transfer_to_bob", {}, "c2"), id="a1")
 
 @sync_and_async
 async def test_f08_a_call_beside_a_handoff(*, asynchronous: bool):
-    """Bare, Bob's model refuses Alice's open call; patched it is given the mail's real result."""
+    """Bare, Bob's model refuses Alice's open call; patched it reads the mail's real result."""
     bare = swarm(StrictModel(script=[HANDOVER]), StrictModel(script=[]), lambda b: b)
     with pytest.raises(RefusedError, match="c1"):
         await run(bare, "book it", asynchronous=asynchronous)
@@ -477,12 +466,12 @@ async def test_f08_a_call_beside_a_handoff(*, asynchronous: bool):
     await run(graph, "book it", asynchronous=asynchronous)
     results = {m.tool_call_id: m.text for m in bob.seen[0] if isinstance(m, ToolMessage)}
     assert results == {"c1": "sent to bob", "c2": "Successfully transferred to bob"}
-    assert held(graph)[-1] == "ai: fine"
+    assert valid_lines(graph)[-1] == "ai: fine"
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 def test_f08_a_supervisor_forgets_the_call_itself():
-    """It takes the sibling call out of the history: valid, and nobody is told of the mail."""
+    """It removes the sibling call from the history, which is valid; the mail is not mentioned."""
     office = Office()
     clerk = StrictModel(script=[AIMessage("bob here")])
     chief = StrictModel(script=[HANDOVER, FINE])
@@ -494,7 +483,7 @@ def test_f08_a_supervisor_forgets_the_call_itself():
     graph.invoke({"messages": [human("book it")]}, thread())
     handed = ["human: book it", "ai c2: ", "tool c2: Successfully transferred to bob"]
     assert [lines(seen) for seen in clerk.seen] == [handed]
-    assert held(graph) == ["human: book it", "ai: bob here", "ai: fine"]
+    assert valid_lines(graph) == ["human: book it", "ai: bob here", "ai: fine"]
     assert office.done == ["mail to bob"]
 
 
@@ -503,7 +492,7 @@ def test_f08_a_supervisor_forgets_the_call_itself():
 
 @sync_and_async
 async def test_f11_a_reused_id_that_langgraph_takes_for_answered(*, asynchronous: bool):
-    """With a `post_model_hook` LangGraph skips the second call; the next turn says what is known.
+    """With a `post_model_hook` LangGraph skips the second call; the next turn repairs it.
 
     The mail to Eve is not sent, patched or not: that is decided between the model and the
     tools. Bare, the thread is dead as well.
@@ -530,7 +519,7 @@ async def test_f11_a_reused_id_that_langgraph_takes_for_answered(*, asynchronous
         await run(graph, text, asynchronous=asynchronous)
     renamed = history(graph, thread())[5].tool_calls[0]["id"]
     assert renamed.startswith("t:0_")
-    assert held(graph) == [
+    assert valid_lines(graph) == [
         "human: mail bob",
         "ai t:0: ",
         "tool t:0: sent to bob",
@@ -563,7 +552,7 @@ def guarded(office: Office, *script: Any) -> Graph:
 
 @sync_and_async
 async def test_f14_a_repair_does_not_start_the_tools(*, asynchronous: bool):
-    """By hand, `next` stays on the tools, which then run what was answered; ours leaves none."""
+    """A manual repair leaves `next` on the tools, which run again; `repair_thread` does not."""
     office = Office()
     graph = guarded(office, ai(MAIL, id="a1"), FINE)
     await run(graph, "book it", asynchronous=asynchronous)
@@ -582,13 +571,13 @@ async def test_f14_a_repair_does_not_start_the_tools(*, asynchronous: bool):
     assert graph.get_state(thread()).next == ()
     await run(graph, None, asynchronous=asynchronous)
     await run(graph, "never mind", asynchronous=asynchronous)
-    assert held(graph)[-2:] == ["human: never mind", "ai: fine"]
+    assert valid_lines(graph)[-2:] == ["human: never mind", "ai: fine"]
     assert office.done == []
 
 
 @sync_and_async
 async def test_f15_a_repair_keeps_what_a_sibling_has_just_finished(*, asynchronous: bool):
-    """Written by hand as the tools node, a repair destroys the mail's result; ours keeps it."""
+    """A manual repair as the tools node destroys the mail's result; `repair_thread` keeps it."""
     graph, _ = agent(both_calls())
     await run(graph, "book it", asynchronous=asynchronous)
     assert lines(history(graph, thread()))[2:] == [SENT]
@@ -599,9 +588,9 @@ async def test_f15_a_repair_keeps_what_a_sibling_has_just_finished(*, asynchrono
     graph, _ = agent(both_calls(), FINE)
     await run(graph, "book it", asynchronous=asynchronous)
     await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
-    assert held(graph)[2:] == [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
     await run(graph, "and?", asynchronous=asynchronous)
-    assert held(graph)[-1] == "ai: fine"
+    assert valid_lines(graph)[-1] == "ai: fine"
 
 
 @sync_and_async
@@ -619,26 +608,29 @@ async def test_f16_a_repair_erases_nothing(*, asynchronous: bool):
     else:
         repaired = repair_thread(graph, config, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    told = [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
-    assert held(ran) == ["human: book it", "ai c1 c2: ", *told]
+    reported = [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    assert valid_lines(ran) == ["human: book it", "ai c1 c2: ", *reported]
 
 
 # --- F17, F32: kinds of state ------------------------------------------------------------
 
 
 def damaged_under(name: str, **options: Any) -> Graph:
-    """A graph with this reducer, whose thread holds two open calls."""
+    """A graph with this reducer, and a thread with two open calls."""
     graph, _ = reducer_graph(REDUCERS[name], FINE, **options)
     damage = [human("book it"), both_calls(), human("wait")]
     graph.update_state(thread(), {"messages": damage}, as_node="model")
     return graph
 
 
-UNKNOWNS = [
-    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
+REPAIRED = [
+    "human: book it",
+    "ai c1 c2: ",
+    *UNKNOWN_RESULTS,
+    "human: wait",
+    "human: and?",
+    "ai: fine",
 ]
-MENDED = ["human: book it", "ai c1 c2: ", *UNKNOWNS, "human: wait", "human: and?", "ai: fine"]
 
 
 @pytest.mark.parametrize("name", ["delta", "deepagents"])
@@ -654,7 +646,7 @@ def test_f17_delta_state(name: str, tmp_path: Path):
     assert not any(isinstance(write, Overwrite) for write in written)
     with SqliteSaver.from_conn_string(path) as saver:
         graph, _ = reducer_graph(REDUCERS[name], checkpointer=saver)
-        assert held(graph) == MENDED
+        assert valid_lines(graph) == REPAIRED
         assert [report.status for report in scan_threads(saver)] == ["healthy"]
 
 
@@ -669,7 +661,7 @@ def test_f32_a_reducer_that_knows_no_removal(name: str):
 
     graph = with_patching(damaged_under(name, checkpointer=InMemorySaver()))
     new_turn(graph, REDUCERS[name], thread(), human("and?"))
-    assert held(graph) == MENDED
+    assert valid_lines(graph) == REPAIRED
 
 
 class Chat(TypedDict):
@@ -692,7 +684,7 @@ def test_f32_other_keys_and_dicts():
     builder.add_edge(START, "agent")
     graph = with_patching(builder.compile(), messages_key="chat_history")
     out = graph.invoke({"chat_history": [human("book it"), both_calls(), human("and?")]})
-    assert lines(out["chat_history"]) == [*MENDED[:4], "human: and?", "ai: fine"]
+    assert lines(out["chat_history"]) == [*REPAIRED[:4], "human: and?", "ai: fine"]
 
     seen: list[Any] = []
     builder = StateGraph(Dicts)
@@ -704,16 +696,16 @@ def test_f32_other_keys_and_dicts():
         {"role": "user", "content": "and?"},
     ]
     with_patching(builder.compile()).invoke({"messages": damaged})
-    assert lines(seen[0]) == ["ai c2: ", UNKNOWNS[1], "human: and?"]
+    assert lines(seen[0]) == ["ai c2: ", UNKNOWN_RESULTS[1], "human: and?"]
 
 
-# --- F18 to F20: what others see, what is not ours, and when -----------------------------
+# --- F18 to F20: what clients see, what is left alone, and when --------------------------
 
 
 @pytest.mark.parametrize("mode", ["messages", "values"])
 @sync_and_async
 async def test_f18_clients_see_the_new_results_only(mode: Any, *, asynchronous: bool):
-    """No `RemoveMessage` and no old message comes again; a sound turn shows nothing of ours.
+    """No `RemoveMessage` and no old message is streamed; a valid turn shows nothing new.
 
     In the mode `updates` the write itself is shown, under the name of our own node.
     """
@@ -727,12 +719,12 @@ async def test_f18_clients_see_the_new_results_only(mode: Any, *, asynchronous: 
             return [c async for c in graph.astream(value, thread(), stream_mode=mode)]
         return list(graph.stream(value, thread(), stream_mode=mode))
 
-    repaired, sound = await shown("never mind"), await shown("hello?")
+    repaired, valid = await shown("never mind"), await shown("hello?")
     if mode == "messages":
         assert [message.type for message, _ in repaired] == ["tool", "tool", "AIMessageChunk"]
-        assert [message.type for message, _ in sound] == ["AIMessageChunk"]
+        assert [message.type for message, _ in valid] == ["AIMessageChunk"]
         return
-    steps = [chunk["messages"] for chunk in repaired + sound]
+    steps = [chunk["messages"] for chunk in repaired + valid]
     assert not any(isinstance(m, RemoveMessage) for step in steps for m in step)
     assert [len(step) for step in steps] == [3, 5, 6, 7, 8]
 
@@ -754,13 +746,13 @@ async def test_f19_every_other_message_stays(*, asynchronous: bool):
     messages = history(graph, thread())
     assert [m for m in messages if not is_placeholder(m)] == [*kept, human("and?"), messages[-1]]
     assert [messages.index(m) for m in messages if is_placeholder(m)] == [2]
-    assert held(graph)[-1] == "ai: fine"
+    assert valid_lines(graph)[-1] == "ai: fine"
 
 
 @sync_and_async
 @pytest.mark.parametrize("value", [None, Command(goto="model")], ids=["none", "goto"])
 async def test_f20_a_run_that_start_does_not_see(value: Any, *, asynchronous: bool):
-    """A dead thread that is continued without a message: the last mile mends it."""
+    """A dead thread that is continued without a message: the model node wrapper repairs it."""
     bare, model = agent(both_calls())
     await run(bare, "book it", asynchronous=asynchronous)
     for step in ("never mind", value):
@@ -769,7 +761,7 @@ async def test_f20_a_run_that_start_does_not_see(value: Any, *, asynchronous: bo
     model.script.append(FINE)
     graph = with_patching(bare)
     await run(graph, value, asynchronous=asynchronous)
-    assert held(graph)[2:] == [SENT, NOT_WIRED, "human: never mind", "ai: fine"]
+    assert valid_lines(graph)[2:] == [SENT, NOT_WIRED, "human: never mind", "ai: fine"]
 
 
 @sync_and_async
@@ -781,8 +773,8 @@ async def test_f20_between_two_model_calls_of_one_run(*, asynchronous: bool):
 
         def answer_one(state: MessagesState) -> dict[str, Any]:
             call = state["messages"][-1].tool_calls[0]
-            said = ToolMessage("sent to bob", name=call["name"], tool_call_id=call["id"])
-            return {"messages": [said]}
+            texts = ToolMessage("sent to bob", name=call["name"], tool_call_id=call["id"])
+            return {"messages": [texts]}
 
         builder = StateGraph(MessagesState)
         builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
@@ -796,7 +788,7 @@ async def test_f20_between_two_model_calls_of_one_run(*, asynchronous: bool):
         await run(build(both_calls()), "book it", asynchronous=asynchronous)
     graph = with_patching(build(both_calls(), FINE))
     await run(graph, "book it", asynchronous=asynchronous)
-    assert held(graph)[2:] == [SENT, UNKNOWNS[1], "ai: fine"]
+    assert valid_lines(graph)[2:] == [SENT, UNKNOWN_RESULTS[1], "ai: fine"]
 
 
 # --- F21, F22: inside, and cut short -----------------------------------------------------
@@ -804,7 +796,7 @@ async def test_f20_between_two_model_calls_of_one_run(*, asynchronous: bool):
 
 @sync_and_async
 async def test_f21_damage_in_the_namespace_of_a_subgraph(*, asynchronous: bool):
-    """The parent is sound, its child with a memory of its own is not: found, and mended there."""
+    """The parent is valid, its child with its own history is not: found and repaired there."""
 
     def build(*script: Any) -> tuple[Graph, Watched]:
         office = Office()
@@ -841,20 +833,27 @@ async def test_f22_the_recursion_limit_and_a_cancelled_run(*, asynchronous: bool
     """Cut short before its tools or in them, a thread goes on with the next message."""
     bare, model = agent(both_calls())
     with pytest.raises(RecursionError):
-        await run(bare, "book it", asynchronous=asynchronous, recursion_limit=1)
+        await run(
+            bare, "book it", asynchronous=asynchronous, config={**thread(), "recursion_limit": 1}
+        )
     with pytest.raises(RefusedError, match="c1"):
         await run(bare, "hello?", asynchronous=asynchronous)
     model.script.append(FINE)
     graph = with_patching(bare)
     await run(graph, "hello!", asynchronous=asynchronous)
-    assert held(graph)[2:] == [*UNKNOWNS, "human: hello?", "human: hello!", "ai: fine"]
+    assert valid_lines(graph)[2:] == [
+        *UNKNOWN_RESULTS,
+        "human: hello?",
+        "human: hello!",
+        "ai: fine",
+    ]
 
     office = Office()
     bare, _ = agent(ai(MAIL, SLOW, id="a1"), FINE, office=office)
     graph = with_patching(bare)
     await cancelled(graph, office, asynchronous=True)
     await run(graph, "hello?", asynchronous=asynchronous)
-    assert held(graph)[2:] == [SENT, CUT_OFF, "human: hello?", "ai: fine"]
+    assert valid_lines(graph)[2:] == [SENT, CUT_OFF, "human: hello?", "ai: fine"]
 
 
 # --- F23, F24: others who answer calls ---------------------------------------------------
@@ -864,15 +863,15 @@ async def unpatched_and_patched(
     middleware: Any, calls: AIMessage, *values: Any, asynchronous: bool
 ) -> tuple[list[str], list[str], list[Any]]:
     """The two histories, and the repairs that the patched agent tells of."""
-    told: list[Any] = []
+    reported: list[Any] = []
     kept = []
     for patched in (False, True):
         bare, _ = agent(calls, FINE, AIMessage("yes?"), middleware=[middleware])
-        graph = with_patching(bare, on_patch=lambda *p: told.append(p)) if patched else bare
+        graph = with_patching(bare, on_patch=lambda *p: reported.append(p)) if patched else bare
         for value in values:
             await run(graph, value, asynchronous=asynchronous)
-        kept.append(held(graph))
-    return *kept, told
+        kept.append(valid_lines(graph))
+    return *kept, reported
 
 
 @sync_and_async
@@ -880,10 +879,10 @@ async def test_f23_calls_that_a_limit_has_answered(*, asynchronous: bool):
     """A middleware that ends the run answers the blocked calls itself: nothing is done to them."""
     limit = ToolCallLimitMiddleware(run_limit=1, exit_behavior="end")
     calls = ai(MAIL, ("send_email", {"to": "eve"}, "c2"), id="a1")
-    bare, patched, told = await unpatched_and_patched(
+    bare, patched, reported = await unpatched_and_patched(
         limit, calls, "book it", "hello?", asynchronous=asynchronous
     )
-    assert (patched, told) == (bare, [])
+    assert (patched, reported) == (bare, [])
     assert [line.split(":")[0] for line in bare][2:] == ["tool c2", "tool c1", "ai", "human", "ai"]
 
 
@@ -894,19 +893,17 @@ async def test_f24_one_call_approved_and_one_rejected(*, asynchronous: bool):
     calls = ai(MAIL, ("send_email", {"to": "eve"}, "c2"), id="a1")
     decisions = [{"type": "approve"}, {"type": "reject", "message": "not her"}]
     mixed = Command(resume={"decisions": decisions})
-    bare, patched, told = await unpatched_and_patched(
+    bare, patched, reported = await unpatched_and_patched(
         asks, calls, "book it", mixed, "hello?", asynchronous=asynchronous
     )
-    assert (patched, told) == (bare, [])
+    assert (patched, reported) == (bare, [])
     assert [line.split(":")[0] for line in bare][2:4] == ["tool c2", "tool c1"]
     assert bare[3] == SENT
 
 
 # --- F25: a stream that was cut inside arguments -----------------------------------------
 
-NOT_RUN = (
-    "Tool call send_email with id c1 was not run: its arguments are not a complete JSON object."
-)
+NOT_RUN = MALFORMED.format("send_email", "c1")
 CUT = [
     AIMessageChunk(
         "",
@@ -922,7 +919,7 @@ CUT = [
 @pytest.mark.parametrize("made_by", ["sum", "message_from_stream"])
 @sync_and_async
 async def test_f25_a_call_that_only_looks_finished(made_by: str, *, asynchronous: bool):
-    """Summed up, the cut call is valid and runs: no wrapper stands between model and tools.
+    """Summed up, the truncated call is valid and runs: nothing is between the model and the tools.
 
     `message_from_stream` knows better: nothing is sent, and the next turn says why.
     """
@@ -934,10 +931,10 @@ async def test_f25_a_call_that_only_looks_finished(made_by: str, *, asynchronous
         await run(graph, text, asynchronous=asynchronous)
     if made_by == "sum":
         assert office.done == ["mail to bo"]
-        assert held(graph)[2] == "tool c1: sent to bo"
+        assert valid_lines(graph)[2] == "tool c1: sent to bo"
     else:
         assert office.done == []
-        assert f"tool c1: {NOT_RUN}" in held(graph)
+        assert f"tool c1: {NOT_RUN}" in valid_lines(graph)
 
 
 @pytest.mark.parametrize("name", REDUCERS)
@@ -945,7 +942,7 @@ def test_f25_a_stored_chunk_that_was_cut(name: str):
     """Where the state keeps the raw text, the call is answered as malformed, and tells it.
 
     `add_messages` makes a message of the chunk: the raw text is gone before anyone can
-    look, and all that can be said is that no result was recorded.
+    look, and the placeholder states only that no result was recorded.
     """
     graph, _ = reducer_graph(REDUCERS[name], FINE, checkpointer=InMemorySaver())
     damage = [human("book it"), CUT[0] + CUT[1], human("and?")]
@@ -959,7 +956,7 @@ def test_f25_a_stored_chunk_that_was_cut(name: str):
         raw = {"cause": "malformed", "arguments": '{"to": "bo'}
         assert answer.additional_kwargs[PLACEHOLDER_KEY] == raw
         assert answer.text == NOT_RUN
-    assert held(graph)[-1] == "ai: fine"
+    assert valid_lines(graph)[-1] == "ai: fine"
 
 
 # --- F33, F34, F36 -----------------------------------------------------------------------
@@ -967,7 +964,7 @@ def test_f25_a_stored_chunk_that_was_cut(name: str):
 
 @sync_and_async
 async def test_f33_a_stale_approval_runs_nothing(*, asynchronous: bool):
-    """After the human moved on, an answer by the old id runs no node: nothing of ours can see it.
+    """After the human moved on, an answer by the old id runs no node, so nothing can repair.
 
     That it does no harm is all that there is: no money moves, the history stays as it is.
     """
@@ -981,7 +978,7 @@ async def test_f33_a_stale_approval_runs_nothing(*, asynchronous: bool):
     await run(graph, stale, asynchronous=asynchronous)
     assert history(graph, thread()) == before
     assert (len(model.seen), office.done) == (2, ["mail to bob"])
-    assert held(graph)[3] == NOT_WIRED
+    assert valid_lines(graph)[3] == NOT_WIRED
 
 
 @sync_and_async
@@ -997,7 +994,7 @@ async def test_f34_killed_between_the_tools_and_their_checkpoint(*, asynchronous
         await run(bare, "and?", asynchronous=asynchronous)
     graph = with_patching(bare)
     await run(graph, None, asynchronous=asynchronous)
-    assert held(graph)[2:] == [SENT, "tool c2: sent to eve", "human: and?", "ai: fine"]
+    assert valid_lines(graph)[2:] == [SENT, "tool c2: sent to eve", "human: and?", "ai: fine"]
 
 
 @sync_and_async
@@ -1014,7 +1011,7 @@ async def test_f36_a_repair_is_made_once_and_always_alike(
             graph = with_patching(bare)
             for text in ("and?", "hello?"):
                 await run(graph, text, asynchronous=asynchronous)
-            assert held(graph)[:6] == MENDED[:6]
+            assert valid_lines(graph)[:6] == REPAIRED[:6]
             messages = history(graph, thread())
             texts.append([m.model_dump_json() for m in messages if m.id not in {"fine", "yes"}])
     assert texts[0] == texts[1]
@@ -1022,15 +1019,15 @@ async def test_f36_a_repair_is_made_once_and_always_alike(
 
 
 NUMBERS = {*range(1, 28), 29, 32, 33, 34, 36}
-"""The failure modes that are known; the numbers between were given up."""
+"""The numbers of the failure modes; the numbers between were dropped."""
 
 
 def test_every_failure_mode_has_a_test():
-    """Here or in `test_messages.py` (there also under the number of its example, `r`)."""
+    """Here or in `test_patcher.py` (there also under the number of its example, `r`)."""
     folder = Path(__file__).parent
     found = {
         int(number)
-        for name in (__file__, folder / "test_messages.py")
+        for name in (__file__, folder.parent / "history" / "test_patcher.py")
         for number in re.findall(
             r"^(?:async )?def test_[fr](\d+)_", Path(name).read_text(), re.MULTILINE
         )

@@ -1,20 +1,17 @@
-"""What is said of a repair to the application, the log and the caller, and what if that fails."""
+"""What `on_patch`, the log and the caller learn of a repair, and what happens if that fails."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
 import pytest
-from agents import KINDS, Bench, Graph, Kind, both_calls, human, react_v2, thread
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
-from strict import StrictModel, ai
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -24,12 +21,14 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from support.agents import KINDS, Bench, Kind, both_calls, human, react_v2, thread
+from support.running import run_in_worker, sync_and_async
+from support.strict import StrictModel, ai
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 V2, AGENT = BY_NAME["react_v2"], BY_NAME["create_agent"]
 
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-each_door = pytest.mark.parametrize("door", ["front door", "last mile"])
+each_place = pytest.mark.parametrize("place", ["entry", "model node"])
 
 
 @pytest.fixture
@@ -45,35 +44,27 @@ def logged(caplog):
     return lines
 
 
-async def run(graph: Graph, value: Any, *, asynchronous: bool, config: Any = None) -> Any:
-    """Run the graph in the event loop, or without one."""
-    config = config or thread()
-    if asynchronous:
-        return await graph.ainvoke(value, config)
-    return await asyncio.to_thread(graph.invoke, value, config)
-
-
 def says(text: str) -> dict[str, Any]:
     """A human says something."""
     return {"messages": [human(text)]}
 
 
-async def ready(kind: Kind, door: str, *, asynchronous: bool, saver: Any = None) -> Bench:
-    """A thread whose next run is repaired at that door."""
+async def ready(kind: Kind, place: str, *, asynchronous: bool, saver: Any = None) -> Bench:
+    """A thread that its next run repairs, at the entry or in the model node."""
     saver = saver or InMemorySaver()
     bench = kind.make(both_calls(), asynchronous=asynchronous, checkpointer=saver)
-    await run(bench.graph, says("book it"), asynchronous=asynchronous)
-    if door == "last mile":
+    await run_in_worker(bench.graph, says("book it"), asynchronous=asynchronous)
+    if place == "model node":
         with pytest.raises(ValueError, match="c1"):
-            await run(bench.graph, says("never mind"), asynchronous=asynchronous)
+            await run_in_worker(bench.graph, says("never mind"), asynchronous=asynchronous)
     bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
     bench.model.seen.clear()
     return bench
 
 
-def value_for(door: str) -> Any:
-    """What makes the next run come in at that door."""
-    return says("never mind") if door == "front door" else None
+def value_for(place: str) -> Any:
+    """The input with which the next run is repaired at that place."""
+    return says("never mind") if place == "entry" else None
 
 
 LINE = (
@@ -82,36 +73,36 @@ LINE = (
 SENT_AND_WAITED = [("recovered", "c1", None), ("inserted", "c2", "awaiting_input")]
 
 
-# --- what is said ------------------------------------------------------------------------
+# --- the report --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_door
+@each_place
 @sync_and_async
-async def test_one_repair_one_call_one_line(kind, door, asynchronous, logged):
+async def test_one_repair_one_call_one_line(kind, place, asynchronous, logged):
     """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
-    told: list[Any] = []
-    bench = await ready(kind, door, asynchronous=asynchronous)
-    graph = with_patching(bench.graph, on_patch=lambda *said: told.append(said))
+    reported: list[Any] = []
+    bench = await ready(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph, on_patch=lambda *report: reported.append(report))
     assert logged() == []
-    await run(graph, value_for(door), asynchronous=asynchronous)
-    [(patch, config)] = told
+    await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
+    [(patch, config)] = reported
     assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == SENT_AND_WAITED
     assert config["configurable"]["thread_id"] == "1"
     assert config["metadata"]["langgraph_node"] == (
-        "patch_tool_calls" if door == "front door" else kind.model_node
+        "patch_tool_calls" if place == "entry" else kind.model_node
     )
     assert logged() == [(logging.INFO, LINE)]
-    await run(graph, says("hello?"), asynchronous=asynchronous)
-    assert len(told) == 1
+    await run_in_worker(graph, says("hello?"), asynchronous=asynchronous)
+    assert len(reported) == 1
     assert logged() == [(logging.INFO, LINE)]
 
 
-@each_door
+@each_place
 @sync_and_async
-async def test_one_line_for_each_attempt(door, asynchronous, logged):
-    """Under a RetryPolicy a model node repairs again in each attempt; the front door once."""
-    told: list[Any] = []
+async def test_one_line_for_each_attempt(place, asynchronous, logged):
+    """With a RetryPolicy a model node repairs in each attempt; the entry check repairs once."""
+    reported: list[Any] = []
     failures = [ConnectionError("one"), ConnectionError("two")]
     policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
 
@@ -123,15 +114,15 @@ async def test_one_line_for_each_attempt(door, asynchronous, logged):
     builder = StateGraph(MessagesState)
     builder.add_node("model", model, retry_policy=policy).add_edge(START, "model")
     bare = builder.compile(checkpointer=InMemorySaver())
-    patched = with_patching(bare, on_patch=lambda *said: told.append(said))
+    patched = with_patching(bare, on_patch=lambda *report: reported.append(report))
     broken = [human("book it"), both_calls(), human("never mind")]
     bare.update_state(thread(), {"messages": broken}, as_node=START)
-    await run(patched, says("?") if door == "front door" else None, asynchronous=asynchronous)
-    attempts = 1 if door == "front door" else 3
-    assert len(told) == len(logged()) == attempts
-    held = patched.get_state(thread()).values["messages"]
-    assert validate_messages(held) == []
-    assert sum(map(is_placeholder, held)) == 2
+    await run_in_worker(patched, says("?") if place == "entry" else None, asynchronous=asynchronous)
+    attempts = 1 if place == "entry" else 3
+    assert len(reported) == len(logged()) == attempts
+    in_state = patched.get_state(thread()).values["messages"]
+    assert validate_messages(in_state) == []
+    assert sum(map(is_placeholder, in_state)) == 2
 
 
 async def test_patch_node_says_it_too(logged):
@@ -147,16 +138,18 @@ async def test_patch_node_says_it_too(logged):
     assert logged() == [(logging.INFO, line)]
 
 
-async def test_a_repair_of_the_model_s_view_is_said(logged):
-    """With `persist=False` nothing is written and no INFO line says so; `on_patch` is told."""
-    told: list[Any] = []
-    bench = await ready(V2, "front door", asynchronous=False)
-    graph = with_patching(bench.graph, persist=False, on_patch=lambda *said: told.append(said))
+async def test_a_repair_of_the_models_input_is_reported(logged):
+    """With `persist=False` nothing is written and no INFO line appears; `on_patch` is called."""
+    reported: list[Any] = []
+    bench = await ready(V2, "entry", asynchronous=False)
+    graph = with_patching(
+        bench.graph, persist=False, on_patch=lambda *report: reported.append(report)
+    )
     graph.invoke(says("never mind"), thread())
     assert [line for level, line in logged() if level >= logging.INFO] == []
-    assert len(told) == 1
-    held = graph.get_state(thread()).values["messages"]
-    assert [message.type for message in held] == ["human", "ai", "human", "ai"]
+    assert len(reported) == 1
+    in_state = graph.get_state(thread()).values["messages"]
+    assert [message.type for message in in_state] == ["human", "ai", "human", "ai"]
 
 
 # --- names and texts from a model --------------------------------------------------------
@@ -181,7 +174,7 @@ async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
         human("never mind"),
     ]
     config = thread(f"1{EVIL}")
-    await run(graph, {"messages": history}, asynchronous=asynchronous, config=config)
+    await run_in_worker(graph, {"messages": history}, asynchronous=asynchronous, config=config)
     [(level, line)] = logged()
     assert level == logging.INFO
     assert is_plain(line)
@@ -220,12 +213,12 @@ def stored(saver: InMemorySaver) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_door
+@each_place
 @sync_and_async
-async def test_what_on_patch_raises(kind, door, asynchronous, logged):
+async def test_what_on_patch_raises(kind, place, asynchronous, logged):
     """It reaches the caller, nothing of the repair is written or logged; the next run heals."""
     saver = InMemorySaver()
-    bench = await ready(kind, door, asynchronous=asynchronous, saver=saver)
+    bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
     refusals = [PermissionError("not on my watch")]
 
     def refuse_once(patch, config):
@@ -234,29 +227,29 @@ async def test_what_on_patch_raises(kind, door, asynchronous, logged):
 
     graph = with_patching(bench.graph, on_patch=refuse_once)
     with pytest.raises(PermissionError, match="not on my watch"):
-        await run(graph, value_for(door), asynchronous=asynchronous)
+        await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
     assert logged() == []
     assert stored(saver) == []
     assert bench.model.seen == []
-    await run(graph, None, asynchronous=asynchronous)
+    await run_in_worker(graph, None, asynchronous=asynchronous)
     assert logged() == [(logging.INFO, LINE)]
     assert validate_messages(graph.get_state(thread()).values["messages"]) == []
     assert graph.get_state(thread()).values["messages"][-1].text == "fine"
 
 
 @pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_door
-async def test_what_a_placeholder_callable_raises(kind, door, logged):
+@each_place
+async def test_what_a_placeholder_callable_raises(kind, place, logged):
     """It reaches the caller as it is, and nothing of the repair is written."""
     saver = InMemorySaver()
-    bench = await ready(kind, door, asynchronous=False, saver=saver)
+    bench = await ready(kind, place, asynchronous=False, saver=saver)
 
     def broken(call):
         raise LookupError(call.tool_call_id)
 
     graph = with_patching(bench.graph, placeholder=broken)
     with pytest.raises(LookupError, match="c2"):
-        graph.invoke(value_for(door), thread())
+        graph.invoke(value_for(place), thread())
     assert logged() == []
     assert stored(saver) == []
     assert bench.model.seen == []
@@ -280,50 +273,50 @@ class Failing(InMemorySaver):
 
 
 @pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_door
+@each_place
 @sync_and_async
-async def test_a_checkpointer_that_fails(kind, door, asynchronous, logged):
+async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
     """An EvidenceError says what to do, nothing is guessed or written; the next run heals."""
     saver = Failing()
-    bench = await ready(kind, door, asynchronous=asynchronous, saver=saver)
+    bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
     graph = with_patching(bench.graph)
     saver.down = True
     with pytest.raises(EvidenceError, match=r"'1'.*the database is gone.*recover=False") as raised:
-        await run(graph, value_for(door), asynchronous=asynchronous)
+        await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
     assert isinstance(raised.value.__cause__, ConnectionError)
     saver.down = False
     assert logged() == []
     assert stored(saver) == []
     assert bench.model.seen == []
-    await run(graph, None, asynchronous=asynchronous)
+    await run_in_worker(graph, None, asynchronous=asynchronous)
     assert logged() == [(logging.INFO, LINE)]
-    held = graph.get_state(thread()).values["messages"]
-    assert [m.text for m in held if m.type == "human"] == ["book it", "never mind"]
-    assert held[2].text == "sent to bob"
-    assert validate_messages(held) == []
+    in_state = graph.get_state(thread()).values["messages"]
+    assert [m.text for m in in_state if m.type == "human"] == ["book it", "never mind"]
+    assert in_state[2].text == "sent to bob"
+    assert validate_messages(in_state) == []
 
 
 @pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
 async def test_a_failing_checkpointer_and_another_message(kind, logged):
     """After an EvidenceError a further message heals as well as a repeated run."""
     saver = Failing()
-    bench = await ready(kind, "front door", asynchronous=False, saver=saver)
+    bench = await ready(kind, "entry", asynchronous=False, saver=saver)
     graph = with_patching(bench.graph)
     saver.down = True
     with pytest.raises(EvidenceError):
         graph.invoke(says("never mind"), thread())
     saver.down = False
     graph.invoke(says("hello?"), thread())
-    held = graph.get_state(thread()).values["messages"]
-    texts = ["book it", "", "sent to bob", held[3].text, "never mind", "hello?", "fine"]
-    assert [message.text for message in held] == texts
+    in_state = graph.get_state(thread()).values["messages"]
+    texts = ["book it", "", "sent to bob", in_state[3].text, "never mind", "hello?", "fine"]
+    assert [message.text for message in in_state] == texts
     assert logged() == [(logging.INFO, LINE)]
 
 
 async def test_a_closed_database_of_its_own():
     """The checkpointer that `checkpointer=` names fails alike; the run's own is well."""
     with SqliteSaver.from_conn_string(":memory:") as old:
-        bench = await ready(V2, "front door", asynchronous=False, saver=old)
+        bench = await ready(V2, "entry", asynchronous=False, saver=old)
     new = InMemorySaver()
     graph = react_v2(bench.model, bench.tools.tools(), checkpointer=new)
     graph = with_patching(graph, checkpointer=old)
@@ -341,5 +334,5 @@ async def test_a_healthy_thread_needs_no_checkpointer_that_works():
     graph = with_patching(bench.graph)
     graph.invoke({"messages": [HumanMessage("a")]}, thread())
     graph.invoke({"messages": [HumanMessage("b")]}, thread())
-    held = graph.get_state(thread()).values["messages"]
-    assert [message.text for message in held] == ["a", "hi", "b", "fine"]
+    in_state = graph.get_state(thread()).values["messages"]
+    assert [message.text for message in in_state] == ["a", "hi", "b", "fine"]

@@ -1,4 +1,4 @@
-"""The last mile, where a node is a graph, has a cache, streams, or echoes what it was shown."""
+"""The model node wrapper around nodes that are graphs, have caches, stream, or echo their input."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from agents import (
-    CANCELLED,
-    UNKNOWN,
-    Graph,
-    Tools,
-    both_calls,
-    history,
-    human,
-    lines,
-    react_v2,
-    thread,
-)
 from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
@@ -29,12 +17,15 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import CachePolicy, Command, Overwrite, interrupt
 from pydantic import BaseModel
-from strict import StrictModel, ai, refuse
-from test_front_door import Names
 from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, with_patching
-from langgraph_patch.graph.model_node import LastMile
+from langgraph_patch.graph.model_node import ModelNodeWrapper
+from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
+from support.callbacks import RunNames
+from support.open_calls import model_saying
+from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.strict import StrictModel, ai, refuse
 
 CALL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
 DAMAGED = [human("go", None), CALL, human("never mind", None)]
@@ -44,11 +35,6 @@ NOT_RECORDED = f"tool c1: {UNKNOWN.format('send_email', 'c1')}"
 def answering(model: StrictModel) -> Any:
     """A node that calls the model."""
     return lambda state: {"messages": [model.invoke(state["messages"])]}
-
-
-def said(*texts: str) -> StrictModel:
-    """A strict model that says these texts."""
-    return StrictModel(script=[AIMessage(text) for text in texts])
 
 
 # --- a graph that runs the tools ---------------------------------------------------------
@@ -120,8 +106,8 @@ async def test_a_graph_that_runs_the_tools(
 
 @pytest.mark.parametrize("recursive", [True, False])
 def test_a_graph_that_is_named_as_a_model(*, recursive: bool):
-    """What is named answers: with no model of a known name inside, calls are answered before it."""
-    model = said("fine")
+    """A named node that has no model with a usual name inside: calls are answered before it."""
+    model = model_saying("fine")
     inner = StateGraph(MessagesState).add_node("think", answering(model)).add_edge(START, "think")
     builder = StateGraph(MessagesState).add_node("llm", inner.compile()).add_edge(START, "llm")
     bare = builder.compile(checkpointer=InMemorySaver())
@@ -164,13 +150,13 @@ def echoing_pairs(model: StrictModel) -> Any:
 @pytest.mark.parametrize("node", [agent_graph, echoing, echoing_object, echoing_pairs])
 def test_what_was_only_shown_is_not_written(node: Any):
     """With `persist=False` the state stays as it is, whatever the node returns."""
-    model = said("ok", "again")
+    model = model_saying("ok", "again")
     builder = StateGraph(MessagesState).add_node("agent", node(model)).add_edge(START, "agent")
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()), persist=False)
     renamed = ai(("send email", {}, "c9"), id="a9")
     graph.invoke({"messages": [*DAMAGED, renamed, human("x")]}, thread())
-    held = history(graph, thread())
-    assert lines(held) == [
+    stored = history(graph, thread())
+    assert lines(stored) == [
         "human: go",
         "ai c1: ",
         "human: never mind",
@@ -178,7 +164,7 @@ def test_what_was_only_shown_is_not_written(node: Any):
         "human: x",
         "ai: ok",
     ]
-    assert held[3].tool_calls[0]["name"] == "send email"  # type: ignore[attr-defined]
+    assert stored[3].tool_calls[0]["name"] == "send email"  # type: ignore[attr-defined]
     assert [len(seen) for seen in model.seen] == [7]
 
 
@@ -193,12 +179,12 @@ def test_what_was_changed_for_the_model_alone_is_given_back():
     answer = AIMessage("ok", id="ok")
     called = ai(("send email", {}, "c9"), id="a9")
     result = ToolMessage("sent", tool_call_id="c9", id="t9", name="send email")
-    held = [human("go"), called, result, human("thanks")]
+    stored = [human("go"), called, result, human("thanks")]
     for state, wrap in ((Whole, list), (MessagesState, Overwrite)):
         builder = StateGraph(state).add_edge(START, "model")
         builder.add_node("model", lambda s, w=wrap: {"messages": w([*s["messages"], answer])})
         graph = with_patching(builder.compile(), persist=False)
-        assert graph.invoke({"messages": held})["messages"] == [*held, answer]
+        assert graph.invoke({"messages": stored})["messages"] == [*stored, answer]
 
 
 def test_pairs_of_another_key_stay_pairs():
@@ -215,9 +201,9 @@ def test_pairs_of_another_key_stay_pairs():
 
 
 def handing(state: Any) -> Any:
-    """A node that goes to the parent's node, with all that it was given."""
-    told = [*state["messages"], AIMessage("bye", id="b")]
-    return Command(goto="end", graph=Command.PARENT, update={"messages": told})
+    """A node that goes to the parent's node with its whole input."""
+    reported = [*state["messages"], AIMessage("bye", id="b")]
+    return Command(goto="end", graph=Command.PARENT, update={"messages": reported})
 
 
 @pytest.mark.parametrize("persist", [True, False])
@@ -342,7 +328,7 @@ def test_a_repair_beside_a_node_that_removes(name: str):
     removed.id = "h9"
     builder = StateGraph(MessagesState)
     builder.add_node("pre", lambda _: {"messages": [*late, human("well")]})
-    builder.add_node("model", answering(said("ok")))
+    builder.add_node("model", answering(model_saying("ok")))
     builder.add_node(name, lambda _: {"messages": [RemoveMessage(id="h9")]})
     builder.add_edge(START, "pre").add_edge("pre", "model").add_edge("pre", name)
     graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
@@ -366,10 +352,10 @@ def one_node(node: Any) -> Graph:
 
 
 async def test_a_chain_that_streams():
-    """It streams as the bare node does, but where the last mile repairs it answers as a whole."""
+    """It streams as the bare node does; where the wrapper repairs, it answers as a whole."""
     bare = one_node(
         RunnableLambda(lambda state: state["messages"])
-        | said("a b", "c d", "e f", "g h")
+        | model_saying("a b", "c d", "e f", "g h")
         | StrOutputParser()
         | RunnableLambda(lambda text: {"messages": [AIMessage(text)]})
     )
@@ -381,7 +367,7 @@ async def test_a_chain_that_streams():
 
 
 async def test_a_generator_that_streams():
-    """Each part of it is told, as by the bare graph."""
+    """Each part of its answer is streamed, as by the bare graph."""
 
     async def node(state: Any) -> AsyncIterator[Any]:
         refuse(state["messages"])
@@ -389,31 +375,31 @@ async def test_a_generator_that_streams():
             yield {"messages": [AIMessage(text, id="1")]}
 
     for graph in (bare := one_node(node), with_patching(bare)):
-        told = await parts_of(graph, [human("go")], "on_chain_stream")
-        assert [p for p in told if p.get("messages", [])[-1:] != [human("go")]][:3] == [
+        reported = await parts_of(graph, [human("go")], "on_chain_stream")
+        assert [p for p in reported if p.get("messages", [])[-1:] != [human("go")]][:3] == [
             {"messages": [AIMessage(text, id="1")]} for text in "xyz"
         ]
 
 
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
-    model = said(*["fine"] * 6)
-    mile = LastMile(RunnableLambda(answering(model)), PatchNode(), persist=False)
+    model = model_saying(*["fine"] * 6)
+    wrapper = ModelNodeWrapper(RunnableLambda(answering(model)), PatchNode(), persist=False)
     state = {"messages": DAMAGED}
     names: list[str] = []
-    config: Any = {"callbacks": [Names(names)]}
+    config: Any = {"callbacks": [RunNames(names)]}
 
     async def parts() -> AsyncIterator[Any]:
         yield state
 
-    told = [
-        mile.invoke(state, config),
-        *mile.stream(state, config),
-        *mile.transform(iter([state]), config),
-        await mile.ainvoke(state, config),
-        *[part async for part in mile.astream(state, config)],
-        *[part async for part in mile.atransform(parts(), config)],
+    reported = [
+        wrapper.invoke(state, config),
+        *wrapper.stream(state, config),
+        *wrapper.transform(iter([state]), config),
+        await wrapper.ainvoke(state, config),
+        *[part async for part in wrapper.astream(state, config)],
+        *[part async for part in wrapper.atransform(parts(), config)],
     ]
-    assert [lines(part["messages"]) for part in told] == [["ai: fine"]] * 6
+    assert [lines(part["messages"]) for part in reported] == [["ai: fine"]] * 6
     assert [len(seen) for seen in model.seen] == [4] * 6
     assert names == ["RunnableLambda"] * 6

@@ -7,18 +7,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from agents import (
-    CANCELLED,
-    UNKNOWN,
-    Tools,
-    both_calls,
-    history,
-    human,
-    lines,
-    react_v1,
-    react_v2,
-    thread,
-)
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
@@ -27,8 +15,6 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
-from schemas import Data, FrozenData, Model
-from strict import StrictModel, ai
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
@@ -44,6 +30,11 @@ from langgraph_patch import (
     patch_node,
     validate_messages,
 )
+from support.agents import Tools, both_calls, history, human, lines, react_v1, react_v2, thread
+from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
+from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.schemas import Data, FrozenData, Model
+from support.strict import StrictModel, ai
 
 
 class Typed(TypedDict):
@@ -54,18 +45,6 @@ class Typed(TypedDict):
 
 STATES = (Typed, Data, FrozenData, Model)
 each_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-
-OPEN = [human("book it"), both_calls(), human("never mind")]
-UNKNOWN_RESULTS = [
-    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
-]
-REPAIRED = ["human: book it", "ai c1 c2: ", *UNKNOWN_RESULTS, "human: never mind"]
-
-
-def messages_in(state: Any, key: str = "messages") -> Any:
-    """The history of a state of any kind."""
-    return state[key] if isinstance(state, dict) else getattr(state, key)
 
 
 def build(
@@ -81,11 +60,6 @@ def build(
     builder.add_conditional_edges("model", tools_condition)
     builder.add_edge("tools", "patch_tool_calls")
     return builder.compile(checkpointer=InMemorySaver())
-
-
-def answering(*texts: str) -> StrictModel:
-    """A strict model that says these texts."""
-    return StrictModel(script=[AIMessage(text) for text in texts])
 
 
 # --- in a graph --------------------------------------------------------------------------
@@ -148,18 +122,18 @@ def test_one_waiting_call_was_cancelled_by_the_message():
 
 def test_a_healthy_history_is_no_news():
     """No update, no message, no call of `on_patch`."""
-    told = []
-    node = PatchNode(on_patch=lambda *seen: told.append(seen))
+    reported = []
+    node = PatchNode(on_patch=lambda *seen: reported.append(seen))
     healthy = patch_messages(OPEN).messages
-    graph = build(answering("fine"), node)
+    graph = build(model_saying("fine"), node)
     chunks = list(graph.stream({"messages": healthy}, thread(), stream_mode="updates"))
     assert chunks[0] == {"patch_tool_calls": None}
-    assert told == []
+    assert reported == []
 
 
 def test_the_node_answers_calls_at_the_tail():
-    """Directly before the model nobody else will answer them."""
-    graph = build(answering("fine"))
+    """Directly before the model, no other node will answer them."""
+    graph = build(model_saying("fine"))
     graph.invoke({"messages": OPEN[:2]}, thread())
     assert lines(history(graph, thread())) == [
         "human: book it",
@@ -196,7 +170,7 @@ def test_a_key_not_written_yet_is_an_empty_history():
 
 
 def test_a_key_without_a_value_and_without_a_reducer():
-    """The same where nothing stands in the channel at all."""
+    """The same where the channel is empty."""
 
     class Plain(TypedDict):
         messages: list[AnyMessage]
@@ -244,7 +218,7 @@ async def test_outside_of_a_graph():
 
 def test_the_same_history_gives_the_same_bytes():
     """Two threads with the same damage get the same placeholders, ids and all."""
-    graph = build(answering("fine", "fine"))
+    graph = build(model_saying("fine", "fine"))
     for name in ("1", "2"):
         graph.invoke({"messages": OPEN}, thread(name))
     first, second = (history(graph, thread(name))[:5] for name in ("1", "2"))
@@ -280,18 +254,18 @@ async def test_pre_model_hook(make: Callable[..., Any], *, asynchronous: bool):
 
 def test_pre_model_hook_sees_no_damage_in_parallel_calls():
     """Parallel tool calls meet before the hook runs: it finds nothing to do."""
-    told = []
+    reported = []
     model = StrictModel(
         script=[
             ai(("send_email", {"to": "a"}, "c1"), ("send_email", {"to": "b"}, "c2")),
             AIMessage("done"),
         ]
     )
-    hook = PatchNode(on_patch=lambda *seen: told.append(seen))
+    hook = PatchNode(on_patch=lambda *seen: reported.append(seen))
     graph = react_v2(model, Tools().tools(), pre_model_hook=hook)
     out = graph.invoke({"messages": [human("go")]})
     assert lines(out["messages"])[2:] == ["tool c1: sent to a", "tool c2: sent to b", "ai: done"]
-    assert told == []
+    assert reported == []
 
 
 def test_in_an_entrypoint():
@@ -299,8 +273,8 @@ def test_in_an_entrypoint():
     model = StrictModel(script=[both_calls(), AIMessage("fine")])
 
     @entrypoint(checkpointer=InMemorySaver())
-    def chat(said: HumanMessage, *, previous: Any = None) -> Any:
-        messages = patch_messages([*(previous or []), said]).messages
+    def chat(output: HumanMessage, *, previous: Any = None) -> Any:
+        messages = patch_messages([*(previous or []), output]).messages
         messages = [*messages, model.invoke(messages)]
         return entrypoint.final(value=lines(messages), save=messages)
 
@@ -313,7 +287,7 @@ def test_in_an_entrypoint():
 
 def texts(node: PatchNode, graph: Any = None) -> list[str]:
     """What the node says of the two open calls."""
-    out = build(answering("fine"), node).invoke({"messages": OPEN}, thread())
+    out = build(model_saying("fine"), node).invoke({"messages": OPEN}, thread())
     return [m.text for m in out["messages"] if isinstance(m, ToolMessage)]
 
 
@@ -334,7 +308,7 @@ def test_placeholder_texts():
 
 
 def test_language():
-    """The texts speak the language that the node was given."""
+    """The texts are in the language of the node's option."""
     first, second = texts(PatchNode(language="zh"))
     assert "send_email" in first
     assert "没有记录到" in first
@@ -355,7 +329,7 @@ def test_a_placeholder_that_raises():
     assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
 
 
-def test_recover_false_asks_nobody():
+def test_recover_false_reads_no_checkpoint():
     """Without recovery the checkpointer's record is left alone: the cause is unknown."""
     results = {}
     for recover in (True, False):
@@ -377,13 +351,13 @@ def test_recover_false_asks_nobody():
 
 def test_on_patch_and_the_log_once_per_repair(caplog: pytest.LogCaptureFixture):
     """One call of `on_patch` with the patch and the config, and one line of log, per repair."""
-    told: list[tuple[Patch, RunnableConfig]] = []
-    node = PatchNode(on_patch=lambda patch, config: told.append((patch, config)))
-    graph = build(answering("fine", "yes?"), node)
+    reported: list[tuple[Patch, RunnableConfig]] = []
+    node = PatchNode(on_patch=lambda patch, config: reported.append((patch, config)))
+    graph = build(model_saying("fine", "yes?"), node)
     with caplog.at_level(logging.INFO, logger="langgraph_patch"):
         graph.invoke({"messages": OPEN}, thread("t7"))
         graph.invoke({"messages": [human("hello")]}, thread("t7"))
-    ((patch, config),) = told
+    ((patch, config),) = reported
     assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == [
         ("inserted", "c1", "unknown"),
         ("inserted", "c2", "unknown"),
@@ -403,10 +377,18 @@ def test_on_patch_that_raises():
     def fail(patch: Patch, config: RunnableConfig) -> None:
         raise ZeroDivisionError(str(patch))
 
-    graph = build(answering("fine"), PatchNode(on_patch=fail))
+    graph = build(model_saying("fine"), PatchNode(on_patch=fail))
     with pytest.raises(ZeroDivisionError, match="send_email"):
         graph.invoke({"messages": OPEN}, thread())
     assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
+
+
+def test_allow_pending_leaves_the_last_calls():
+    """With `allow_pending` the node leaves calls at the end of the history unanswered."""
+    pending = {"messages": OPEN[:2]}
+    assert PatchNode(allow_pending=True).invoke(pending) is None
+    assert PatchNode().invoke(pending) is not None
+    assert PatchNode(allow_pending=True).invoke({"messages": OPEN}) is not None
 
 
 # --- bad input ---------------------------------------------------------------------------

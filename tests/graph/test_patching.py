@@ -11,9 +11,31 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from agents import (
-    CANCELLED,
-    UNKNOWN,
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.func import entrypoint
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.runtime import Runtime
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import CachePolicy, Command, RetryPolicy, Send
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from langgraph_patch import (
+    GraphError,
+    MessagesError,
+    OptionError,
+    PatchError,
+    is_placeholder,
+    validate_messages,
+    with_patching,
+)
+from support.agents import (
     Graph,
     InPlace,
     Tools,
@@ -28,41 +50,11 @@ from agents import (
     stored,
     thread,
 )
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
-from langchain_core.runnables import RunnableConfig
-from langgraph.cache.memory import InMemoryCache
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.func import entrypoint
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
-from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy, Send
-from pydantic import BaseModel, Field
-from schemas import Data, FrozenData, Model
-from strict import RefusedError, StrictModel, ai, refuse
-from typing_extensions import TypedDict
-
-from langgraph_patch import (
-    GraphError,
-    MessagesError,
-    OptionError,
-    PatchError,
-    is_placeholder,
-    validate_messages,
-    with_patching,
-)
-
-OPEN = [human("book it"), both_calls(), human("never mind")]
-UNKNOWN_RESULTS = [
-    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
-]
-REPAIRED = ["human: book it", "ai c1 c2: ", *UNKNOWN_RESULTS, "human: never mind"]
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
+from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.running import run_by, sync_and_async
+from support.schemas import Data, FrozenData, Model
+from support.strict import RefusedError, StrictModel, ai, refuse
 
 
 class State(TypedDict):
@@ -84,11 +76,6 @@ class NarrowModel(BaseModel):
     notes: list[str] = Field(default_factory=list)
 
 
-def messages_in(state: Any) -> list[AnyMessage]:
-    """The history of a state of any kind."""
-    return state["messages"] if isinstance(state, dict) else state.messages
-
-
 def parts(model: StrictModel, state: Any = State, *, asynchronous: bool = False) -> StateGraph[Any]:
     """A builder with agent, tools and a node that takes a note, and no way in."""
     builder = StateGraph(state)
@@ -101,24 +88,6 @@ def parts(model: StrictModel, state: Any = State, *, asynchronous: bool = False)
 def noting(builder: StateGraph[Any]) -> None:
     """Add the node that takes a note."""
     builder.add_node("note", lambda _: {"notes": ["noted"]})
-
-
-def said(*texts: str) -> StrictModel:
-    """A strict model that says these texts."""
-    return StrictModel(script=[AIMessage(text) for text in texts])
-
-
-async def run(graph: Graph, value: Any, how: str, config: Any = None) -> None:
-    """Run the graph by the method `how`."""
-    config = config or thread()
-    if how == "ainvoke":
-        await graph.ainvoke(value, config)
-    elif how == "astream":
-        assert [chunk async for chunk in graph.astream(value, config)]
-    elif how == "stream":
-        assert list(graph.stream(value, config))
-    else:
-        graph.invoke(value, config)
 
 
 # --- every way in ------------------------------------------------------------------------
@@ -153,7 +122,7 @@ def by_mapped_branch(builder: StateGraph[Any]) -> None:
 
 
 def by_literal_branch(builder: StateGraph[Any]) -> None:
-    """A router whose annotation names its ends."""
+    """A router with an annotation that names its destinations."""
 
     def route(state: State) -> Literal["agent", "tools"]:
         return "agent"
@@ -173,7 +142,7 @@ def by_send(builder: StateGraph[Any]) -> None:
 
 
 def by_narrow_router(builder: StateGraph[Any]) -> None:
-    """A router whose input schema lacks the history."""
+    """A router with an input schema that lacks the history."""
 
     def route(state: Narrow) -> str:
         assert set(state) <= {"notes"}
@@ -253,22 +222,22 @@ def built(
 @each_way
 @pytest.mark.parametrize("how", ["invoke", "ainvoke", "stream", "astream"])
 async def test_interrupt_then_a_new_message(way: Any, how: str):
-    """Whatever leads to the model: the thread goes on, twice, and tells the truth."""
+    """Whatever leads to the model: the thread goes on, twice, with the expected results."""
     model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
     graph = with_patching(built(way, model, asynchronous=how.startswith("a")))
-    await run(graph, {"messages": [human("book it")]}, how)
+    await run_by(graph, "book it", how)
     assert graph.get_state(thread()).next == ("tools",)
-    await run(graph, {"messages": [human("never mind")]}, how)
+    await run_by(graph, "never mind", how)
     messages = history(graph, thread())
     assert lines(messages) == [*REPAIRED, "ai: fine"]
     assert [is_placeholder(m) for m in messages] == [False, False, True, True, False, False]
-    await run(graph, {"messages": [human("hello")]}, how)
+    await run_by(graph, "hello", how)
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
 
 
 @each_way
 def test_the_repair_has_a_checkpoint_of_its_own(way: Any):
-    """The front door repairs before anything else runs, even if the model then fails."""
+    """The entry check repairs before anything else runs, even if the model then fails."""
 
     def fail(_: Any) -> AIMessage:
         raise ZeroDivisionError
@@ -288,16 +257,16 @@ def test_the_same_nodes_run_as_before(way: Any):
         chunks = graph.stream({"messages": messages}, thread(), stream_mode="updates")
         return Counter(node for chunk in chunks for node in chunk)
 
-    bare = nodes_of(built(way, said("fine")), [human("hi")])
-    assert nodes_of(with_patching(built(way, said("fine"))), [human("hi")]) == bare
-    damaged = nodes_of(with_patching(built(way, said("fine"))), OPEN)
+    bare = nodes_of(built(way, model_saying("fine")), [human("hi")])
+    assert nodes_of(with_patching(built(way, model_saying("fine"))), [human("hi")]) == bare
+    damaged = nodes_of(with_patching(built(way, model_saying("fine"))), OPEN)
     assert damaged == bare + Counter({"patch_tool_calls": 1})
 
 
 @pytest.mark.parametrize("way", [w for w in WAYS if w is not by_branch], ids=lambda w: w.__name__)
 def test_the_drawing(way: Any):
     """The node is drawn; everything else is drawn as it was."""
-    bare = built(way, said())
+    bare = built(way, model_saying())
     before, after = bare.get_graph(), with_patching(bare).get_graph()
     assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
 
@@ -324,14 +293,14 @@ def test_the_drawing(way: Any):
 
 def test_the_drawing_of_a_router_that_may_go_anywhere():
     """LangGraph draws no ends of a router without a path map; the node is drawn all the same."""
-    bare = built(by_branch, said())
+    bare = built(by_branch, model_saying())
     before, after = bare.get_graph(), with_patching(bare).get_graph()
     assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
     assert after.edges == before.edges
 
 
 async def test_an_async_only_router():
-    """A router without a sync form is awaited, before and after the front door."""
+    """A router without a sync form is awaited, before and after the entry check."""
     model = StrictModel(script=[both_calls(), AIMessage("fine")])
     builder = parts(model, asynchronous=True)
     builder.add_conditional_edges("agent", tools_condition)
@@ -347,8 +316,8 @@ async def test_an_async_only_router():
 
 
 def test_a_start_that_leads_to_the_tools():
-    """A pending call whose START leads to the tools is run, not answered."""
-    model = said("done")
+    """If START leads to the tools, a pending call is run, not answered."""
+    model = model_saying("done")
     builder = parts(model)
     builder.add_conditional_edges("agent", tools_condition)
 
@@ -368,7 +337,7 @@ def test_a_start_that_leads_to_the_tools():
 
 
 def test_resume_goes_to_the_paused_tool():
-    """`Command(resume=...)` passes the front door and the last mile by."""
+    """`Command(resume=...)` bypasses the entry check and the model node wrapper."""
     model = StrictModel(script=[both_calls(), AIMessage("done")])
     graph = with_patching(built(by_edge, model))
     graph.invoke({"messages": [human("book it")]}, thread())
@@ -384,7 +353,7 @@ def test_resume_goes_to_the_paused_tool():
 
 def test_two_sends_to_the_model():
     """A router that sends two damaged histories: each model call sees its own repaired."""
-    model = said("one", "two")
+    model = model_saying("one", "two")
     builder = parts(model)
     other = [human("other"), ai(("send_email", {}, "c7"), id="a7"), human("stop")]
     builder.add_conditional_edges(
@@ -427,11 +396,11 @@ def test_a_graph_that_goes_by_commands():
 
 
 @pytest.mark.parametrize("state", [State, Data, FrozenData, Model], ids=lambda s: s.__name__)
-@pytest.mark.parametrize("place", ["door", "mile"])
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 @sync_and_async
 async def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
     """Dicts, dataclasses (frozen too) and pydantic models; the model gets the same kind."""
-    model = said("fine")
+    model = model_saying("fine")
     kinds = []
 
     def agent(values: Any) -> Any:
@@ -444,11 +413,11 @@ async def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
     bare = builder.compile(checkpointer=InMemorySaver())
     graph = with_patching(bare)
     how = "ainvoke" if asynchronous else "invoke"
-    if place == "door":
-        await run(graph, {"messages": OPEN}, how)
+    if place == "entry":
+        await run_by(graph, {"messages": OPEN}, how)
     else:
         bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-        await run(graph, None, how)
+        await run_by(graph, None, how)
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
     assert kinds == [dict if state is State else state]
 
@@ -515,7 +484,7 @@ async def test_shapes_of_output(shape: str, *, asynchronous: bool):
     bare = builder.compile(checkpointer=InMemorySaver())
     graph = with_patching(bare)
     bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    await run(graph, None, "ainvoke" if asynchronous else "invoke")
+    await run_by(graph, None, "ainvoke" if asynchronous else "invoke")
     values = graph.get_state(thread()).values
     assert lines(values["messages"]) == [*REPAIRED, *answer]
     assert values.get("notes", []) == notes
@@ -539,7 +508,7 @@ def test_role_dicts_without_a_reducer():
     class Plain(TypedDict):
         messages: list[Any]
 
-    model = said("one", "two")
+    model = model_saying("one", "two")
 
     def agent(state: Plain) -> Any:
         return {"messages": [*state["messages"], model.invoke(state["messages"])]}
@@ -565,7 +534,7 @@ def test_another_key():
     class Chat(TypedDict):
         chat: Annotated[list[AnyMessage], add_messages]
 
-    model = said("fine", "yes?")
+    model = model_saying("fine", "yes?")
     builder = StateGraph(Chat)
     builder.add_node("agent", lambda s: {"chat": [model.invoke(s["chat"])]})
     builder.add_edge(START, "agent")
@@ -601,7 +570,7 @@ def test_a_model_with_an_input_schema_of_its_own():
 
 
 def test_what_langgraph_injects():
-    """Config, runtime, store and stream writer reach the model node through the last mile."""
+    """Config, runtime, store and stream writer reach the model node through its wrapper."""
     got: dict[str, Any] = {}
 
     def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
@@ -623,14 +592,14 @@ def test_what_langgraph_injects():
     assert got["store"] is store
 
 
-# --- the last mile -----------------------------------------------------------------------
+# --- the model node wrapper --------------------------------------------------------------
 
 
 def test_a_node_that_edits_before_the_model():
     """What a trimming node leaves broken is repaired for the model."""
-    model = said("fine")
+    model = model_saying("fine")
     builder = StateGraph(MessagesState)
-    orphan = ToolMessage("whose?", tool_call_id="gone", id="t0")
+    orphan = ToolMessage("orphan", tool_call_id="gone", id="t0")
     builder.add_node("trim", lambda _: {"messages": [orphan]})
     builder.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
     builder.add_edge(START, "trim")
@@ -640,28 +609,28 @@ def test_a_node_that_edits_before_the_model():
 
 
 def test_llm_input_messages():
-    """What a `pre_model_hook` shows the model is repaired; the state is not touched, once told."""
-    told: list[Any] = []
-    model = said("fine")
+    """The list of a `pre_model_hook` is repaired, the state is not, and there is one report."""
+    reported: list[Any] = []
+    model = model_saying("fine")
 
     def hook(state: Any) -> Any:
         kept = trim_messages(state["messages"], strategy="last", token_counter=len, max_tokens=2)
         return {"llm_input_messages": kept}
 
-    sound = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1")]
-    sound += [ToolMessage("sent", tool_call_id="c1", id="t1", name="send_email"), human("thanks")]
+    valid = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1")]
+    valid += [ToolMessage("sent", tool_call_id="c1", id="t1", name="send_email"), human("thanks")]
     bare = react_v2(model, Tools().tools(), pre_model_hook=hook, checkpointer=InMemorySaver())
-    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
-    graph.invoke({"messages": sound}, thread())
+    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(str(patch)))
+    graph.invoke({"messages": valid}, thread())
     assert [lines(seen) for seen in model.seen] == [["human: thanks"]]
-    assert history(graph, thread())[:4] == sound
+    assert history(graph, thread())[:4] == valid
     assert lines(history(graph, thread()))[4:] == ["ai: fine"]
-    assert told == ["dropped 'send_email' 'c1'"]
+    assert reported == ["dropped 'send_email' 'c1'"]
 
 
 def test_llm_input_messages_of_a_broken_thread():
     """A broken state and a hook that shows a part of it: each is repaired, the state written."""
-    model = said("fine")
+    model = model_saying("fine")
 
     def hook(state: Any) -> Any:
         return {"llm_input_messages": state["messages"][1:]}
@@ -676,14 +645,14 @@ def test_llm_input_messages_of_a_broken_thread():
 
 @sync_and_async
 async def test_persist_false(*, asynchronous: bool):
-    """Only what the model sees is repaired: no front door, and the state stays as it is."""
-    model = said("fine", "yes?")
+    """Only the model's input is repaired: there is no entry check, and the state stays as it is."""
+    model = model_saying("fine", "yes?")
     bare = built(by_edge, model)
     graph = with_patching(bare, persist=False)
     assert set(graph.nodes) == set(bare.nodes)
     how = "ainvoke" if asynchronous else "invoke"
-    await run(graph, {"messages": OPEN}, how)
-    await run(graph, {"messages": [human("hello")]}, how)
+    await run_by(graph, {"messages": OPEN}, how)
+    await run_by(graph, "hello", how)
     assert [lines(seen) for seen in model.seen] == [
         REPAIRED,
         [*REPAIRED, "ai: fine", "human: hello"],
@@ -693,8 +662,8 @@ async def test_persist_false(*, asynchronous: bool):
 
 
 def test_several_model_nodes():
-    """Each named node gets its last mile, and no other does."""
-    models = {name: said("fine") for name in ("plan", "act")}
+    """Each named node is wrapped, and no other is."""
+    models = {name: model_saying("fine") for name in ("plan", "act")}
     builder = StateGraph(MessagesState)
     for name, model in models.items():
         builder.add_node(name, lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
@@ -712,52 +681,52 @@ def test_several_model_nodes():
         with_patching(bare, model_node="plan").invoke({"messages": [human("hi")]})
 
 
-@pytest.mark.parametrize("place", ["door", "mile"])
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 @sync_and_async
 async def test_on_patch_and_the_log_once_per_repair(
     place: str, caplog: pytest.LogCaptureFixture, *, asynchronous: bool
 ):
-    """One repair is told once, wherever it was made; a second run has nothing to tell."""
-    told: list[str] = []
-    bare = built(by_edge, said("fine", "yes?"))
-    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
+    """One repair is reported once, wherever it was made; a second run reports nothing."""
+    reported: list[str] = []
+    bare = built(by_edge, model_saying("fine", "yes?"))
+    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(str(patch)))
     how = "ainvoke" if asynchronous else "invoke"
     with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        if place == "door":
-            await run(graph, {"messages": OPEN}, how)
+        if place == "entry":
+            await run_by(graph, {"messages": OPEN}, how)
         else:
             bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-            await run(graph, None, how)
-        await run(graph, {"messages": [human("hello")]}, how)
+            await run_by(graph, None, how)
+        await run_by(graph, "hello", how)
     what = "inserted 'send_email' 'c1' (unknown); inserted 'wire_money' 'c2' (unknown)"
-    assert told == [what]
+    assert reported == [what]
     assert [r.getMessage() for r in caplog.records] == [f"repaired thread '1': {what}"]
 
 
 @pytest.mark.parametrize("option", ["placeholder", "on_patch"])
-@pytest.mark.parametrize("place", ["door", "mile"])
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 def test_an_applications_callable_that_raises(option: str, place: str):
     """What it raises reaches the caller, the model is not called, and nothing is written."""
 
     def fail(*_: Any) -> str:
         raise ZeroDivisionError("on purpose")
 
-    model = said("fine")
+    model = model_saying("fine")
     bare = built(by_edge, model)
     graph = with_patching(bare, **{option: fail})
-    if place == "mile":
+    if place == "model_node":
         bare.update_state(thread(), {"messages": OPEN}, as_node=START)
     with pytest.raises(ZeroDivisionError, match="on purpose"):
-        graph.invoke(None if place == "mile" else {"messages": OPEN}, thread())
+        graph.invoke(None if place == "model_node" else {"messages": OPEN}, thread())
     assert history(graph, thread()) == OPEN
     assert model.seen == []
 
 
 def test_options_reach_both_places():
-    """`placeholder`, `language` and `name` hold at the front door and in the last mile."""
-    bare = built(by_edge, said("fine", "fine"))
-    graph = with_patching(bare, placeholder="gone", name="mend")
-    assert "mend" in graph.nodes
+    """`placeholder`, `language` and `name` apply to the entry check and the model node wrapper."""
+    bare = built(by_edge, model_saying("fine", "fine"))
+    graph = with_patching(bare, placeholder="gone", name="fix_history")
+    assert "fix_history" in graph.nodes
     graph.invoke({"messages": OPEN}, thread())
     bare.update_state(thread("2"), {"messages": OPEN}, as_node=START)
     graph.invoke(None, thread("2"))
@@ -771,7 +740,7 @@ def test_a_checkpointer_of_ones_own():
     elsewhere = InMemorySaver()
     other = react_v2(StrictModel(script=[both_calls()]), Tools().tools(), checkpointer=elsewhere)
     other.invoke({"messages": [human("book it")]}, thread())
-    bare = react_v2(said("fine"), Tools().tools(), checkpointer=InMemorySaver())
+    bare = react_v2(model_saying("fine"), Tools().tools(), checkpointer=InMemorySaver())
     graph = with_patching(bare, checkpointer=elsewhere)
     graph.invoke({"messages": OPEN}, thread())
     assert lines(history(graph, thread()))[2:4] == [
@@ -781,7 +750,7 @@ def test_a_checkpointer_of_ones_own():
 
 
 def test_recover_false():
-    """With `recover=False` nobody is asked: the cause is unknown."""
+    """With `recover=False` no checkpoint is read: the cause is unknown."""
     model = StrictModel(script=[both_calls(), AIMessage("fine")])
     bare = react_v2(model, Tools().tools(), checkpointer=InMemorySaver())
     graph = with_patching(bare, recover=False)
@@ -874,7 +843,7 @@ async def test_a_node_timeout_stays():
 
 def test_a_cached_model_node():
     """A node with a cache policy is answered from the cache, with its repair."""
-    model = said("fine")
+    model = model_saying("fine")
     builder = StateGraph(State)
     builder.add_node(
         "agent",
@@ -907,9 +876,9 @@ def test_an_error_handler_stays():
 
 def test_what_compile_was_given_stays():
     """Checkpointer, store, cache, interrupts, debug, name, config and time limit."""
-    builder = parts(said(), MessagesState)
+    builder = parts(model_saying(), MessagesState)
     by_edge(builder)
-    given: dict[str, Any] = {
+    value: dict[str, Any] = {
         "checkpointer": InMemorySaver(),
         "store": InMemoryStore(),
         "cache": InMemoryCache(),
@@ -918,7 +887,7 @@ def test_what_compile_was_given_stays():
         "interrupt_before": ["tools"],
         "interrupt_after": ["agent"],
     }
-    bare = builder.compile(**given, transformers=[Transformer]).with_config(
+    bare = builder.compile(**value, transformers=[Transformer]).with_config(
         tags=["t"], recursion_limit=77
     )
     bare.step_timeout = 12.5
@@ -959,7 +928,7 @@ def test_debug_and_context_schema_stay(capsys: pytest.CaptureFixture[str]):
 def test_interrupts_before_and_after_the_model():
     """`interrupt_before` and `interrupt_after` stop where they stopped; then the run goes on."""
     for where in ("interrupt_before", "interrupt_after"):
-        bare = built(by_edge, said("fine"), **{where: ["agent"]})
+        bare = built(by_edge, model_saying("fine"), **{where: ["agent"]})
         graph = with_patching(bare)
         graph.invoke({"messages": OPEN}, thread())
         if where == "interrupt_before":
@@ -971,7 +940,7 @@ def test_interrupts_before_and_after_the_model():
 
 def test_a_pause_before_the_model_by_the_bare_graph():
     """A rollout: what the bare graph left standing before its model goes on in the patched."""
-    bare = built(by_edge, said("fine"), interrupt_before=["agent"])
+    bare = built(by_edge, model_saying("fine"), interrupt_before=["agent"])
     bare.invoke({"messages": OPEN}, thread())
     graph = with_patching(bare)
     graph.invoke(None, thread())
@@ -980,7 +949,7 @@ def test_a_pause_before_the_model_by_the_bare_graph():
 
 def test_the_input_graph_is_untouched():
     """Nodes, edges, branches, schemas and the compiled result are what they were."""
-    bare = built(by_branch_and_edge, said("fine"), name="clerk")
+    bare = built(by_branch_and_edge, model_saying("fine"), name="clerk")
     builder = bare.builder
 
     def picture() -> Any:
@@ -1009,7 +978,7 @@ def test_the_input_graph_is_untouched():
 
 def test_the_input_builder_is_untouched():
     """The same for a builder; both can still be compiled, and grow apart."""
-    builder = parts(said("fine", "fine"), MessagesState)
+    builder = parts(model_saying("fine", "fine"), MessagesState)
     by_edge(builder)
     patched = with_patching(builder)
     patched.add_node("extra", lambda _: None)
@@ -1036,8 +1005,8 @@ def test_kind_in_kind_out():
 
 
 def test_all_stars_as_interrupts():
-    """`interrupt_before="*"` is kept as it was given."""
-    bare = built(by_edge, said("fine"), interrupt_before="*")
+    """`interrupt_before="*"` is kept as it is."""
+    bare = built(by_edge, model_saying("fine"), interrupt_before="*")
     assert with_patching(bare).interrupt_before_nodes == bare.interrupt_before_nodes
 
 
@@ -1045,7 +1014,7 @@ def test_all_stars_as_interrupts():
 
 
 def family(inner: Graph, **options: Any) -> Graph:
-    """A graph whose only node is a graph."""
+    """A graph with one node, which is a graph."""
     builder = StateGraph(MessagesState)
     builder.add_node("alice", inner)
     builder.add_edge(START, "alice")
@@ -1053,18 +1022,18 @@ def family(inner: Graph, **options: Any) -> Graph:
 
 
 @pytest.mark.parametrize("recursive", [True, False])
-@pytest.mark.parametrize("place", ["door", "mile"])
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 @sync_and_async
 async def test_a_graph_as_a_node(place: str, *, recursive: bool, asynchronous: bool):
     """A node that is a graph counts as a model: what goes in is repaired on the way."""
-    model = said("fine")
+    model = model_saying("fine")
     bare = family(react_v2(model, Tools(asynchronous=asynchronous).tools()))
     graph = with_patching(bare, recursive=recursive)
     value: Any = {"messages": OPEN}
-    if place == "mile":
+    if place == "model_node":
         bare.update_state(thread(), value, as_node=START)
         value = None
-    await run(graph, value, "ainvoke" if asynchronous else "invoke")
+    await run_by(graph, value, "ainvoke" if asynchronous else "invoke")
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
     inner = dict(graph.get_subgraphs())
     assert list(inner) == ["alice"]
@@ -1093,7 +1062,7 @@ def test_recursive_patches_inside():
     broken = ai(("send_email", {"to": "b"}, "c9"), id="a9")
     outcomes = {}
     for recursive in (True, False):
-        model = said("fine")
+        model = model_saying("fine")
         inner = StateGraph(MessagesState)
         inner.add_node("break", lambda _: {"messages": [broken, human("and?")]})
         inner.add_node("agent", lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
@@ -1142,8 +1111,8 @@ async def test_a_child_with_a_memory_of_its_own(*, asynchronous: bool):
     child = react_v2(model, tools, checkpointer=True)
     graph = with_patching(family(child))
     how = "ainvoke" if asynchronous else "invoke"
-    await run(graph, {"messages": [human("book it")]}, how)
-    await run(graph, {"messages": [human("never mind")]}, how)
+    await run_by(graph, "book it", how)
+    await run_by(graph, "never mind", how)
     (seen, now) = model.seen
     assert lines(seen) == ["human: book it"]
     assert validate_messages(now) == []
@@ -1170,8 +1139,8 @@ async def test_a_patched_child_called_in_a_node(*, asynchronous: bool):
     builder.add_edge(START, "alice")
     graph = builder.compile(checkpointer=InMemorySaver())
     how = "ainvoke" if asynchronous else "invoke"
-    await run(graph, {"messages": [human("book it")]}, how)
-    await run(graph, {"messages": [human("never mind")]}, how)
+    await run_by(graph, "book it", how)
+    await run_by(graph, "never mind", how)
     assert lines(history(graph, thread())) == ["human: book it", "human: never mind", "ai: fine"]
     assert lines(model.seen[-1]) == [
         "human: book it",
@@ -1184,7 +1153,7 @@ async def test_a_patched_child_called_in_a_node(*, asynchronous: bool):
 
 def test_three_generations():
     """A graph in a graph in a graph: patched to the bottom, subgraphs found as before."""
-    bare = family(family(react_v1(said("fine"), Tools().tools())))
+    bare = family(family(react_v1(model_saying("fine"), Tools().tools())))
     graph = with_patching(bare)
 
     def names(of: Graph) -> list[str]:
@@ -1199,7 +1168,7 @@ def test_three_generations():
 
 def test_a_child_that_is_patched_already():
     """A nested graph that was patched by its owner is left as it is."""
-    child = with_patching(react_v2(said("fine"), Tools().tools()))
+    child = with_patching(react_v2(model_saying("fine"), Tools().tools()))
     graph = with_patching(family(child))
     assert dict(graph.get_subgraphs())["alice"] is child
     graph.invoke({"messages": OPEN}, thread())
@@ -1216,7 +1185,7 @@ def test_a_child_without_the_history():
     other.add_node("jot", lambda _: {"notes": ["jotted"]})
     other.add_edge(START, "jot")
     jotter = other.compile()
-    model = said("fine")
+    model = model_saying("fine")
     builder = parts(model)
     builder.add_node("jotter", jotter)
     builder.add_edge(START, "jotter")
@@ -1234,7 +1203,7 @@ def test_a_child_without_the_history():
 @pytest.mark.parametrize("make", [hand_built, react_v1, react_v2], ids=lambda f: f.__name__)
 def test_a_healthy_thread_costs_nothing(make: Any, tmp_path: Path):
     """The same rows, the same names, bytes within 0.1 %: parallel calls trigger nothing."""
-    told: list[Any] = []
+    reported: list[Any] = []
     found = {}
     for name in ("bare", "patched"):
         path = tmp_path / f"{name}.db"
@@ -1243,7 +1212,7 @@ def test_a_healthy_thread_costs_nothing(make: Any, tmp_path: Path):
                 StrictModel(script=healthy_script(10)), Tools().tools(), checkpointer=saver
             )
             if name == "patched":
-                graph = with_patching(graph, on_patch=lambda *seen: told.append(seen))
+                graph = with_patching(graph, on_patch=lambda *seen: reported.append(seen))
             for turn in range(10):
                 message = human(f"go {turn}", f"h{turn:03}")
                 graph.invoke({"messages": [message]}, thread())
@@ -1251,7 +1220,7 @@ def test_a_healthy_thread_costs_nothing(make: Any, tmp_path: Path):
     assert found["patched"]["rows"] == found["bare"]["rows"]
     assert found["patched"]["names"] == found["bare"]["names"]
     assert abs(found["patched"]["bytes"] / found["bare"]["bytes"] - 1) < 0.001
-    assert told == []
+    assert reported == []
 
 
 def test_a_reducer_that_extends_in_place():
@@ -1274,7 +1243,7 @@ def test_subgraphs_are_as_before():
     """`get_subgraphs` names the same graphs, and their streams have the same namespaces."""
     spaces = []
     for wrap in (lambda graph: graph, with_patching):
-        graph = wrap(family(react_v2(said("fine"), Tools().tools())))
+        graph = wrap(family(react_v2(model_saying("fine"), Tools().tools())))
         chunks = graph.stream({"messages": [human("hi")]}, thread(), subgraphs=True)
         spaces.append([([part.split(":")[0] for part in ns], list(c)) for ns, c in chunks])
     assert spaces[0] == spaces[1]
@@ -1292,7 +1261,7 @@ def plain(*names: str) -> StateGraph[Any]:
     return builder
 
 
-def test_a_model_node_that_cannot_be_told():
+def test_a_model_node_that_cannot_be_identified():
     """The error lists the nodes, nested ones too."""
     builder = plain("plan", "act")
     builder.add_node("inner", plain("deep").compile())
@@ -1339,8 +1308,8 @@ def things_that_are_no_graph() -> Sequence[Any]:
     """What people may try."""
 
     @entrypoint()
-    def chat(said: str) -> str:
-        return said
+    def chat(text: str) -> str:
+        return text
 
     graph = plain("agent").compile()
     return [graph.bind(stop=["x"]), graph.with_retry(), chat, None, lambda s: s, "graph", {}]
@@ -1369,14 +1338,14 @@ def test_a_value_that_is_no_list_of_messages():
     class Odd(TypedDict):
         messages: Any
 
-    for start in ("door", "mile"):
+    for start in ("entry", "model_node"):
         builder = StateGraph(Odd)
         builder.add_node("agent", lambda _: None)
         builder.add_edge(START, "agent")
         bare = builder.compile(checkpointer=InMemorySaver())
         graph = with_patching(bare)
         value: Any = {"messages": 42}
-        if start == "mile":
+        if start == "model_node":
             bare.update_state(thread(), value, as_node=START)
             value = None
         with pytest.raises(MessagesError, match=r"'messages'.*42.*no list of messages"):

@@ -7,7 +7,6 @@ injects its checkpointer, so that the graphs were compiled without one.
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import socket
 import subprocess
@@ -26,16 +25,15 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from langgraph_patch import patch_messages
+from support.paths import ENVIRONMENT, TESTS
+from support.placeholder_texts import CANCELLED, UNKNOWN
 
-APP = Path(__file__).with_name("server_app")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
+
+APP = TESTS / "support" / "server_app"
 PATCHED = ("patched", "by_middleware")
 GRAPHS = ("bare", *PATCHED)
 SECONDS = 30
-
-UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
-CANCELLED = (
-    "Tool call {} with id {} was cancelled - another message came in before it could be completed."
-)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +51,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "LANGGRAPH_CLI_NO_ANALYTICS": "1",
         "LANGSMITH_TRACING": "false",
         "LANGSMITH_API_KEY": "",
-        "PYTHONPATH": str(APP.parent),
     }
     log = folder.parent / "log"
     with log.open("w") as out:
         server = subprocess.Popen(  # noqa: S603
-            command, cwd=folder, env={**os.environ, **offline}, stdout=out, stderr=out
+            command, cwd=folder, env={**ENVIRONMENT, **offline}, stdout=out, stderr=out
         )
     try:
         base = f"http://127.0.0.1:{port}"
@@ -146,13 +143,13 @@ class Talk:
 
 
 def shown(message: dict[str, Any]) -> str:
-    """A message on a line: who speaks, the call that is answered, what is said."""
+    """A message on a line: its type, the call that it answers, its text."""
     who = [message["type"], message.get("tool_call_id")]
     return f"{' '.join(filter(None, who))}: {message['content']}"
 
 
-def told(word: str, second: str, *after: str) -> list[str]:
-    """A broken turn as it must stand in the thread, and what was said after it."""
+def repaired_turn(word: str, second: str, *after: str) -> list[str]:
+    """The repaired turn as the thread must have it, and the messages after it."""
     first = f"tool mail-{word}: sent to bob"
     return [f"human: {word}", "ai: ", first, f"tool {word}: {second}", *after]
 
@@ -163,7 +160,7 @@ NEVER_MIND = ("human: never mind", "ai: re: never mind")
 async def check(
     client: LangGraphClient, play: Callable[[Talk], Awaitable[str]], expected: list[str]
 ) -> None:
-    """`play` the same on each graph: the bare one dies, the patched ones go on as `expected`."""
+    """Play the same on each graph: the bare one fails, the patched ones go on as `expected`."""
     talks = [await Talk.begin(client, graph) for graph in GRAPHS]
     statuses = await asyncio.gather(*(play(talk) for talk in talks))
     assert dict(zip(GRAPHS, statuses, strict=True)) == {
@@ -182,7 +179,7 @@ async def check(
 
 
 async def test_double_texting_interrupts(client: LangGraphClient):
-    """`interrupt`: the mail that was sent is told, of the running tool only what is known."""
+    """`interrupt`: the sent mail is recovered, the running tool is unknown."""
 
     async def play(talk: Talk) -> str:
         first = await talk.start_until_mailed("report")
@@ -191,7 +188,7 @@ async def test_double_texting_interrupts(client: LangGraphClient):
         return status
 
     unknown = UNKNOWN.format("print_report", "report")
-    await check(client, play, told("report", unknown, *NEVER_MIND))
+    await check(client, play, repaired_turn("report", unknown, *NEVER_MIND))
 
 
 async def test_double_texting_enqueues(client: LangGraphClient):
@@ -203,11 +200,13 @@ async def test_double_texting_enqueues(client: LangGraphClient):
         assert await talk.end(first) == "success"  # so the server calls a run that waits
         return status
 
-    await check(client, play, told("ask", CANCELLED.format("ask_later", "ask"), *NEVER_MIND))
+    await check(
+        client, play, repaired_turn("ask", CANCELLED.format("ask_later", "ask"), *NEVER_MIND)
+    )
 
 
 async def test_double_texting_rolls_back(client: LangGraphClient):
-    """`rollback`: what was rolled back is gone, what was open before it is told."""
+    """`rollback`: the run that was rolled back is gone, calls open before it are repaired."""
 
     async def play(talk: Talk) -> str:
         await talk.run("wire")
@@ -217,7 +216,9 @@ async def test_double_texting_rolls_back(client: LangGraphClient):
             await talk.start_until_mailed("report")
         return await talk.run("never mind", multitask_strategy="rollback")
 
-    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+    await check(
+        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+    )
 
 
 async def test_a_cancelled_run(client: LangGraphClient):
@@ -229,7 +230,7 @@ async def test_a_cancelled_run(client: LangGraphClient):
         return await talk.run("never mind")
 
     unknown = UNKNOWN.format("print_report", "report")
-    await check(client, play, told("report", unknown, *NEVER_MIND))
+    await check(client, play, repaired_turn("report", unknown, *NEVER_MIND))
 
 
 async def test_an_interrupt_left_unanswered(client: LangGraphClient):
@@ -239,7 +240,9 @@ async def test_an_interrupt_left_unanswered(client: LangGraphClient):
         await talk.run("wire")
         return await talk.run("never mind")
 
-    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+    await check(
+        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+    )
 
 
 async def test_a_state_edited_over_json(client: LangGraphClient):
@@ -251,11 +254,13 @@ async def test_a_state_edited_over_json(client: LangGraphClient):
         await client.threads.update_state(talk.thread_id, edit, as_node="__start__")
         return await talk.run(None)
 
-    await check(client, play, told("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND))
+    await check(
+        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+    )
 
 
 async def test_a_call_written_over_json(client: LangGraphClient):
-    """`threads.update_state` leaves a call that nobody ran; the next message goes through."""
+    """`threads.update_state` leaves a call that no tool ran; the next message is accepted."""
     call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
     edit = {"messages": [{"type": "ai", "content": "", "tool_calls": [call]}]}
 
@@ -278,14 +283,14 @@ async def test_a_thread_that_died_before_the_rollout(client: LangGraphClient, gr
     rolled_out = Talk(client, graph, talk.thread_id)
     assert await rolled_out.run("hello?") == "success"
     cancelled = CANCELLED.format("wire_money", "wire")
-    assert await rolled_out.lines() == told(
+    assert await rolled_out.lines() == repaired_turn(
         "wire", cancelled, "human: never mind", "human: hello?", "ai: re: hello?"
     )
 
 
 @pytest.mark.parametrize("graph", PATCHED)
 async def test_what_a_client_sees_of_a_repair(client: LangGraphClient, graph: str):
-    """In JSON streams a repair is its two results; no message is removed or told again."""
+    """In JSON streams a repair is its two results; no message is removed or sent again."""
     talk = await Talk.begin(client, graph)
     await talk.run("wire")
     modes = ["messages-tuple", "updates", "values"]
@@ -299,14 +304,14 @@ async def test_what_a_client_sees_of_a_repair(client: LangGraphClient, graph: st
             seen.append(shown(part.data[0]))
         elif part.event == "values":
             last = part.data
-    mail, wire = told("wire", CANCELLED.format("wire_money", "wire"))[2:]
+    mail, wire = repaired_turn("wire", CANCELLED.format("wire_money", "wire"))[2:]
     assert seen[:2] == [mail, wire]
     assert "".join(chunk.partition(": ")[2] for chunk in seen[2:]) == "re: never mind"
     assert [shown(message) for message in last["messages"]] == await talk.lines()
 
 
 async def test_a_repair_made_by_a_client(client: LangGraphClient):
-    """`patch_messages` mends a thread from outside: JSON in, JSON out, the bare graph goes on."""
+    """`patch_messages` repairs a thread from outside: JSON in, JSON out, the bare graph goes on."""
     talk = await Talk.begin(client, "bare")
     await talk.run("wire")
     assert await talk.run("never mind") == "error"

@@ -8,11 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import agents
 import pytest
-from agents import (
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.channels import BinaryOperatorAggregate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph, add_messages
+
+from langgraph_patch import patch_messages, validate_messages, with_patching
+from langgraph_patch.graph.state_update import writes_for
+from support import agents
+from support.agents import (
     REDUCERS,
-    UNKNOWN,
     both_calls,
     history,
     human,
@@ -21,15 +28,9 @@ from agents import (
     reducer_graph,
     thread,
 )
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langgraph.channels import BinaryOperatorAggregate
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph, add_messages
-from strict import StrictModel, refuse
-
-from langgraph_patch import patch_messages, validate_messages, with_patching
-from langgraph_patch.graph.state_update import writes_for
+from support.paths import ENVIRONMENT
+from support.placeholder_texts import UNKNOWN
+from support.strict import StrictModel, refuse
 
 REMOVES = ("add_messages", "delta", "deepagents")
 """Reducers under which a message can be put between others, beside other writers."""
@@ -66,7 +67,7 @@ def at_the_front_door(name: str, saver: Any, *beside: str, config: Any) -> tuple
 def at_the_last_mile(
     name: str, saver: Any, *beside: str, config: Any, edit: list[BaseMessage]
 ) -> tuple[Any, Any]:
-    """The bare graph stands before its model, with two open calls; the patched one goes on."""
+    """The bare graph is about to run its model, with two open calls; the patched one goes on."""
     bare, graph, model = build(name, saver, *beside)
     bare.update_state(config, {"messages": edit}, as_node=START)
     assert set(bare.get_state(config).next) == {"model", *beside}
@@ -74,11 +75,11 @@ def at_the_last_mile(
     return graph, model
 
 
-# --- the front door ----------------------------------------------------------------------
+# --- the entry check ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
-def test_front_door_beside_other_nodes(name: str):
+def test_entry_check_beside_other_nodes(name: str):
     """The repair has a step of its own: no other node's message is lost, nor the answer."""
     graph, model = at_the_front_door(name, InMemorySaver(), "a_note", "z_note", config=thread())
     assert lines(history(graph, thread())) == [
@@ -90,23 +91,23 @@ def test_front_door_beside_other_nodes(name: str):
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
 
 
-def test_front_door_without_a_reducer():
+def test_entry_check_without_a_reducer():
     """Who writes a plain list writes everything: the repaired list."""
     graph, model = at_the_front_door("none", InMemorySaver(), config=thread())
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
 
 
-# --- the last mile -----------------------------------------------------------------------
+# --- the model node wrapper --------------------------------------------------------------
 
 DAMAGED = [*FIRST, human("never mind")]
 
 
 @pytest.mark.parametrize("name", REMOVES)
-def test_last_mile_beside_other_nodes(name: str):
-    """The answer and the notes of both neighbours are in the state, and it is valid.
+def test_model_node_beside_other_nodes(name: str):
+    """The answer and the notes of both other nodes are in the state, and it is valid.
 
-    A neighbour that writes first comes to stand before the turn that was repaired.
+    The message of a node that writes first comes before the turn that was repaired.
     """
     graph, model = at_the_last_mile(
         name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
@@ -126,27 +127,27 @@ def test_last_mile_beside_other_nodes(name: str):
 
 
 @pytest.mark.parametrize("name", [*APPENDS, *REFORMATS])
-def test_last_mile_under_a_reducer_that_only_appends(name: str):
-    """The model sees a valid history; the state waits for the next front door. No loss.
+def test_model_node_under_a_reducer_that_only_appends(name: str):
+    """The model sees a valid history; the next entry check repairs the state. Nothing is lost.
 
     Only `Overwrite` could put a result between two messages, and it would destroy what the
-    neighbours write in the same step.
+    other nodes write in the same superstep.
     """
     graph, model = at_the_last_mile(
         name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
     )
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    said = ["human: never mind", "human: a_note", "ai: fine", "human: z_note"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *said]
+    texts = ["human: never mind", "human: a_note", "ai: fine", "human: z_note"]
+    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
     new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    turn = [*TURN, *CALLS, *RESULTS, *said, "human: hello"]
+    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello"]
     assert lines(model.seen[-1]) == turn
     messages = history(graph, thread())
     assert lines(messages) == [*turn, "human: a_note", "ai: yes?", "human: z_note"]
     assert not any(isinstance(m, RemoveMessage) for m in messages)
 
 
-def test_last_mile_without_a_reducer():
+def test_model_node_without_a_reducer():
     """The model writes the whole list, made of the repaired one: its write wins."""
     graph, model = at_the_last_mile("none", InMemorySaver(), config=thread(), edit=DAMAGED)
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
@@ -154,7 +155,7 @@ def test_last_mile_without_a_reducer():
 
 
 @pytest.mark.parametrize("name", [*REMOVES, *APPENDS])
-def test_last_mile_answers_calls_at_the_tail(name: str):
+def test_model_node_answers_calls_at_the_tail(name: str):
     """Calls at the end of the history need an append only, which every reducer takes."""
     graph, model = at_the_last_mile(
         name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST)
@@ -166,17 +167,17 @@ def test_last_mile_answers_calls_at_the_tail(name: str):
 
 
 @pytest.mark.parametrize("name", REFORMATS)
-def test_last_mile_under_a_reducer_that_rewrites(name: str):
-    """What is written would not be what was repaired: the state waits for the front door."""
+def test_model_node_under_a_reducer_that_rewrites(name: str):
+    """The reducer would change what is written: the next entry check repairs the state."""
     graph, model = at_the_last_mile(
         name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST)
     )
     assert [lines(seen) for seen in model.seen] == [[*TURN, *CALLS, *RESULTS]]
-    said = ["ai: fine", "human: z_note"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *said]
+    texts = ["ai: fine", "human: z_note"]
+    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
     new_turn(graph, REDUCERS[name], thread(), human("hello"))
     messages = history(graph, thread())
-    turn = [*TURN, *CALLS, *RESULTS, *said, "human: hello", "ai: yes?", "human: z_note"]
+    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello", "ai: yes?", "human: z_note"]
     assert lines(messages) == turn
     assert {m.id for m in messages} == {None}
 
@@ -184,7 +185,7 @@ def test_last_mile_under_a_reducer_that_rewrites(name: str):
 @pytest.mark.parametrize("name", REMOVES)
 def test_two_models_repair_in_one_step(name: str):
     """Two models that share a step and a damaged history both repair it: once is enough."""
-    orphan = ToolMessage("whose?", tool_call_id="c0", id="t0")
+    orphan = ToolMessage("orphan", tool_call_id="c0", id="t0")
     damaged = [*FIRST, human("never mind"), orphan]
     scripts = [StrictModel(script=[AIMessage(text, id=text)]) for text in ("one", "two")]
     builder = StateGraph(REDUCERS[name])
@@ -203,12 +204,12 @@ def test_two_models_repair_in_one_step(name: str):
 
 @pytest.mark.parametrize("name", APPENDS)
 def test_an_append_that_another_node_overtakes(name: str):
-    """A neighbour whose write comes first pushes the results off their place: moved later."""
+    """Another node's write comes first and displaces the results: they are moved later."""
     graph, model = at_the_last_mile(
         name, InMemorySaver(), "a_note", config=thread(), edit=list(FIRST)
     )
-    said = ["human: a_note", *RESULTS, "ai: fine"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *said]
+    texts = ["human: a_note", *RESULTS, "ai: fine"]
+    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
     new_turn(graph, REDUCERS[name], thread(), human("hello"))
     turn = [*TURN, *CALLS, *RESULTS, "human: a_note", "ai: fine", "human: hello"]
     assert lines(model.seen[-1]) == turn
@@ -237,9 +238,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
     with SqliteSaver.from_conn_string(path) as saver:
         for name in REDUCERS:
             beside = () if name == "none" else ("a_note", "z_note")
-            for place in ("door", "mile"):
+            for place in ("entry", "model_node"):
                 key = f"{name}:{place}"
-                if place == "door":
+                if place == "entry":
                     graph, _ = at_the_front_door(name, saver, *beside, config=thread(key))
                 else:
                     graph, _ = at_the_last_mile(
@@ -248,23 +249,24 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
                 messages = history(graph, thread(key))
                 here[key] = {"lines": lines(messages), "ids": [m.id for m in messages]}
     command = [sys.executable, str(Path(agents.__file__)), path]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own file
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)  # noqa: S603 - our own file
     return here, json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("place", ["door", "mile"])
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 @pytest.mark.parametrize("name", REDUCERS)
+@pytest.mark.slow
 def test_a_new_process_reads_the_same(stored: Any, name: str, place: str):
     """Order, texts and ids come back as they were, and the next turn there goes on."""
     here, there = stored
     key = f"{name}:{place}"
     read = there[key]
     assert {"lines": read["lines"], "ids": read["ids"]} == here[key]
-    known = [i for i in here[key]["ids"] if i]
-    assert [i for i in read["then_ids"] if i in known] == known
-    assert bool(known) is (name not in REFORMATS)
+    evidence = [i for i in here[key]["ids"] if i]
+    assert [i for i in read["then_ids"] if i in evidence] == evidence
+    assert bool(evidence) is (name not in REFORMATS)
     expected = [*here[key]["lines"], "human: next", "ai: again"]
-    if name not in (*REMOVES, "none") and place == "mile":
+    if name not in (*REMOVES, "none") and place == "model_node":
         expected[len(TURN) + 1 : len(TURN) + 1] = RESULTS
     assert read["then"] == expected
 

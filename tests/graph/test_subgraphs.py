@@ -1,11 +1,11 @@
 """Graphs in graphs, with schemas of their own: broken in every way, they go on.
 
-Whatever the family and the break: the model, which refuses what providers refuse, is never
-given a broken history, what is stored is valid, and a recorded result of a call that the
-history holds is in it. `test_matrix.py` does the same with agents as people compose them.
+For each family of graphs and each break: the model, which refuses what providers refuse, never
+reads a broken history; the stored history is valid; and a result that was recorded of a call in
+the history is in the history. `test_agents_and_breaks.py` does the same with single agents.
 
-What cannot be (`Family.forgets`): a graph without a memory of its own hands its messages to
-its parent when it is done. If its run is abandoned, the parent never hears of the calls.
+One case cannot be repaired (`Family.forgets`): a graph without its own checkpoints gives its
+messages to its parent when it ends. If its run is abandoned, the parent never gets the calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
-from agents import CANCELLED, Graph, both_calls, history, human, lines, thread
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
@@ -24,23 +23,24 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
-from strict import RefusedError, StrictModel, refuse
 from typing_extensions import TypedDict
-from watched import Watched
 
 from langgraph_patch import GraphError, validate_messages, with_patching
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+from support.agents import Graph, both_calls, history, human, lines, thread
+from support.placeholder_texts import CANCELLED
+from support.running import sync_and_async
+from support.strict import RefusedError, StrictModel, refuse
+from support.watched import Watched
 
 BOOKED = {"messages": [human("book it")]}
 NEVER_MIND = {"messages": [human("never mind")]}
 
 
-class Told(TypedDict):
+class Outcome(TypedDict):
     """What a graph that a tool runs says in the end."""
 
-    told: str
+    outcome: str
 
 
 class Desk:
@@ -48,7 +48,7 @@ class Desk:
 
     Attributes:
         saver: Where the runs are recorded.
-        fails: Whether `wire_money` fails at the first try, and then needs nobody.
+        fails: Whether `wire_money` fails at the first try, and then asks no human.
         by_graph: Whether `wire_money` runs a graph to do its work.
         done: What was really done, in order.
     """
@@ -66,12 +66,12 @@ class Desk:
 
     def wire_money(self, amount: int) -> str:
         """Wire money."""
-        return self.inner().invoke({"told": ""})["told"] if self.by_graph else self.wire()
+        return self.inner().invoke({"outcome": ""})["outcome"] if self.by_graph else self.wire()
 
     async def awire_money(self, amount: int) -> str:
         """Wire money."""
         if self.by_graph:
-            return (await self.inner().ainvoke({"told": ""}))["told"]
+            return (await self.inner().ainvoke({"outcome": ""}))["outcome"]
         return await RunnableLambda(lambda _: self.wire()).ainvoke(None)
 
     def wire(self) -> str:
@@ -86,8 +86,8 @@ class Desk:
 
     def inner(self) -> Graph:
         """The graph that a tool runs."""
-        builder = StateGraph(Told)
-        builder.add_node("wire", lambda _: {"told": self.wire()})
+        builder = StateGraph(Outcome)
+        builder.add_node("wire", lambda _: {"outcome": self.wire()})
         builder.add_edge(START, "wire")
         return builder.compile()
 
@@ -106,7 +106,7 @@ class Desk:
 
 
 def script() -> StrictModel:
-    """A model that makes two calls and then always says what it was told last."""
+    """A model that makes two calls and then repeats the last message."""
     return StrictModel(script=[both_calls(), *[lambda seen: AIMessage(f"re: {seen[-1].text}")] * 9])
 
 
@@ -127,7 +127,7 @@ Build = Callable[[Desk, StrictModel, Wrap], Graph]
 
 
 def parent_of(child: Graph, schema: Any = MessagesState) -> StateGraph[Any, Any]:
-    """A graph whose only node is a graph."""
+    """A graph with one node, which is a graph."""
     builder = StateGraph(schema)
     builder.add_node("clerk", child)
     builder.add_edge(START, "clerk")
@@ -160,7 +160,7 @@ class Private(TypedDict):
 
 
 def private(desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
-    """An agent whose nodes pass something on that nobody else sees."""
+    """An agent with nodes that pass on a private value."""
 
     def plan(state: MessagesState) -> Private:
         return {"messages": [], "notes": "quietly"}
@@ -227,7 +227,7 @@ class Ann:
 
 
 def context(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """Parent and child that are told who the user is."""
+    """Parent and child with a context that names the user."""
 
     def call(state: MessagesState, runtime: Runtime[Ann]) -> dict[str, Any]:
         assert runtime.context.user == "ann"
@@ -332,7 +332,7 @@ class Play:
         self.graph = self.family.build(self.desk, self.model, with_patching)
 
     async def run(self, value: Any, graph: Graph | None = None) -> Any:
-        """Run a graph, the patched one if none is given, the way that the test asks for."""
+        """Run a graph, by default the patched one, synchronously or asynchronously."""
         graph, context = graph or self.graph, self.family.context
         if self.asynchronous:
             return await graph.ainvoke(value, thread(), context=context)
@@ -389,16 +389,16 @@ class Play:
 @pytest.mark.parametrize("fails", [False, True], ids=["interrupted", "raised"])
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
-    """The model never refuses, what is stored is valid, the mail's result is told."""
+    """The model never refuses, the stored history is valid, the mail's result is recovered."""
     play = Play(name, fails=fails, asynchronous=asynchronous)
     await play.break_off()
     await play.run(NEVER_MIND)
-    told = (
+    reported = (
         "Tool call wire_money with id c2 failed: ConnectionError('the bank is down')"
         if fails
         else CANCELLED.format("wire_money", "c2")
     )
-    remembered = {"c1": "sent to bob", "c2": told}
+    remembered = {"c1": "sent to bob", "c2": reported}
     assert play.results() == ({} if play.family.forgets else remembered)
     await play.check_the_next_turns()
 
@@ -407,7 +407,7 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
 @pytest.mark.parametrize("how", ["none", "goto"])
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "called"])
 async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchronous: bool):
-    """What the bare graph died of is mended, whichever way the patched one is started.
+    """The damage that stopped the bare graph is repaired, whichever way the patched one is started.
 
     A graph that a node calls holds nothing that could be edited or die.
     """
@@ -443,19 +443,19 @@ async def test_what_is_resumed_is_not_repaired(name: str, *, fails: bool, asynch
     play = Play(name, fails=fails, asynchronous=asynchronous)
     await play.break_off()
     await play.run(None if fails else Command(resume="yes"))
-    told = "wired: at last" if fails else "wired: yes"
-    assert lines(history(play.graph, thread()))[-1] == f"ai: re: {told}"
+    reported = "wired: at last" if fails else "wired: yes"
+    assert lines(history(play.graph, thread()))[-1] == f"ai: re: {reported}"
     if name != "called":
-        assert play.results() == {"c1": "sent to bob", "c2": told}
+        assert play.results() == {"c1": "sent to bob", "c2": reported}
     await play.check_the_next_turns()
 
 
 @sync_and_async
 @pytest.mark.parametrize("name", [name for name, f in FAMILIES.items() if f.forgets])
-async def test_what_an_abandoned_subgraph_did_is_known_to_nobody(name: str, *, asynchronous: bool):
-    """The mail's result lies in the checkpointer, under a namespace that no run reads again.
+async def test_an_abandoned_subgraph_leaves_nothing_to_repair(name: str, *, asynchronous: bool):
+    """The mail's result is in the checkpointer, under a namespace that no run reads again.
 
-    No call dangles, so there is nothing to patch, and the model is not told of the mail. Who
+    No call dangles, so there is nothing to patch, and the model does not read of the mail. Who
     needs that gives the subgraph a memory of its own.
     """
     play = Play(name, asynchronous=asynchronous)
@@ -476,7 +476,7 @@ async def test_what_an_abandoned_subgraph_did_is_known_to_nobody(name: str, *, a
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_comes_out_is_as_before(name: str):
-    """A sound run of the patched graph gives what the bare one gives, under the same keys."""
+    """A healthy run of the patched graph gives what the bare one gives, under the same keys."""
     play = Play(name)
     play.model.script[:] = [AIMessage("hi", id="hi")] * 2
     outs = [

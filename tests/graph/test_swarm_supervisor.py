@@ -8,18 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from agents import (
-    CANCELLED,
-    UNKNOWN,
-    Graph,
-    Tools,
-    history,
-    human,
-    lines,
-    react_v1,
-    react_v2,
-    thread,
-)
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -28,26 +16,22 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
-from strict import StrictModel, ai
 
 from langgraph_patch import GraphError, is_placeholder, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
+from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.running import run, sync_and_async
+from support.strict import StrictModel, ai
 
 BOOKED = human("book it")
 HANDOVER = "tool c2: Successfully transferred to bob"
 LOST = f"tool c1: {UNKNOWN.format('send_email', 'c1')}"
 
 
-async def run(graph: Graph, value: Any, *, asynchronous: bool) -> Any:
-    """Run the graph the way that the test asks for."""
-    return await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
-
-
 def recorded(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_react_agent` v1 whose tool node records each call."""
+    """`create_react_agent` v1 with a tool node that records each call."""
     node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
     return react_v1(model, node, **options)
 
@@ -115,7 +99,7 @@ def handover(*, first: bool = False) -> AIMessage:
 @pytest.mark.parametrize("first", [False, True], ids=["mail first", "handoff first"])
 @pytest.mark.parametrize("compiled", [of_builder, of_compiled])
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("build", "expected"),
     [
         (create_agent, "tool c1: sent to bob"),
         (react_v2, "tool c1: sent to bob"),
@@ -124,9 +108,9 @@ def handover(*, first: bool = False) -> AIMessage:
     ],
 )
 async def test_a_handoff_with_a_sibling_call(
-    build: Any, told: str, compiled: Any, *, first: bool, asynchronous: bool
+    build: Any, expected: str, compiled: Any, *, first: bool, asynchronous: bool
 ):
-    """The sibling's result, which LangGraph drops, is told to Bob and stays in the state.
+    """The sibling's result, which LangGraph drops, is in Bob's input and stays in the state.
 
     A plain v1 tool node records nothing, so there nothing is claimed.
     """
@@ -137,14 +121,14 @@ async def test_a_handoff_with_a_sibling_call(
         bob=[AIMessage("bob here"), AIMessage("yes?")],
         asynchronous=asynchronous,
     )
-    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(it.graph, BOOKED, asynchronous=asynchronous)
     messages = history(it.graph, thread())
     assert lines(messages)[0] == "human: book it"
-    assert sorted(lines(messages)[2:4]) == sorted([told, HANDOVER])
+    assert sorted(lines(messages)[2:4]) == sorted([expected, HANDOVER])
     assert lines(messages)[4:] == ["ai: bob here"]
     assert validate_messages(messages) == []
     assert it.tools.done == ["mail to bob"]
-    await run(it.graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    await run(it.graph, "hello", asynchronous=asynchronous)
     assert lines(history(it.graph, thread()))[5:] == ["human: hello", "ai: yes?"]
     assert it.graph.get_state(thread()).values["active_agent"] == "bob"
 
@@ -160,7 +144,7 @@ async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
         bob=[AIMessage("bob here")],
         asynchronous=asynchronous,
     )
-    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(it.graph, BOOKED, asynchronous=asynchronous)
     messages = history(it.graph, thread())
     assert validate_messages(messages) == []
     assert sorted(is_placeholder(m) for m in messages if m.type == "tool") == [False, True]
@@ -214,7 +198,7 @@ async def test_a_pause_inside_a_swarm_is_resumed(*, asynchronous: bool):
         bob=[],
         asynchronous=asynchronous,
     )
-    await run(it.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(it.graph, BOOKED, asynchronous=asynchronous)
     await run(it.graph, Command(resume="yes"), asynchronous=asynchronous)
     assert lines(history(it.graph, thread()))[2:] == [
         "tool c1: sent to bob",
@@ -314,27 +298,27 @@ async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: boo
     graph = supervised(chief, [agent], InMemorySaver(), patched=patched, **options)
     if not patched:
         with pytest.raises(ValueError, match="c1"):
-            await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+            await run(graph, BOOKED, asynchronous=asynchronous)
         return
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     messages = history(graph, thread())
     assert validate_messages(messages) == []
     assert LOST in lines(messages)
     assert lines(messages)[-1] == "ai: all done"
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    await run(graph, "hello", asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: yes?"
 
 
 @sync_and_async
 async def test_the_supervisors_own_history_was_edited(*, asynchronous: bool):
-    """An open call in the supervisor's history: repaired at its front door."""
+    """An open call in the supervisor's history: its entry check repairs it."""
     agent, _, _ = clerk()
     chief = StrictModel(script=[AIMessage("hi"), AIMessage("fine")])
     graph = supervised(chief, [agent], InMemorySaver(), patched=True)
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     edit = {"messages": [ai(MAIL, id="a1")]}
     graph.update_state(thread(), edit, as_node="supervisor")
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    await run(graph, "hello", asynchronous=asynchronous)
     assert lines(history(graph, thread())) == [
         "human: book it",
         "ai: hi",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import re
-import sys
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
@@ -19,7 +18,13 @@ from langchain_core.messages import (
     HumanMessage,
     ToolMessage,
 )
-from strategies import (
+
+from langgraph_patch import Finding, is_placeholder, patch_messages, validate_messages
+from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patcher import as_messages, defects_of, patch_reading
+from support.generated import fewer, work
+from support.strategies import (
     CARRIED_SHAPES,
     DAMAGES,
     HONEST,
@@ -31,33 +36,16 @@ from strategies import (
     told_calls,
     valid_histories,
 )
-from wires import assert_accepted
-
-from langgraph_patch import Finding, is_placeholder, patch_messages, validate_messages
-from langgraph_patch.history.fast_check import is_sound
-from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.history.placeholders import make_placeholder
-from langgraph_patch.history.repair import Repair
+from support.wires import assert_accepted
 
 NAMED = tuple(name for name in DAMAGES if name not in WITHOUT_WORDS)
 
 
-def fewer(part):
-    """A property that costs more than most: one in `part` of the profile's examples."""
-    return settings(max_examples=settings.default.max_examples // part)
-
-
 def repaired_the_long_way(history, *, allow_pending=False):
-    """What the repair finds if nobody looks first."""
-    make = partial(make_placeholder, placeholder=None, language=None)
-    repair = Repair(
-        as_messages(history),
-        make=make,
-        evidence={},
-        replace_foreign=False,
-        allow_pending=allow_pending,
-    )
-    return repair.run(), [defect for defect, _ in repair.done]
+    """What the repair finds without the fast check."""
+    reading = read_history(as_messages(history))
+    patch = patch_reading(reading, allow_pending=allow_pending)
+    return patch.messages, defects_of(reading, allow_pending=allow_pending)
 
 
 def results_beside(history):
@@ -79,7 +67,7 @@ def results_beside(history):
 
 
 def told_places(history, calls):
-    """Each told call by its (place among the AI messages, ordinal)."""
+    """Each marked call by its (index among the AI messages, ordinal)."""
     models = [index for index, message in enumerate(history) if isinstance(message, AIMessage)]
     return {(models.index(call.index), call.ordinal): call for call in calls}
 
@@ -89,7 +77,7 @@ def told_places(history, calls):
 
 @given(broken_histories(), st.booleans())
 def test_valid(broken, allow_pending):
-    """A repaired history has no defect, also for whoever does not look first."""
+    """A repaired history has no defect, also without the fast check."""
     patch = patch_messages(broken.messages, allow_pending=allow_pending)
 
     assert validate_messages(patch.messages, allow_pending=allow_pending) == []
@@ -128,8 +116,8 @@ def test_quiet(history):
 @fewer(2)
 @given(valid_histories())
 def test_quiet_at_a_glance(history):
-    """The cheap look lets valid histories of every shape pass: the repair is not even begun."""
-    assert is_sound(history, allow_pending=False)
+    """The fast check accepts valid histories of every shape: the repair does not begin."""
+    assert is_valid(history, allow_pending=False)
 
 
 # --- 3 ---------------------------------------------------------------------------------
@@ -161,11 +149,11 @@ EVIDENCE = st.sampled_from(
 @fewer(2)
 @given(broken_histories(), st.booleans(), st.data())
 def test_idempotent_with_evidence(broken, replace_foreign, data):
-    """Also with evidence of any kind, and with placeholders of others: said once is said."""
+    """Also with evidence of any kind, and with placeholders of others: a text never changes."""
     history = as_messages(broken.messages)
     calls = {(history[call.index].id, call.id) for call in told_calls(history)}
     drawn = {key: data.draw(EVIDENCE) for key in sorted(calls, key=repr)}
-    evidence = {key: known for key, known in drawn.items() if known is not None}
+    evidence = {key: recorded for key, recorded in drawn.items() if recorded is not None}
     patch = partial(patch_messages, evidence=evidence, replace_foreign=replace_foreign)
 
     first = patch(history)
@@ -253,17 +241,17 @@ def test_nothing_lost_in_the_blocks(broken):
     """Content is byte-identical, but for the ids of calls: no thought, no argument differs."""
     history = as_messages(broken.messages)
 
-    def told(messages):
+    def texts_by_call(messages):
         found = json.dumps([m.content for m in messages if isinstance(m, AIMessage)])
         return re.sub(r'"(id|call_id)": ("[^"]*"|null)', "", found)
 
-    assert told(patch_messages(history).messages) == told(history)
+    assert texts_by_call(patch_messages(history).messages) == texts_by_call(history)
 
 
 @fewer(2)
 @given(broken_histories())
 def test_nothing_lost_is_unaccounted_for(broken):
-    """A message that is gone stands whole in the changes, or its text under another call's id."""
+    """A dropped message is whole in the changes, or its text is under another call's id."""
     history = as_messages(broken.messages)
     patch = patch_messages(history)
 
@@ -291,43 +279,43 @@ def test_nothing_lost_in_the_signatures(broken):
 
 
 @given(broken_histories(NAMED))
-def test_each_result_stands_beside_its_own_call(broken):
+def test_each_result_is_beside_its_own_call(broken):
     """By document order: the slow oracle and the repair give each call the same content."""
     history = as_messages(broken.messages)
-    told = told_places(history, told_answers(history))
+    reported = told_places(history, told_answers(history))
 
     beside = results_beside(patch_messages(history).messages)
 
-    assert set(beside) == set(told)
-    for key, call in told.items():
+    assert set(beside) == set(reported)
+    for key, call in reported.items():
         (found,) = beside[key]
-        said = None if is_placeholder(found) else str(found.content)
-        assert said == call.answer
+        texts = None if is_placeholder(found) else str(found.content)
+        assert texts == call.answer
 
 
 @fewer(2)
 @given(broken_histories())
-def test_each_named_result_stands_beside_its_own_call(broken):
+def test_each_named_result_is_beside_its_own_call(broken):
     """Results that do not name their call take nothing from those that do."""
     history = as_messages(broken.messages)
-    told = told_places(history, told_answers(history))
+    reported = told_places(history, told_answers(history))
 
     beside = results_beside(patch_messages(history).messages)
 
     assert {
         key: [str(found.content) for found in beside[key]]
-        for key, call in told.items()
+        for key, call in reported.items()
         if call.answer is not None
-    } == {key: [call.answer] for key, call in told.items() if call.answer is not None}
+    } == {key: [call.answer] for key, call in reported.items() if call.answer is not None}
 
 
 @given(broken_histories(HONEST))
 def test_each_result_is_of_its_own_call(broken):
-    """With unlike ids nobody gets another's result, and nobody whose result is there gets none."""
+    """With distinct ids each call gets its own result, if there is one."""
     history = as_messages(broken.messages)
     uids = {call.uid for call in told_calls(history)}
-    said = str(history)
-    there = {uid for uid in uids if uid and result_of(uid) in said}
+    texts = str(history)
+    there = {uid for uid in uids if uid and result_of(uid) in texts}
 
     repaired = patch_messages(history).messages
     beside = results_beside(repaired)
@@ -352,7 +340,7 @@ def test_real_beats_synthetic(broken, data):
     assume(made)
     chosen = data.draw(st.sampled_from(made))
     place = data.draw(st.integers(repaired.index(chosen) + 1, len(repaired)))
-    late = ToolMessage("the truth", tool_call_id=chosen.tool_call_id, id="late")
+    late = ToolMessage("the real result", tool_call_id=chosen.tool_call_id, id="late")
 
     patch = patch_messages([*repaired[:place], late, *repaired[place:]])
 
@@ -365,48 +353,14 @@ def test_real_beats_synthetic(broken, data):
 
 @fewer(2)
 @given(broken_histories(("late_real_result", "late_real_result", "steer", "move_result_later")))
-def test_real_beats_synthetic_wherever_it_stands(broken):
-    """No placeholder is left where the real result stands somewhere behind it."""
+def test_real_beats_synthetic_wherever_it_is(broken):
+    """No placeholder is left where the real result comes later in the history."""
     repaired = patch_messages(broken.messages).messages
 
     assert [message for message in repaired if is_placeholder(message)] == []
 
 
 # --- 7 ---------------------------------------------------------------------------------
-
-
-class Counted(list):
-    """A list that counts the items that are taken out of it."""
-
-    touched = 0
-
-    def __iter__(self):
-        for item in super().__iter__():
-            self.touched += 1
-            yield item
-
-    def __getitem__(self, place):
-        found = super().__getitem__(place)
-        self.touched += len(found) if isinstance(place, slice) else 1
-        return found
-
-
-def work(function, history):
-    """The calls that Python makes and the items of the list that are touched: no clock."""
-    counted = Counted(history)
-    calls = 0
-
-    def count(_frame, event, _argument):
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        function(counted)
-    finally:
-        sys.setprofile(before)
-    return calls + counted.touched
 
 
 def numbered(history, copy_number):
@@ -501,18 +455,18 @@ def test_linear_in_a_crowd(crowd):
     assert large <= 2.2 * small
 
 
-# --- the cheap look, and the two functions ---------------------------------------------
+# --- the fast check, and the two functions ---------------------------------------------
 
 
 @given(broken_histories(), st.booleans())
-def test_the_glance_never_misses(broken, allow_pending):
-    """What the cheap look calls sound, the repair finds nothing in."""
+def test_the_fast_check_never_misses(broken, allow_pending):
+    """In a history that the fast check calls valid, the repair finds nothing."""
     history = as_messages(broken.messages)
-    sound = is_sound(history, allow_pending=allow_pending)
+    valid = is_valid(history, allow_pending=allow_pending)
 
     _, defects = repaired_the_long_way(history, allow_pending=allow_pending)
 
-    assert not (sound and defects)
+    assert not (valid and defects)
 
 
 @given(broken_histories(), st.booleans())
@@ -530,11 +484,14 @@ def test_validate_and_patch_agree(broken, allow_pending):
 @given(broken_histories())
 def test_pending_calls_are_all_that_is_left(broken):
     """With `allow_pending` only calls of the last turn are left open, and nothing else differs."""
-    held = patch_messages(broken.messages, allow_pending=True).messages
-    whole = patch_messages(held).messages
+    stored = as_messages(patch_messages(broken.messages, allow_pending=True).messages)
+    whole = patch_messages(stored).messages
 
-    models = [place for place, message in enumerate(held) if isinstance(message, AIMessage)]
-    settled = models[-1] if models else len(held)
-    assert all(new is old for new, old in zip(whole[:settled], held[:settled], strict=True))
-    assert all(isinstance(message, ToolMessage) for message in held[settled + 1 :]) or whole is held
-    assert validate_messages(held, allow_pending=True) == []
+    models = [place for place, message in enumerate(stored) if isinstance(message, AIMessage)]
+    settled = models[-1] if models else len(stored)
+    assert all(new is old for new, old in zip(whole[:settled], stored[:settled], strict=True))
+    assert (
+        all(isinstance(message, ToolMessage) for message in stored[settled + 1 :])
+        or whole is stored
+    )
+    assert validate_messages(stored, allow_pending=True) == []

@@ -30,8 +30,6 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 from pydantic import BaseModel
-from strict import StrictModel, refuse
-from wires import payload
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -48,8 +46,20 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
-from langgraph_patch.history.patcher import unanswered
+from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.tool_calls import read_calls
+from support.placeholder_texts import (
+    CANCELLED,
+    DEEPAGENTS_CANCELLED,
+    DEEPAGENTS_INCOMPLETE,
+    DEEPAGENTS_MALFORMED,
+    FAILED,
+    MALFORMED,
+    UNKNOWN,
+    WAITED,
+)
+from support.strict import StrictModel, refuse
+from support.wires import payload
 
 H = HumanMessage
 DAY = date(2020, 1, 1)
@@ -82,17 +92,6 @@ def result(content, call_id, **fields):
     return ToolMessage(content, tool_call_id=call_id, **fields)
 
 
-UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
-MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
-CANCELLED = (
-    "Tool call {} with id {} was cancelled - another message came in before it could be completed."
-)
-WAITED = (
-    "Tool call {} with id {} was waiting for human input; no answer came and it did not finish."
-)
-FAILED = "Tool call {} with id {} failed: {}"
-
-
 def made(call_id, text=UNKNOWN, cause="unknown", name="t", **mark):
     """The placeholder that is expected for a call; its id is not compared."""
     return ToolMessage(
@@ -106,7 +105,7 @@ def made(call_id, text=UNKNOWN, cause="unknown", name="t", **mark):
 
 
 def made_of_malformed(call_id, arguments, name="t"):
-    """The placeholder that is expected for a call whose arguments were cut off."""
+    """The placeholder that is expected for a call with truncated arguments."""
     return made(call_id, MALFORMED, "malformed", name, arguments=arguments)
 
 
@@ -151,7 +150,7 @@ def test_r01_a_new_message_instead_of_a_result():
 
 
 def test_r02_real_results_of_siblings_come_first_if_the_tools_differ():
-    """What survived stands before the placeholders; those stand in call order."""
+    """Results come before the placeholders, which are in call order."""
     calls = ai(("a", "c1"), ("b", "c2"), ("d", "c3"))
 
     assert repaired([H("q"), calls, result("r2", "c2"), H("z")]) == [
@@ -232,9 +231,9 @@ def test_r23_answered_calls_are_left_alone():
 
 def test_r29_an_ordinary_human_message_is_no_result():
     """Whatever a human says of the result stays where it is; the call gets a placeholder."""
-    history = [H("q"), ai("c1"), H("tool said r")]
+    history = [H("q"), ai("c1"), H("tool returned r")]
 
-    assert repaired(history) == [H("q"), ai("c1"), made("c1"), H("tool said r")]
+    assert repaired(history) == [H("q"), ai("c1"), made("c1"), H("tool returned r")]
 
 
 def test_an_empty_history_is_valid():
@@ -337,9 +336,9 @@ def test_r25_a_stored_chunk_whose_arguments_were_cut():
     merged = cut + AIMessageChunk(content="", chunk_position="last")
     assert merged.tool_calls == [call_of("t", "c1", {"a": "use"})]
 
-    mended, answer = repaired([merged])
+    after_repair, answer = repaired([merged])
 
-    assert (mended.tool_calls, mended.invalid_tool_calls) == ([call_of("t", "c1")], [])
+    assert (after_repair.tool_calls, after_repair.invalid_tool_calls) == ([call_of("t", "c1")], [])
     assert answer == made_of_malformed("c1", '{"a": "use')
 
 
@@ -361,8 +360,8 @@ def test_r25_a_repaired_chunk_survives_a_checkpoint():
         content="", tool_call_chunks=[{"name": "t", "args": "{", "id": "c1", "index": 0}]
     )
 
-    mended, _ = repaired([cut])
-    loaded = AIMessageChunk(**json.loads(json.dumps(mended.model_dump())))
+    after_repair, _ = repaired([cut])
+    loaded = AIMessageChunk(**json.loads(json.dumps(after_repair.model_dump())))
 
     assert loaded.tool_calls == [call_of("t", "c1")]
     assert validate_messages([loaded, result("r", "c1")]) == []
@@ -408,8 +407,8 @@ def test_r10_a_call_that_lives_only_in_a_block(content):
     """It is promoted under the same id and answered; the content stays byte for byte."""
     history = [H("q"), AIMessage(content), H("z")]
 
-    mended = AIMessage(content, tool_calls=[call_of("t", "c1", {"a": 1})])
-    assert repaired(history) == [H("q"), mended, made("c1"), H("z")]
+    after_repair = AIMessage(content, tool_calls=[call_of("t", "c1", {"a": 1})])
+    assert repaired(history) == [H("q"), after_repair, made("c1"), H("z")]
     assert kinds(history) == ["promoted", "inserted"]
     assert defects(history) == ["unlisted", "dangling"]
 
@@ -441,12 +440,14 @@ def test_r10_a_call_in_a_block_beside_one_that_is_listed():
     """Each is answered once."""
     history = [AIMessage([TOOL_USE], tool_calls=[call_of("t", "c2")])]
 
-    mended = AIMessage([TOOL_USE], tool_calls=[call_of("t", "c2"), call_of("t", "c1", {"a": 1})])
-    assert repaired(history) == [mended, made("c2"), made("c1")]
+    after_repair = AIMessage(
+        [TOOL_USE], tool_calls=[call_of("t", "c2"), call_of("t", "c1", {"a": 1})]
+    )
+    assert repaired(history) == [after_repair, made("c2"), made("c1")]
 
 
 def raw_only(*calls):
-    """A model's message whose calls only the provider's raw form knows."""
+    """A model's message with calls in the provider's raw form only."""
     message = AIMessage("", additional_kwargs={"tool_calls": list(calls)})
     # LangChain would list them; a checkpoint of an old version does not.
     return message.model_copy(update={"tool_calls": [], "invalid_tool_calls": []})
@@ -478,11 +479,11 @@ def test_f10_a_raw_call_is_renamed_in_the_raw_form_too():
     """Its new id and name stand in both places; what is no call stays as it is."""
     raw = [raw_of("no good", "c 1", "{}"), "noise", {"id": "c2", "function": None}]
 
-    mended, *_ = repaired([raw_only(*raw)])
+    after_repair, *_ = repaired([raw_only(*raw)])
 
-    new_id = mended.tool_calls[0]["id"]
+    new_id = after_repair.tool_calls[0]["id"]
     assert new_id.startswith("c_1_")
-    assert mended == AIMessage(
+    assert after_repair == AIMessage(
         "",
         additional_kwargs={"tool_calls": [raw_of("no_good", new_id, "{}"), *raw[1:]]},
         tool_calls=[call_of("no_good", new_id), call_of("unknown_tool", "c2")],
@@ -497,14 +498,14 @@ def test_f10_a_listed_call_is_renamed_in_the_raw_form_too():
         additional_kwargs={"tool_calls": [raw_of("t", "c 1", "{}")]},
     )
 
-    mended, _ = repaired([message])
+    after_repair, _ = repaired([message])
 
-    new_id = mended.tool_calls[0]["id"]
-    assert mended.additional_kwargs == {"tool_calls": [raw_of("t", new_id, "{}")]}
+    new_id = after_repair.tool_calls[0]["id"]
+    assert after_repair.additional_kwargs == {"tool_calls": [raw_of("t", new_id, "{}")]}
 
 
-def test_f10_a_raw_call_of_nobody_stays_as_it_is():
-    """The list counts: what stands in the raw form alone beside it is not sent."""
+def test_f10_a_raw_call_without_a_result_stays_as_it_is():
+    """The list counts: a call that is in the raw form alone is not sent."""
     raw = [raw_of("t", "c9", "{}"), raw_of("t", "c 1", "{}"), raw_of("t", "c 1", "{}")]
     message = AIMessage(
         "",
@@ -512,27 +513,27 @@ def test_f10_a_raw_call_of_nobody_stays_as_it_is():
         additional_kwargs={"tool_calls": raw, "refusal": None},
     )
 
-    mended, _ = repaired([message])
+    after_repair, _ = repaired([message])
 
-    new_id = mended.tool_calls[0]["id"]
-    assert mended.additional_kwargs == {
+    new_id = after_repair.tool_calls[0]["id"]
+    assert after_repair.additional_kwargs == {
         "tool_calls": [raw[0], raw_of("t", new_id, "{}"), raw[2]],
         "refusal": None,
     }
 
 
 def test_f10_a_legacy_function_call():
-    """It has no id: one is derived, and the raw form goes, or it would be said twice."""
+    """It has no id: one is derived, and the raw form is removed, or it would be sent twice."""
     raw = {"name": "t", "arguments": "{}"}
     history = [
         AIMessage("", additional_kwargs={"function_call": raw}),
         FunctionMessage(name="t", content="r"),
     ]
 
-    mended, answer = repaired(history)
+    after_repair, answer = repaired(history)
 
-    (call,) = mended.tool_calls
-    assert mended == ai(("t", call["id"]))
+    (call,) = after_repair.tool_calls
+    assert after_repair == ai(("t", call["id"]))
     assert answer == result("r", call["id"], name="t", id="result")
 
 
@@ -541,7 +542,7 @@ CUSTOM = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "s
 
 @pytest.mark.parametrize("block", [CUSTOM, {"type": "non_standard", "value": CUSTOM}])
 def test_f10_a_custom_tool_call(block):
-    """Its input is free text, and so is its result, which stands in a block of its own."""
+    """Its input is free text, and so is its result, which is in a block of its own."""
     call = call_of("sh", "c1", {"__arg1": "ls"})
     history = [AIMessage([block]), result("a.txt", "c1")]
 
@@ -574,16 +575,16 @@ def test_f10_the_blocks_of_a_custom_call_s_result_are_wrapped(content, wrapped):
 
 
 @pytest.mark.parametrize("wrap", [lambda b: b, lambda b: {"type": "non_standard", "value": b}])
-def test_f10_a_custom_output_is_re_pointed_wherever_it_stands(wrap):
-    """In v1 content it stands inside another block, and goes to the wire as it is."""
+def test_f10_a_custom_output_gets_the_new_id_wherever_it_is(wrap):
+    """In v1 content it is inside another block, and is sent as it is."""
     call = call_of("sh", "c 1", {"__arg1": "ls"})
     output = {"type": "custom_tool_call_output", "call_id": "c 1", "output": "a"}
     caller = AIMessage([wrap({**CUSTOM, "call_id": "c 1"})], tool_calls=[call])
 
-    mended, answer = repaired([caller, result([wrap(output)], "c 1")])
+    after_repair, answer = repaired([caller, result([wrap(output)], "c 1")])
 
-    new_id = mended.tool_calls[0]["id"]
-    assert mended.content == [wrap({**CUSTOM, "call_id": new_id})]
+    new_id = after_repair.tool_calls[0]["id"]
+    assert after_repair.content == [wrap({**CUSTOM, "call_id": new_id})]
     assert answer == result([wrap({**output, "call_id": new_id})], new_id)
 
 
@@ -616,7 +617,7 @@ COMPUTER_CALLERS = {
 @pytest.mark.parametrize("screenshot", SCREENSHOTS, ids=["blocks", "text", "v1 block"])
 @pytest.mark.parametrize("form", COMPUTER_CALLERS)
 def test_the_result_of_a_computer_call_stays(form, screenshot):
-    """The call is never listed, so its result is nobody's; OpenAI gets both, as they were."""
+    """The call is never listed, so its result belongs to no call; OpenAI gets both unchanged."""
     history = [H("go"), COMPUTER_CALLERS[form], screenshot, AIMessage("done"), H("x")]
 
     assert validate_messages(history) == []
@@ -624,8 +625,8 @@ def test_the_result_of_a_computer_call_stays(form, screenshot):
     sent = {item.get("type") for item in payload("openai-responses", history)}
     assert sent >= {"computer_call", "computer_call_output"}
 
-    mended = repaired([*history, ai("c1"), H("y")])
-    assert mended == [*history, ai("c1"), made("c1"), H("y")]
+    after_repair = repaired([*history, ai("c1"), H("y")])
+    assert after_repair == [*history, ai("c1"), made("c1"), H("y")]
 
 
 def test_the_result_of_a_computer_call_does_not_part_a_call_from_its_results():
@@ -656,7 +657,7 @@ def test_only_what_a_computer_call_before_it_asked_for_stays():
 
 @pytest.mark.parametrize("form", COMPUTER_CALLERS)
 def test_a_computer_call_without_a_result_is_left_alone(form):
-    """There is no truthful screenshot to put in its place."""
+    """There is no screenshot that could replace it."""
     history = [H("go"), COMPUTER_CALLERS[form], H("x")]
 
     assert patch_messages(history).messages is history
@@ -675,11 +676,11 @@ def test_r26_thoughts_and_signatures_are_byte_identical():
         result("r", "no good"),
     ]
 
-    mended, answer = repaired(history)
+    after_repair, answer = repaired(history)
 
-    (call,) = mended.tool_calls
+    (call,) = after_repair.tool_calls
     assert call["id"] != "no good"
-    assert mended == AIMessage(
+    assert after_repair == AIMessage(
         [THINKING, REASONING, {**TOOL_USE, "id": call["id"], "cache": {"x": 1}}],
         tool_calls=[call_of("t", call["id"], {"a": 1})],
         additional_kwargs={signatures: {call["id"]: "s=="}, "other": {"x": "no good"}},
@@ -692,10 +693,10 @@ def test_r26_the_signature_of_an_id_that_two_calls_share_is_of_both():
     signatures = "__gemini_function_call_thought_signatures__"
     history = [ai("c1", ("u", "c1"), id="a1", additional_kwargs={signatures: {"c1": "s=="}})]
 
-    mended, *_ = repaired(history)
+    after_repair, *_ = repaired(history)
 
-    new_id = mended.tool_calls[1]["id"]
-    assert mended.additional_kwargs == {signatures: {"c1": "s==", new_id: "s=="}}
+    new_id = after_repair.tool_calls[1]["id"]
+    assert after_repair.additional_kwargs == {signatures: {"c1": "s==", new_id: "s=="}}
 
 
 @pytest.mark.parametrize("content", [[THINKING, TOOL_USE], [REASONING, FUNCTION_CALL]])
@@ -719,7 +720,7 @@ def test_r27_server_side_tools_get_no_result(kind):
 
 
 @pytest.mark.parametrize("value", ["x", None, {"type": "mystery"}, {"no": "type"}])
-def test_f27_blocks_that_nobody_knows_are_left_alone(value):
+def test_f27_unknown_blocks_are_left_alone(value):
     """A `non_standard` block may hold anything."""
     history = [AIMessage([{"type": "non_standard", "value": value}, {"no": "type"}])]
 
@@ -748,16 +749,16 @@ def test_r06_a_result_before_its_call():
     assert repaired(history) == [H("1"), ai("c1"), result("r", "c1"), H("2")]
 
 
-def test_f06_a_move_is_told_whole():
-    """Where it stood, whose it is, what it was and what it is."""
+def test_f06_a_move_is_reported_in_full():
+    """Its index, its call, and the message before and after."""
     stored = result("r", "c 1", id="x")
     history = [ai("c 1", id="a1"), H("x"), stored]
     patch = patch_messages(history)
-    mended, answer, _ = patch.messages
-    new_id = mended.tool_calls[0]["id"]
+    after_repair, answer, _ = patch.messages
+    new_id = after_repair.tool_calls[0]["id"]
 
     assert patch.changes == (
-        Change("renamed", 0, new_id, "t", None, history[0], mended),
+        Change("renamed", 0, new_id, "t", None, history[0], after_repair),
         Change("moved", 2, new_id, "t", None, stored, answer),
     )
     assert answer == result("r", new_id, id="x")
@@ -768,11 +769,11 @@ def test_f06_a_move_is_told_whole():
 
 
 def test_f06_a_human_message_that_only_carries_a_call_id_parts_results():
-    """It turned out to be no result: what stands behind it is not in its place."""
-    said = H("and?", additional_kwargs={"tool_call_id": "c1"})
-    history = [ai("c1", "c2"), result("r1", "c1"), said, result("r2", "c2")]
+    """It is no result: what follows it is out of place."""
+    texts = H("and?", additional_kwargs={"tool_call_id": "c1"})
+    history = [ai("c1", "c2"), result("r1", "c1"), texts, result("r2", "c2")]
 
-    assert repaired(history) == [ai("c1", "c2"), result("r1", "c1"), result("r2", "c2"), said]
+    assert repaired(history) == [ai("c1", "c2"), result("r1", "c1"), result("r2", "c2"), texts]
 
 
 def test_f06_a_result_in_a_later_turn():
@@ -790,7 +791,7 @@ def test_f06_a_result_in_a_later_turn():
 
 
 def test_f06_results_among_the_results_of_another_turn():
-    """A result that stands in the place of another turn's is moved out of it."""
+    """A result that is in the place of another turn's is moved."""
     history = [ai("c1"), ai("c2"), result("r1", "c1"), result("r2", "c2")]
 
     assert repaired(history) == [ai("c1"), result("r1", "c1"), ai("c2"), result("r2", "c2")]
@@ -817,7 +818,7 @@ def test_f07_trimming_cut_through_a_pair():
 
 
 def test_f07_trimming_cut_between_parallel_results():
-    """Results whose call went go; those of calls that are left stay."""
+    """Results of dropped calls are dropped; those of the remaining calls stay."""
     window = [result("b", "c2"), ai("c3", "c4"), result("c", "c3"), result("d", "c4")]
 
     assert repaired(window) == window[1:]
@@ -850,7 +851,7 @@ def test_f07_summarising_cut_through_a_pair():
 
 
 def test_f07_an_agent_that_summarises_goes_on():
-    """The model is given a valid history although the summary cut through a pair before it."""
+    """The model reads a valid history although the summary separated a call from its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]
     model = StrictModel(script=[AIMessage("fine")])
     agent = create_agent(model, [], middleware=[summarizer(3)])
@@ -890,10 +891,10 @@ def test_r13_a_late_real_result():
 
 def test_f13_a_real_result_that_reads_like_a_placeholder_is_real():
     """The mark tells them apart, not the words."""
-    said = result(UNKNOWN.format("t", "c1"), "c1")
-    history = [ai("c1"), said, H("x"), result("later", "c1")]
+    texts = result(UNKNOWN.format("t", "c1"), "c1")
+    history = [ai("c1"), texts, H("x"), result("later", "c1")]
 
-    assert repaired(history) == [ai("c1"), said, H("x")]
+    assert repaired(history) == [ai("c1"), texts, H("x")]
 
 
 # --- ids -------------------------------------------------------------------------------
@@ -937,7 +938,7 @@ def test_r11_an_id_used_again_and_answered():
 
 
 def test_f11_a_result_that_comes_late_under_the_old_id():
-    """It goes to the call that was renamed from it, whose placeholder makes way."""
+    """It goes to the call that was renamed from that id, and replaces its placeholder."""
     history = [
         ai("t:0", id="a1"),
         result("r1", "t:0"),
@@ -983,9 +984,9 @@ def test_r12_no_id_or_one_that_a_provider_refuses(call_id):
     """An id is derived, the same one each time; the result in its place is re-pointed."""
     history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
 
-    mended, answer, _ = repaired(history)
+    after_repair, answer, _ = repaired(history)
 
-    (call,) = mended.tool_calls
+    (call,) = after_repair.tool_calls
     assert call["id"].isascii()
     assert 1 < len(call["id"]) <= 40
     assert answer == result("r", call["id"])
@@ -1002,9 +1003,9 @@ def test_r12_blocks_in_a_result_that_name_the_call_are_re_pointed():
         {"type": "tool_result", "tool_use_id": "c2"},
     ]
 
-    mended, answer = repaired([ai("c 1"), result(blocks, "c 1")])
+    after_repair, answer = repaired([ai("c 1"), result(blocks, "c 1")])
 
-    new_id = mended.tool_calls[0]["id"]
+    new_id = after_repair.tool_calls[0]["id"]
     pointed = [
         "text",
         {"type": "tool_result", "tool_use_id": new_id},
@@ -1026,12 +1027,12 @@ def test_r12_two_calls_with_one_id_in_a_message():
     """Results are taken in call order; the second call gets an id of its own."""
     history = [ai("c1", ("u", "c1"), id="a1"), result("r1", "c1"), result("r2", "c1"), H("z")]
 
-    mended, *answers, _ = repaired(history)
+    after_repair, *answers, _ = repaired(history)
 
-    first, second = (call["id"] for call in mended.tool_calls)
+    first, second = (call["id"] for call in after_repair.tool_calls)
     assert first == "c1"
     assert answers == [result("r1", first), result("r2", second)]
-    assert mended == ai(first, ("u", second), id="a1")
+    assert after_repair == ai(first, ("u", second), id="a1")
 
 
 def test_f12_two_calls_with_one_id_in_two_blocks():
@@ -1039,11 +1040,11 @@ def test_f12_two_calls_with_one_id_in_two_blocks():
     blocks = [{**TOOL_USE, "input": {"k": 1}}, {**TOOL_USE, "input": {"k": 2}}]
     calls = [call_of("t", "c1", {"k": 1}), call_of("t", "c1", {"k": 2})]
 
-    mended, *_ = repaired([AIMessage(blocks, tool_calls=calls)])
+    after_repair, *_ = repaired([AIMessage(blocks, tool_calls=calls)])
 
-    new_id = mended.tool_calls[1]["id"]
+    new_id = after_repair.tool_calls[1]["id"]
     assert new_id != "c1"
-    assert mended == AIMessage(
+    assert after_repair == AIMessage(
         [blocks[0], {**blocks[1], "id": new_id}], tool_calls=[calls[0], {**calls[1], "id": new_id}]
     )
 
@@ -1057,7 +1058,7 @@ def test_r12_a_result_under_the_id_of_a_sibling():
 
 
 def test_f12_messages_without_ids_get_unlike_call_ids():
-    """Equal messages without ids are told apart."""
+    """Equal messages without ids are distinguished."""
     repaired_once = repaired([ai(None), ai(None), ai(None)])
 
     ids = [call["id"] for m in repaired_once if isinstance(m, AIMessage) for call in m.tool_calls]
@@ -1107,16 +1108,16 @@ def test_a_result_with_a_good_name_of_its_own_keeps_it():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         FunctionMessage(name="t", content="r", id="x"),
         ChatMessage(role="tool", content="r", id="x", name="t"),
         ChatMessage(role="function", content="r", id="x", additional_kwargs={"name": "t"}),
     ],
 )
-def test_r29_a_result_that_names_its_tool(said):
+def test_r29_a_result_that_names_its_tool(expected):
     """It becomes a `ToolMessage` beside its call, under its own id."""
-    history = [H("q"), ai("c1"), said, H("z")]
+    history = [H("q"), ai("c1"), expected, H("z")]
 
     (_, _, answer, _) = repaired(history)
 
@@ -1128,33 +1129,33 @@ def test_r29_a_result_that_names_its_tool(said):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         FunctionMessage(name="u", content="r"),
         ChatMessage(role="tool", content="r", name="u"),
         ChatMessage(role="tool", content="r", additional_kwargs={"name": "u"}),
     ],
 )
-def test_f29_a_result_goes_to_the_call_of_the_tool_that_it_names(said):
+def test_f29_a_result_goes_to_the_call_of_the_tool_that_it_names(expected):
     """Not to the first call that is open."""
-    history = [ai("c1", ("u", "c2")), said]
+    history = [ai("c1", ("u", "c2")), expected]
 
-    mended, answer, placeholder = repaired(history)
+    after_repair, answer, placeholder = repaired(history)
 
-    assert (mended, placeholder) == (ai("c1", ("u", "c2")), made("c1"))
+    assert (after_repair, placeholder) == (ai("c1", ("u", "c2")), made("c1"))
     assert (answer.content, answer.tool_call_id, answer.id) == ("r", "c2", "result")
 
 
 @pytest.mark.parametrize("extra", [{}, {"name": 7}, {"tool_call_id": 7}, {"tool_call_id": None}])
 def test_f29_a_result_that_names_nothing_goes_to_the_call_that_is_open(extra):
     """What is no id and no name is not taken for one."""
-    said = ChatMessage(role="tool", content="r", id="x", additional_kwargs=extra)
-    history = [ai("c0"), result("r0", "c0"), ai("c1"), said]
+    texts = ChatMessage(role="tool", content="r", id="x", additional_kwargs=extra)
+    history = [ai("c0"), result("r0", "c0"), ai("c1"), texts]
 
     assert repaired(history) == [*history[:3], result("r", "c1", id="x", additional_kwargs=extra)]
 
 
-def test_f29_a_result_that_nobody_waits_for_is_dropped():
+def test_f29_a_result_without_a_call_is_dropped():
     """Also in the wrong role, whether it names a call or not."""
     named = ChatMessage(role="tool", content="r", additional_kwargs={"tool_call_id": "gone"})
     unnamed = FunctionMessage(name="t", content="r")
@@ -1168,9 +1169,9 @@ def test_f29_a_result_that_nobody_waits_for_is_dropped():
 
 
 def test_f29_a_chat_message_that_names_its_call():
-    """It goes to that call, wherever it stands."""
-    said = ChatMessage(role="tool", content="r2", additional_kwargs={"tool_call_id": "c2"})
-    history = [ai("c1", "c2"), H("x"), said]
+    """It goes to that call, wherever the call is."""
+    texts = ChatMessage(role="tool", content="r2", additional_kwargs={"tool_call_id": "c2"})
+    history = [ai("c1", "c2"), H("x"), texts]
 
     assert repaired(history) == [
         ai("c1", "c2"),
@@ -1183,12 +1184,12 @@ def test_f29_a_chat_message_that_names_its_call():
 def test_f29_a_conversion_keeps_all_that_a_message_carries():
     """Name, id, metadata and whatever an application wrote beside it."""
     extra = {"additional_kwargs": {"a": 1}, "response_metadata": {"b": 2}}
-    said = FunctionMessage(name="t", content="r", id="x", **extra)
-    patch = patch_messages([ai("c1"), said])
+    texts = FunctionMessage(name="t", content="r", id="x", **extra)
+    patch = patch_messages([ai("c1"), texts])
 
     assert patch.messages == [ai("c1"), result("r", "c1", name="t", id="x", **extra)]
-    assert patch.changes == (Change("converted", 1, "c1", "t", None, said, patch.messages[1]),)
-    assert validate_messages([ai("c1"), said]) == [Defect("wrong_role", 1, "c1", "t")]
+    assert patch.changes == (Change("converted", 1, "c1", "t", None, texts, patch.messages[1]),)
+    assert validate_messages([ai("c1"), texts]) == [Defect("wrong_role", 1, "c1", "t")]
 
 
 def test_f29_a_chat_message_in_another_role_stays():
@@ -1201,7 +1202,7 @@ def test_f29_a_chat_message_in_another_role_stays():
 def test_f29_result_blocks_of_a_human_message():
     """Each becomes the result of its call; what else the message says stays, under its id."""
     text = {"type": "text", "text": "go on"}
-    said = H(
+    texts = H(
         [
             {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
             {"type": "tool_result", "tool_use_id": "c2", "content": "no", "is_error": True},
@@ -1209,7 +1210,7 @@ def test_f29_result_blocks_of_a_human_message():
         ],
         id="h",
     )
-    history = [ai("c1", "c2"), said]
+    history = [ai("c1", "c2"), texts]
     patch = patch_messages(history)
 
     assert without_made_ids(patch.messages) == [
@@ -1219,7 +1220,7 @@ def test_f29_result_blocks_of_a_human_message():
         H([text], id="h"),
     ]
     assert patch.messages[1].id != patch.messages[2].id
-    assert [(change.kind, change.before) for change in patch.changes] == [("converted", said)] * 2
+    assert [(change.kind, change.before) for change in patch.changes] == [("converted", texts)] * 2
 
 
 @pytest.mark.parametrize(
@@ -1233,50 +1234,50 @@ def test_f29_result_blocks_of_a_human_message():
 )
 def test_f29_result_blocks_may_hold_anything(stored, content):
     """What a `ToolMessage` cannot hold is kept as text."""
-    said = H([{"type": "tool_result", "tool_use_id": "c1", "content": stored}])
+    texts = H([{"type": "tool_result", "tool_use_id": "c1", "content": stored}])
 
-    assert repaired([ai("c1"), said]) == [ai("c1"), result(content, "c1", id="result")]
+    assert repaired([ai("c1"), texts]) == [ai("c1"), result(content, "c1", id="result")]
 
 
 def test_f29_a_result_block_without_a_call():
     """It is dropped like any orphan; the rest of the message stays."""
     text = {"type": "text", "text": "hello"}
-    said = H([{"type": "tool_result", "tool_use_id": "gone", "content": "r"}, text], id="h")
-    patch = patch_messages([said])
+    texts = H([{"type": "tool_result", "tool_use_id": "gone", "content": "r"}, text], id="h")
+    patch = patch_messages([texts])
 
     assert patch.messages == [H([text], id="h")]
-    assert patch.changes == (Change("dropped", 0, "gone", None, None, said, None),)
+    assert patch.changes == (Change("dropped", 0, "gone", None, None, texts, None),)
 
 
 def test_f29_a_human_message_that_carries_a_call_id():
     """It is the result if that call has no other."""
-    said = H("r", id="h", additional_kwargs={"tool_call_id": "c1"})
+    texts = H("r", id="h", additional_kwargs={"tool_call_id": "c1"})
 
-    assert repaired([ai("c1"), said, H("z")]) == [
+    assert repaired([ai("c1"), texts, H("z")]) == [
         ai("c1"),
         result("r", "c1", id="h", additional_kwargs={"tool_call_id": "c1"}),
         H("z"),
     ]
-    answered = [ai("c1"), result("real", "c1"), said]
+    answered = [ai("c1"), result("real", "c1"), texts]
     assert patch_messages(answered).messages is answered
 
 
-# --- a wrong-role loop (f29): a model that is never told calls the tool for ever --------
+# --- a wrong-role loop (f29): a model that reads no result calls the tool for ever ------
 
 
 class Caller(StrictModel):
-    """Calls its tools until it has been told what they said; it refuses nothing."""
+    """Calls its tools until it has read their results; it refuses nothing."""
 
     tools: int
     calls: int = 0
 
     def _next(self, messages):
         named = {c["id"]: c["name"] for m in messages if m.type == "ai" for c in m.tool_calls}
-        told = {named[message.tool_call_id] for message in messages if message.type == "tool"}
-        untold = [f"t{k}" for k in range(self.tools) if f"t{k}" not in told]
-        self.calls += bool(untold)
-        calls = [call_of(name, f"c{self.calls}-{name}") for name in untold]
-        return AIMessage("" if untold else "done", tool_calls=calls)
+        answered = {named[message.tool_call_id] for message in messages if message.type == "tool"}
+        unanswered = [f"t{k}" for k in range(self.tools) if f"t{k}" not in answered]
+        self.calls += bool(unanswered)
+        calls = [call_of(name, f"c{self.calls}-{name}") for name in unanswered]
+        return AIMessage("" if unanswered else "done", tool_calls=calls)
 
 
 def as_function_messages(calls, say):
@@ -1319,7 +1320,7 @@ def raising(call):
 
 
 def react_loop(model, answer, say):
-    """The agent of LangGraph's tutorial, whose tool node answers in a role of its own."""
+    """The agent of LangGraph's tutorial, with a tool node that answers in another role."""
 
     def tools(state):
         return {"messages": answer(state["messages"][-1].tool_calls, say)}
@@ -1341,7 +1342,7 @@ ROLES = [as_function_messages, as_result_blocks, as_chat_messages, as_human_mess
 @pytest.mark.parametrize("answer", ROLES)
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_f29_a_wrong_role_loop_ends_after_one_call(answer, count, say, *, asynchronous):
-    """Unpatched the model calls until the recursion limit; patched it is told and is done.
+    """Unpatched the model calls until the recursion limit; patched it reads the result and ends.
 
     The state holds results in the right role then, and the next turn calls nothing again.
     """
@@ -1426,7 +1427,7 @@ def test_f02_a_recovered_result_under_an_id_that_is_taken():
 
 
 def test_f03_each_cause_has_its_text():
-    """Finished, waiting, failed and not recorded are told apart."""
+    """Finished, waiting, failed and not recorded have different results."""
     history = [ai(("a", "c1"), ("b", "c2"), ("d", "c3"), ("e", "c4"), id="a1"), H("never mind")]
     evidence = {
         ("a1", "c1"): result("done", "c1", id="x"),
@@ -1463,7 +1464,7 @@ def test_f03_each_cause_has_its_text():
     ],
 )
 def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
-    """What stands behind the call, before the model's next turn, decides on the words."""
+    """What follows the call, before the model's next turn, decides on the text."""
     evidence = {("a1", "c1"): Finding("awaiting_input")}
 
     patch = patch_messages([ai("c1", id="a1"), *behind], evidence=evidence)
@@ -1472,7 +1473,7 @@ def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
 
 
 def test_evidence_replaces_our_placeholder():
-    """Once the real result is known, the placeholder of an earlier repair makes way."""
+    """A real result replaces the placeholder of an earlier repair."""
     first = patch_messages([ai("c1", id="a1"), H("x")])
     evidence = {("a1", "c1"): result("r", "c1", id="x")}
     patch = patch_messages(first.messages, evidence=evidence)
@@ -1497,15 +1498,15 @@ def test_evidence_under_the_id_of_our_placeholder():
 
 
 def test_evidence_of_a_cause_replaces_our_placeholder_that_knew_none():
-    """A thread that was repaired without its checkpointer is told the truth later, once."""
+    """A thread that was repaired without its checkpointer gets the recorded result later, once."""
     first = patch_messages([ai("c1", "c2", id="a1"), result("r2", "c2"), H("x")])
     evidence = {("a1", "c1"): Finding("failed", "e")}
     patch = patch_messages(first.messages, evidence=evidence)
 
-    told = made("c1", FAILED.format("t", "c1", "e"), "failed")
+    reported = made("c1", FAILED.format("t", "c1", "e"), "failed")
     assert without_made_ids(patch.messages) == [
         ai("c1", "c2", id="a1"),
-        told,
+        reported,
         result("r2", "c2"),
         H("x"),
     ]
@@ -1515,13 +1516,13 @@ def test_evidence_of_a_cause_replaces_our_placeholder_that_knew_none():
     assert patch_messages(patch.messages, evidence=evidence).messages is patch.messages
 
 
-@pytest.mark.parametrize("known", [Finding("failed", "e"), Finding("awaiting_input")])
-def test_evidence_that_is_no_result_leaves_our_placeholder_that_knew_a_cause(known):
-    """What has been said stays said: another text would break the prompt cache."""
+@pytest.mark.parametrize("recorded", [Finding("failed", "e"), Finding("awaiting_input")])
+def test_evidence_that_is_no_result_leaves_our_placeholder_that_knew_a_cause(recorded):
+    """A stored placeholder keeps its text: another text would break the prompt cache."""
     evidence = {("a1", "c1"): Finding("failed", "first")}
     history = patch_messages([ai("c1", id="a1"), H("x")], evidence=evidence).messages
 
-    assert patch_messages(history, evidence={("a1", "c1"): known}).messages is history
+    assert patch_messages(history, evidence={("a1", "c1"): recorded}).messages is history
 
 
 def test_evidence_that_nothing_is_known_leaves_our_placeholder():
@@ -1533,8 +1534,8 @@ def test_evidence_that_nothing_is_known_leaves_our_placeholder():
 
 
 def test_evidence_does_not_replace_a_real_result():
-    """What the model was told is what happened."""
-    history = [ai("c1", id="a1"), result("told", "c1")]
+    """A real result is never replaced."""
+    history = [ai("c1", id="a1"), result("real", "c1")]
     evidence = {("a1", "c1"): result("recorded", "c1")}
 
     assert patch_messages(history, evidence=evidence).messages is history
@@ -1558,7 +1559,7 @@ def test_evidence_of_another_call_is_none():
 
 
 def test_evidence_of_a_call_that_is_renamed():
-    """Evidence is found under the stored id, and its result stands under the new one."""
+    """Evidence is found under the stored id, and its result has the new one."""
     history = [ai("c1", id="a0"), result("r0", "c1"), ai("c1", id="a1")]
     evidence = {("a1", "c1"): result("r1", "c1", id="x")}
 
@@ -1573,21 +1574,17 @@ def test_unanswered_names_the_calls_without_a_real_result():
     first, second = ai("c1", "c2", id="a1"), ai("c3", id="a2")
     history = [first, result("r", "c1"), *patch_messages([second]).messages]
 
-    assert unanswered(history) == [(first, "c2"), (second, "c3")]
+    assert read_history(history).unanswered == [(first, "c2"), (second, "c3")]
     foreign = [second, result(DEEPAGENTS[0], "c3")]
-    assert unanswered(foreign) == []
-    assert unanswered(foreign, replace_foreign=True) == [(second, "c3")]
+    assert read_history(foreign).unanswered == []
+    assert read_history(foreign, replace_foreign=True).unanswered == [(second, "c3")]
 
 
 # --- placeholders of others ------------------------------------------------------------
 
 DEEPAGENTS = [
-    "Tool call t with id c1 was cancelled - another message came in before it could be completed.",
-    "Tool call t with id c1 could not be executed - arguments were malformed or truncated.",
-    (
-        "Tool call t with id c1 did not complete - no result was recorded. "
-        "It may have been cancelled or interrupted."
-    ),
+    text.format("t", "c1")
+    for text in (DEEPAGENTS_CANCELLED, DEEPAGENTS_MALFORMED, DEEPAGENTS_INCOMPLETE)
 ]
 FOREIGN = [
     *(result(text, "c1", id="x", status="error") for text in DEEPAGENTS),
@@ -1641,7 +1638,7 @@ def test_a_real_result_beats_the_placeholder_of_another(foreign):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         result(f"{DEEPAGENTS[0]} Or was it?", "c1"),
         result(f"Note: {DEEPAGENTS[0]}", "c1"),
@@ -1649,9 +1646,9 @@ def test_a_real_result_beats_the_placeholder_of_another(foreign):
         result("?", "c1", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ],
 )
-def test_results_that_only_quote_a_placeholder_stay(said):
+def test_results_that_only_quote_a_placeholder_stay(expected):
     """The whole text or the mark, nothing less."""
-    history = [ai("c1"), said]
+    history = [ai("c1"), expected]
 
     assert patch_messages(history, replace_foreign=True).messages is history
 
@@ -1694,10 +1691,10 @@ def test_patches_are_values():
 
     assert str(patch) == "inserted 't' 'c1' (unknown); dropped 'result' 'gone'"
     assert bool(patch)
-    told = json.loads(json.dumps(patch.to_dict()))
-    assert told["before"] == [message.model_dump() for message in history]
-    assert told["messages"] == [message.model_dump() for message in patch.messages]
-    assert told["changes"] == [
+    reported = json.loads(json.dumps(patch.to_dict()))
+    assert reported["before"] == [message.model_dump() for message in history]
+    assert reported["messages"] == [message.model_dump() for message in patch.messages]
+    assert reported["changes"] == [
         {
             "kind": "inserted",
             "index": 0,
@@ -1722,7 +1719,7 @@ def test_patches_are_values():
 
 
 def test_a_patch_of_nothing_is_false():
-    """It says so, and hands out what it was given."""
+    """It reports no change, and returns the list that it got."""
     patch = patch_messages([H("q")])
 
     assert not patch
@@ -1779,7 +1776,7 @@ def test_a_tuple_of_valid_messages_comes_back_as_it_is():
     ],
 )
 def test_what_is_no_history_is_refused(function, value, words):
-    """The error is ours, a `TypeError`, and shows the value and what was expected."""
+    """The error is a `TypeError` of the package; it shows the value and what was expected."""
     with pytest.raises(MessagesError, match=words) as caught:
         function(value)
     assert isinstance(caught.value, PatchError)
@@ -1818,24 +1815,24 @@ def test_what_is_no_option_is_refused(history, options, words):
     assert isinstance(caught.value, ValueError)
 
 
-# --- mistakes that were ours -----------------------------------------------------------
+# --- bugs of earlier versions ------------------------------------------------------------
 
 
 def test_bug_1_a_human_message_becomes_a_result_and_does_not_stay_as_well():
     """Two messages under one id would replace each other in a thread."""
-    said = H([{"type": "text", "text": "r"}], id="h", additional_kwargs={"tool_call_id": "c1"})
+    texts = H([{"type": "text", "text": "r"}], id="h", additional_kwargs={"tool_call_id": "c1"})
 
-    assert repaired([H("q"), ai("c1"), said]) == [
+    assert repaired([H("q"), ai("c1"), texts]) == [
         H("q"),
         ai("c1"),
-        result(said.content, "c1", id="h", additional_kwargs={"tool_call_id": "c1"}),
+        result(texts.content, "c1", id="h", additional_kwargs={"tool_call_id": "c1"}),
     ]
 
 
 def test_bug_2_a_human_message_is_not_the_result_of_a_later_call():
     """The id it carries was that of an earlier call, which it answers."""
-    said = H("r1", id="h", additional_kwargs={"tool_call_id": "c1"})
-    history = [ai("c1", id="a"), said, H("z"), ai("c1", id="b"), H("y")]
+    texts = H("r1", id="h", additional_kwargs={"tool_call_id": "c1"})
+    history = [ai("c1", id="a"), texts, H("z"), ai("c1", id="b"), H("y")]
 
     *first, again, answer, last = repaired(history)
 
@@ -1866,13 +1863,13 @@ def test_bug_3_a_result_without_an_id_does_not_take_a_siblings_place():
 def test_bug_4_a_message_that_is_left_over_carries_no_call_id():
     """Or the second pass would take the rest for a result."""
     text = {"type": "text", "text": "x"}
-    said = H(
+    texts = H(
         [{"type": "tool_result", "tool_use_id": "c1", "content": "r1"}, text],
         id="h",
         additional_kwargs={"tool_call_id": "c2", "other": 1},
     )
 
-    assert repaired([ai("c1", ("u", "c2")), said]) == [
+    assert repaired([ai("c1", ("u", "c2")), texts]) == [
         ai("c1", ("u", "c2")),
         result("r1", "c1", id="result"),
         made("c2", name="u"),
@@ -1908,45 +1905,54 @@ class Unspeakable:
         raise ValueError
 
 
+class ContraryClass(dict):
+    """A dict that raises whatever it is asked."""
+
+    __class__ = property(lambda _: 1 / 0)
+    __iter__ = __len__ = items = keys = __repr__ = lambda _: 1 / 0
+
+
 class Held(BaseModel):
     """A model that holds anything, even itself."""
 
-    held: Any = None
+    value: Any = None
 
 
 def _cycle():
-    held = []
-    held.append(held)
-    return held
+    stored = []
+    stored.append(stored)
+    return stored
 
 
 def _cycle_of_models():
-    held = Held()
-    held.held = held
-    return held
+    stored = Held()
+    stored.value = stored
+    return stored
 
 
 def _abyss():
-    held = []
+    stored = []
     for _ in range(10_000):
-        held = [held]
-    return held
+        stored = [stored]
+    return stored
 
 
 @pytest.mark.parametrize(
     ("thing", "shown"),
     [
-        ({(1, 2): 3, b"k": {DAY: 4}}, {"(1, 2)": 3, "b'k'": {repr(DAY): 4}}),
-        ({1: 1, None: 2, 2.5: 3}, {"1": 1, "null": 2, "2.5": 3}),
-        ([Unspeakable(), {1}], ["<Unspeakable>", "{1}"]),
-        ([10**6000, "\ud800", b"\xff", (1,)], ["<int>", "\ud800", "b'\\xff'", [1]]),
-        ([Held(held=DAY)], [{"held": repr(DAY)}]),
+        ({(1, 2): 3, b"k": {DAY: 4}}, {"1,2": 3, "aw==": {str(DAY): 4}}),
+        ({1: 1, None: 2, 2.5: 3}, {"1": 1, "None": 2, "2.5": 3}),
+        ([Unspeakable(), {1}], ["<Unserializable Unspeakable object>", [1]]),
+        ([10**6000, "\ud800", b"\xff", (1,)], ["<int>", "\ud800", "_w==", [1]]),
+        ([Held(value=DAY)], [{"value": str(DAY)}]),
+        ({"\ud800": _cycle(), (1,): 2}, {"\ud800": ["<list>"], "[1]": 2}),
+        (ContraryClass(), {}),
         (_cycle(), ...),
         (_cycle_of_models(), ...),
-        (Held(held=_cycle()), ...),
+        (Held(value=_cycle()), ...),
         (_abyss(), ...),
     ],
-    ids=["keys", "json keys", "unspeakable", "values", "model", *"abcd"],
+    ids=["keys", "json keys", "unspeakable", "values", "model", "in part", "contrary", *"abcd"],
 )
 def test_a_patch_has_json_values_whatever_an_artifact_holds(thing, shown):
     """Keys of any type, cycles, depth: neither the values nor the page of a notebook raise."""
@@ -1959,8 +1965,19 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds(thing, shown):
     assert "gone" in patch._repr_html_()
 
 
+def test_a_part_without_json_values_leaves_the_rest_of_its_message_whole():
+    """The call keeps its name and id, and the message keeps its other fields."""
+    args = {"q": _abyss(), "to": "bob"}
+    message = ai("c1", id="a1").model_copy(update={"tool_calls": [call_of("t", "c1", args)]})
+
+    shown = patch_messages([message]).to_dict()["before"][0]
+
+    whole = message.model_copy(update={"tool_calls": [call_of("t", "c1", {})]}).model_dump()
+    assert shown == whole | {"tool_calls": [call_of("t", "c1", "<dict>")]}
+
+
 def test_bug_8_evidence_that_may_be_of_two_calls_is_of_none():
-    """Messages without ids are told apart by nothing: never guess."""
+    """Messages without ids cannot be distinguished: never guess."""
     history = [ai("c1"), H("x"), ai("c1"), H("y")]
     evidence = {(None, "c1"): result("r", "c1")}
 
@@ -1976,9 +1993,12 @@ def test_bug_9_listed_arguments_that_are_no_dict(args, meant):
     entry = {"name": "t", "args": args, "id": "c1", "type": "tool_call"}
     message = ai("c1").model_copy(update={"tool_calls": [entry]})
 
-    mended = repaired([message, result("r", "c1")])
+    after_repair = repaired([message, result("r", "c1")])
 
-    assert mended == [AIMessage("", tool_calls=[call_of("t", "c1", meant)]), result("r", "c1")]
+    assert after_repair == [
+        AIMessage("", tool_calls=[call_of("t", "c1", meant)]),
+        result("r", "c1"),
+    ]
 
 
 def test_bug_11_a_malformed_call_is_never_pending():
@@ -1996,9 +2016,9 @@ class Block(dict):
 
 def test_bug_13_a_block_of_another_class_is_a_block():
     """A dict is a dict: calls and results in it are found."""
-    call, said = Block(TOOL_USE), Block(type="tool_result", tool_use_id="c1", content="r")
+    call, texts = Block(TOOL_USE), Block(type="tool_result", tool_use_id="c1", content="r")
     unlisted = AIMessage("").model_copy(update={"content": [call]})
-    answer = H("").model_copy(update={"content": [said]})
+    answer = H("").model_copy(update={"content": [texts]})
 
     assert repaired([unlisted, answer]) == [
         AIMessage([TOOL_USE], tool_calls=[call_of("t", "c1", {"a": 1})]),
@@ -2024,18 +2044,18 @@ def test_message_classes_of_others_are_messages():
 # --- the edges of each decision: which of two, and what if there is none ------------------
 
 
-def test_a_sound_history_is_not_read_the_long_way(monkeypatch):
+def test_a_valid_history_is_not_read_in_full(monkeypatch):
     """One look is enough; with a pending call too, if it may be pending."""
-    sound = [H("q"), ai("c1"), result("r", "c1")]
+    valid = [H("q"), ai("c1"), result("r", "c1")]
     pending = [H("q"), ai("c1")]
 
     def unread(*_, **__):
         raise AssertionError("the long way")
 
-    monkeypatch.setattr("langgraph_patch.history.patcher.Repair", unread)
-    assert validate_messages(sound) == []
+    monkeypatch.setattr("langgraph_patch.history.patcher.read_history", unread)
+    assert validate_messages(valid) == []
     assert validate_messages(pending, allow_pending=True) == []
-    assert patch_messages(sound).messages is sound
+    assert patch_messages(valid).messages is valid
     assert patch_messages(pending, allow_pending=True).messages is pending
     with pytest.raises(AssertionError, match="the long way"):
         validate_messages(pending)
@@ -2048,21 +2068,21 @@ def test_validating_takes_placeholders_of_others_for_results(foreign):
 
 
 def test_f29_a_human_message_waits_until_all_others_are_matched():
-    """A real result of the same call comes first, even if it stands later."""
-    said = H("r", id="h", additional_kwargs={"tool_call_id": "c1"})
+    """A real result of the same call wins, even if it comes later."""
+    texts = H("r", id="h", additional_kwargs={"tool_call_id": "c1"})
 
-    assert repaired([ai("c1"), said, result("real", "c1")]) == [
+    assert repaired([ai("c1"), texts, result("real", "c1")]) == [
         ai("c1"),
         result("real", "c1"),
-        said,
+        texts,
     ]
 
 
 def test_f29_a_human_message_that_carries_the_id_of_no_call():
     """It is the result of that call or of none."""
-    said = H("r", id="h", additional_kwargs={"tool_call_id": "gone"})
+    texts = H("r", id="h", additional_kwargs={"tool_call_id": "gone"})
 
-    assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
+    assert repaired([ai("c1"), texts]) == [ai("c1"), made("c1"), texts]
 
 
 def test_f06_a_result_before_its_call_does_not_oust_the_one_behind_it():
@@ -2098,7 +2118,7 @@ def test_f11_a_late_result_goes_to_the_first_of_two_calls_in_one_message():
     assert late_under("t:0", ai("t:0", "t:0", id="a1"), H("x")) == [True, False]
 
 
-def test_f11_a_late_result_stands_in_call_order_if_one_tool_is_called_twice():
+def test_f11_a_late_result_is_in_call_order_if_one_tool_is_called_twice():
     """Gemini knows results by their order alone: moved behind a placeholder it would be another's.
 
     Where the tools differ, the order of the history stays.
@@ -2156,7 +2176,7 @@ def test_f12_a_message_id_of_another_type():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "expected",
     [
         FunctionMessage(name="t", content=[{"type": "text", "text": "r", "call_id": ""}]),
         ChatMessage(
@@ -2165,16 +2185,16 @@ def test_f12_a_message_id_of_another_type():
         H([{"type": "tool_result", "tool_use_id": "c 1", "content": [{"tool_use_id": "c 1"}]}]),
     ],
 )
-def test_f29_blocks_of_a_converted_result_name_its_call(said):
+def test_f29_blocks_of_a_converted_result_name_its_call(expected):
     """Inside too, and also where the call gets a new id."""
-    call_id = "c 1" if said.type == "human" else "c1"
-    mended, answer = repaired([ai(call_id, id="a1"), said])
+    call_id = "c 1" if expected.type == "human" else "c1"
+    after_repair, answer = repaired([ai(call_id, id="a1"), expected])
 
     (block,) = answer.content
-    assert block.get("tool_use_id", block.get("call_id")) == mended.tool_calls[0]["id"]
+    assert block.get("tool_use_id", block.get("call_id")) == after_repair.tool_calls[0]["id"]
 
 
-def test_f29_blocks_of_nobody_beside_one_that_is_matched():
+def test_f29_blocks_without_a_call_beside_one_that_is_matched():
     """Each block is judged by itself; those without a call are dropped."""
     blocks = [
         {"type": "tool_result", "tool_use_id": call_id, "content": "r"} for call_id in ("c1", "no")
@@ -2205,7 +2225,7 @@ def test_f09_what_cannot_be_run_is_never_pending(message):
 
 
 def test_f10_the_plain_result_of_a_custom_call_is_converted():
-    """Told whole: it stands in its place, but not in the form that the wire takes."""
+    """The report is complete: it is in its place, but not in the form that the wire accepts."""
     call = call_of("sh", "c1", {"__arg1": "ls"})
     history = [AIMessage([CUSTOM], tool_calls=[call]), result("a.txt", "c1")]
     output = result([{"type": "custom_tool_call_output", "output": "a.txt"}], "c1")
@@ -2215,7 +2235,7 @@ def test_f10_the_plain_result_of_a_custom_call_is_converted():
     assert validate_messages(history) == [Defect("wrong_role", 1, "c1", "sh")]
 
 
-def test_the_bad_name_of_a_result_is_told_whole():
+def test_the_bad_name_of_a_result_is_reported_in_full():
     """The change names the result before and after."""
     history = [ai("c1"), result("r", "c1", name="no good")]
     good = result("r", "c1", name="t")
@@ -2229,11 +2249,13 @@ def test_the_bad_name_of_a_result_is_told_whole():
 def test_r26_the_signature_of_two_calls_under_one_bad_id():
     """Both get a new id, and the signature under each."""
     signatures = {"c 1": "s=="}
-    (mended, *_) = repaired([ai("c 1", ("u", "c 1"), id="a1", additional_kwargs={"s": signatures})])
+    (after_repair, *_) = repaired(
+        [ai("c 1", ("u", "c 1"), id="a1", additional_kwargs={"s": signatures})]
+    )
 
-    ids = [call["id"] for call in mended.tool_calls]
+    ids = [call["id"] for call in after_repair.tool_calls]
     assert len(set(ids)) == 2
-    assert mended.additional_kwargs == {"s": dict.fromkeys(ids, "s==")}
+    assert after_repair.additional_kwargs == {"s": dict.fromkeys(ids, "s==")}
 
 
 def test_f10_the_raw_form_is_no_map_by_call_id():
@@ -2263,20 +2285,20 @@ def test_calls_say_where_they_were_found():
     ] == [["tool_calls"], ["invalid_tool_calls"], ["content"], ["additional_kwargs"]]
 
 
-def test_evidence_leaves_a_placeholder_whose_mark_says_nothing():
+def test_evidence_leaves_a_placeholder_with_an_empty_marker():
     """A mark of another make has no cause: it is a placeholder, and stays."""
-    said = result("?", "c1", id="x", additional_kwargs={PLACEHOLDER_KEY: True})
-    history = [ai("c1", id="a1"), said]
+    texts = result("?", "c1", id="x", additional_kwargs={PLACEHOLDER_KEY: True})
+    history = [ai("c1", id="a1"), texts]
 
     patch = patch_messages(history, evidence={("a1", "c1"): Finding("failed", "kaput")})
     assert patch.messages is history
 
 
 def test_results_of_one_tool_in_another_order_than_its_calls_stay():
-    """Both in place: that other damage is mended is no reason to touch them."""
-    told = [ai("c1", "c2"), result("r2", "c2"), result("r1", "c1"), H("x")]
+    """Both are in place: the repair of other damage does not touch them."""
+    reported = [ai("c1", "c2"), result("r2", "c2"), result("r1", "c1"), H("x")]
 
-    assert repaired([*told, ai("c3")]) == [*told, ai("c3"), made("c3")]
+    assert repaired([*reported, ai("c3")]) == [*reported, ai("c3"), made("c3")]
 
 
 def test_our_placeholder_gives_way_where_those_of_others_do_too():
@@ -2295,15 +2317,15 @@ def test_r25_a_renamed_chunk_says_the_same_in_its_pieces():
     odd = {"a": {1, 2}}
     chunk = AIMessageChunk(content="", id="a1")
     stored = chunk.model_copy(update={"tool_calls": [call_of("t", "c 1", odd)]})
-    mended = patch_messages([stored]).messages[0]
+    after_repair = patch_messages([stored]).messages[0]
 
-    assert mended.tool_call_chunks == [
+    assert after_repair.tool_call_chunks == [
         {
             "name": "t",
             "args": '{"a": "{1, 2}"}',
-            "id": mended.tool_calls[0]["id"],
+            "id": after_repair.tool_calls[0]["id"],
             "index": None,
             "type": "tool_call_chunk",
         }
     ]
-    assert mended.tool_calls[0]["args"] == odd
+    assert after_repair.tool_calls[0]["args"] == odd

@@ -1,4 +1,4 @@
-"""What is said of a call without a result: texts, mark, cause, id, and the caller's own words."""
+"""Placeholders of calls without a result: text, marker, cause, id, and texts of the caller."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from langgraph_patch import (
     validate_messages,
 )
 from langgraph_patch.history.placeholders import CAUSES, LANGUAGES
+from support.placeholder_texts import CANCELLED, MALFORMED, UNKNOWN, WAITED
 
 HOSTILE = [
     "{0.__class__}",
@@ -34,7 +35,7 @@ HOSTILE = [
 
 @pytest.fixture(autouse=True)
 def english_again():
-    """Whatever a test sets, the process speaks English after it."""
+    """Reset the language to English after each test."""
     yield
     set_language("en")
 
@@ -46,7 +47,7 @@ def asked(name="wire", call_id="c1", args=None, message_id="a1"):
 
 
 def cut(raw='{"a":'):
-    """A model's message with one call whose arguments were cut off."""
+    """A model's message with one call with truncated arguments."""
     call = {"name": "wire", "args": raw, "id": "c1", "error": "no JSON"}
     return AIMessage("", invalid_tool_calls=[call], id="a1")
 
@@ -67,27 +68,19 @@ def placeholder(history, **options):
 
 
 HUMAN = [HumanMessage("never mind")]
-CANCELLED = (
-    "Tool call wire with id c1 was cancelled - "
-    "another message came in before it could be completed."
-)
-WAITED = (
-    "Tool call wire with id c1 was waiting for human input; no answer came and it did not finish."
-)
-MALFORMED = "Tool call wire with id {} was not run: its arguments are not a complete JSON object."
 CASES = [
     (
         "awaiting_input",
         [asked(), *HUMAN],
         Finding("awaiting_input"),
-        CANCELLED,
+        CANCELLED.format("wire", "c1"),
         "工具调用 wire(ID 为 c1)已被取消——在其完成之前收到了另一条消息。",
     ),
     (
         "awaiting_input",
         [asked(), SystemMessage("be brief")],
         Finding("awaiting_input"),
-        WAITED,
+        WAITED.format("wire", "c1"),
         "工具调用 wire(ID 为 c1)正在等待人工输入;没有收到答复,它没有完成。",
     ),
     (
@@ -101,23 +94,23 @@ CASES = [
         "malformed",
         [cut(), *HUMAN],
         None,
-        MALFORMED.format("c1"),
+        MALFORMED.format("wire", "c1"),
         "工具调用 wire(ID 为 c1)没有执行:其参数不是完整的 JSON 对象。",
     ),
     (
         "unknown",
         [asked(), *HUMAN],
         None,
-        "No result of tool call wire with id c1 was recorded; it may or may not have run.",
+        UNKNOWN.format("wire", "c1"),
         "没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。",
     ),
 ]
 
 
-@pytest.mark.parametrize(("cause", "history", "known", "english", "chinese"), CASES)
-def test_each_cause_has_its_text_in_each_language(cause, history, known, english, chinese):
+@pytest.mark.parametrize(("cause", "history", "recorded", "english", "chinese"), CASES)
+def test_each_cause_has_its_text_in_each_language(cause, history, recorded, english, chinese):
     """The sentence is true of the cause; the mark says the cause to machines."""
-    evidence = {("a1", "c1"): known} if known else None
+    evidence = {("a1", "c1"): recorded} if recorded else None
     mark = {"cause": cause, "arguments": '{"a":'} if cause == "malformed" else {"cause": cause}
 
     for language, text in (("en", english), ("zh", chinese)):
@@ -148,7 +141,7 @@ def test_a_failure_without_an_error_has_a_text():
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_ids_and_errors_are_data(text, language):
-    """At most 500 characters, sound names and ids, no format string, for every cause."""
+    """At most 500 characters, valid names and ids, no format string, for every cause."""
     history = [
         asked(name=text, call_id="c1", message_id="a1"),
         asked(name="wire", call_id=text, message_id="a2"),
@@ -173,11 +166,11 @@ def test_hostile_names_ids_and_errors_are_data(text, language):
 def test_a_long_error_is_cut_with_an_ellipsis():
     """To exactly 500 characters; one that just fits is not cut."""
     head = "Tool call wire with id c1 failed: "
-    room = 500 - len(head)
+    space = 500 - len(head)
 
-    for length, said in ((room, "e" * room), (room + 1, "e" * (room - 1) + "…")):
+    for length, texts in ((space, "e" * space), (space + 1, "e" * (space - 1) + "…")):
         evidence = {("a1", "c1"): Finding("failed", "e" * length)}
-        assert placeholder([asked()], evidence=evidence).content == head + said
+        assert placeholder([asked()], evidence=evidence).content == head + texts
 
 
 def test_raw_arguments_are_kept_whole_in_the_mark():
@@ -208,15 +201,15 @@ def test_ids_are_made_of_message_call_and_ordinal():
     assert ids[0] == "patch-b0548b6649fd775f9d4da1d00f4d5551"
 
 
-def test_ids_do_not_depend_on_words_or_on_what_stands_around():
-    """Neither language, text, cause nor neighbours: a thread keeps its bytes."""
+def test_ids_do_not_depend_on_texts_or_on_other_messages():
+    """It depends on neither language, text, cause nor other messages."""
     expected = placeholder([asked()]).id
 
     assert placeholder([asked()], language="zh").id == expected
     assert placeholder([asked()], placeholder="gone").id == expected
     assert placeholder([*HUMAN, asked(), *HUMAN]).id == expected
-    known = {("a1", "c1"): Finding("failed", "x")}
-    assert placeholder([asked()], evidence=known).id == expected
+    recorded = {("a1", "c1"): Finding("failed", "x")}
+    assert placeholder([asked()], evidence=recorded).id == expected
 
 
 def test_ids_of_siblings_differ():
@@ -248,7 +241,7 @@ def test_is_placeholder(message, is_one):
 
 
 def test_the_mark_is_public_and_stable():
-    """It stands in stored threads: it must never change."""
+    """It is in stored threads: it must never change."""
     assert PLACEHOLDER_KEY == "langgraph_patch"
 
 
@@ -273,36 +266,38 @@ def test_a_mapping_may_be_partial():
 
     assert [message.content for message in found] == [
         "{who knows}",
-        MALFORMED.format("c1_4934d874"),
+        MALFORMED.format("wire", "c1_4934d874"),
     ]
 
 
-def test_a_callable_is_told_everything():
+def test_a_callable_receives_everything():
     """Once for each call without a result, in the order of the history."""
-    told = []
+    reported = []
     history = [asked(args={"amount": 3}), cut(), *HUMAN]
 
     def say(call):
-        told.append(call)
+        reported.append(call)
         return f"{call.name} {call.cause}"
 
     found = placeholders(history, placeholder=say, evidence={("a1", "c1"): Finding("failed", "e")})
 
-    assert told == [
+    assert reported == [
         DanglingCall("c1", "wire", {"amount": 3}, "unknown", None, history[0], 0),
         DanglingCall(found[1].tool_call_id, "wire", {}, "malformed", '{"a":', history[1], 1),
     ]
     assert [message.content for message in found] == ["wire unknown", "wire malformed"]
 
 
-def test_a_callable_is_told_the_error():
+def test_a_callable_receives_the_error():
     """Of a call that failed; and what is stored stays out of its reach."""
-    told = []
+    reported = []
     evidence = {("a1", "c1"): Finding("failed", "RuntimeError('kaput')")}
 
-    patch_messages([asked()], placeholder=lambda call: told.append(call) or "", evidence=evidence)
+    patch_messages(
+        [asked()], placeholder=lambda call: reported.append(call) or "", evidence=evidence
+    )
 
-    assert [(call.cause, call.error) for call in told] == [("failed", "RuntimeError('kaput')")]
+    assert [(call.cause, call.error) for call in reported] == [("failed", "RuntimeError('kaput')")]
 
 
 def test_a_callable_may_return_a_message():
@@ -343,25 +338,25 @@ def test_what_a_callable_raises_reaches_the_caller(kaput):
     assert history == [asked(), *HUMAN]
 
 
-def test_a_callable_is_not_asked_of_a_sound_history():
+def test_a_callable_is_not_called_for_a_valid_history():
     """Nor may it raise then."""
     history = [asked(), ToolMessage("r", tool_call_id="c1")]
 
     assert patch_messages(history, placeholder=lambda _: 1 / 0).messages is history
 
 
-@pytest.mark.parametrize("said", [None, 7, b"x", HumanMessage("x"), ["x"]])
-def test_a_callable_that_returns_anything_else_is_refused(said):
+@pytest.mark.parametrize("expected", [None, 7, b"x", HumanMessage("x"), ["x"]])
+def test_a_callable_that_returns_anything_else_is_refused(expected):
     """The error shows what was returned, for which call, and what was expected."""
     with pytest.raises(
         OptionError, match=r"returned .* for tool call 'c1': expected a str or a ToolMessage"
     ) as caught:
-        patch_messages([asked()], placeholder=lambda _: said)
-    assert repr(said) in str(caught.value)
+        patch_messages([asked()], placeholder=lambda _: expected)
+    assert repr(expected) in str(caught.value)
 
 
 def test_validating_asks_no_callable_and_knows_no_options():
-    """What is broken does not depend on what would be said of it."""
+    """What is damaged does not depend on the text of a placeholder."""
     assert [defect.kind for defect in validate_messages([asked()])] == ["dangling"]
 
 
@@ -396,7 +391,7 @@ def test_an_unknown_language_is_refused(language):
 
 
 def test_cancelled_text_says_the_old_sentence_of_every_call():
-    """Whatever the cause; the cause still stands in the mark."""
+    """Whatever the cause; the cause is still in the marker."""
     found = placeholders([asked(), cut()], placeholder=cancelled_text)
 
     assert [message.content for message in found] == [
@@ -415,7 +410,7 @@ def test_bug_10_cancelled_text_of_hostile_calls(text, language):
     """Called by hand with anything at all it gives at most 500 characters."""
     set_language(language)
 
-    said = cancelled_text(DanglingCall(text, text, {}, "failed", text, AIMessage(""), 0))
+    texts = cancelled_text(DanglingCall(text, text, {}, "failed", text, AIMessage(""), 0))
 
-    assert len(said) <= 500
-    assert text[:40] in said
+    assert len(texts) <= 500
+    assert text[:40] in texts

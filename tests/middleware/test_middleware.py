@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from agents import CANCELLED, Graph, Tools, both_calls, history, human, lines, thread
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
@@ -14,12 +13,13 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
 from langgraph.types import Command
-from strict import RefusedError, StrictModel, ai
 
 from langgraph_patch import OptionError, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+from support.agents import Graph, Tools, both_calls, history, human, lines, thread
+from support.placeholder_texts import CANCELLED
+from support.running import run, sync_and_async
+from support.strict import RefusedError, StrictModel, ai
 
 BOOKED = human("book it")
 NEVER_MIND = human("never mind")
@@ -31,11 +31,6 @@ HEALED = [
     "human: never mind",
 ]
 DEAD = ["human: book it", "ai c1 c2: ", "human: never mind"]
-
-
-async def run(graph: Graph, value: Any, *, asynchronous: bool) -> Any:
-    """Run the graph the way that the test asks for."""
-    return await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
 
 
 def agent(
@@ -63,7 +58,7 @@ def dead_thread() -> InMemorySaver:
 
 
 class Cut(AgentMiddleware[Any, Any, Any]):
-    """Leaves the calls out of what the model is given, and forgets their results."""
+    """Removes the calls from the model's input, and keeps their results."""
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Leave out each message with calls."""
@@ -80,22 +75,22 @@ class Cut(AgentMiddleware[Any, Any, Any]):
 
 @sync_and_async
 async def test_a_new_message_after_an_interrupt(*, asynchronous: bool):
-    """The state is mended before the agent runs, with the result that was recorded."""
+    """The state is repaired before the agent runs, with the recorded result."""
     script = [both_calls(), AIMessage("fine"), AIMessage("yes?")]
     graph, model = agent(PatchToolCallsMiddleware(), script=script, asynchronous=asynchronous)
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
-    await run(graph, {"messages": [NEVER_MIND]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
+    await run(graph, NEVER_MIND, asynchronous=asynchronous)
     assert lines(history(graph, thread())) == [*HEALED, "ai: fine"]
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    await run(graph, "hello", asynchronous=asynchronous)
     assert lines(model.seen[-1]) == [*HEALED, "ai: fine", "human: hello"]
 
 
 @sync_and_async
 async def test_a_resume_reaches_the_tool(*, asynchronous: bool):
-    """An approval goes to the call that waits: no hook of ours runs before it."""
+    """An approval goes to the call that waits: no hook of the middleware runs before it."""
     script = [both_calls(), AIMessage("done")]
     graph, _ = agent(PatchToolCallsMiddleware(), script=script, asynchronous=asynchronous)
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     await run(graph, Command(resume="yes"), asynchronous=asynchronous)
     assert lines(history(graph, thread()))[2:] == [
         "tool c1: sent to bob",
@@ -107,22 +102,22 @@ async def test_a_resume_reaches_the_tool(*, asynchronous: bool):
 @sync_and_async
 @pytest.mark.parametrize("value", [None, Command(goto="model")], ids=["none", "goto"])
 async def test_damage_in_front_of_the_model(*, asynchronous: bool, value: Any):
-    """The model is given a sound history; the state is mended with the next message."""
-    told = []
-    middleware = PatchToolCallsMiddleware(on_patch=lambda patch, _: told.append(patch))
+    """The model reads a valid history; the state is repaired with the next message."""
+    reported = []
+    middleware = PatchToolCallsMiddleware(on_patch=lambda patch, _: reported.append(patch))
     script = [AIMessage("fine"), AIMessage("yes?")]
     graph, model = agent(middleware, script=script, saver=dead_thread(), asynchronous=asynchronous)
     await run(graph, value, asynchronous=asynchronous)
     assert lines(model.seen[-1]) == HEALED
     assert lines(history(graph, thread())) == [*DEAD, "ai: fine"]
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
+    await run(graph, "hello", asynchronous=asynchronous)
     healed = [*HEALED, "ai: fine", "human: hello", "ai: yes?"]
     assert lines(history(graph, thread())) == healed
-    assert len(told) == 2
+    assert len(reported) == 2
 
 
 @sync_and_async
-async def test_without_persist_only_the_model_is_told(*, asynchronous: bool):
+async def test_without_persist_only_the_models_input_is_repaired(*, asynchronous: bool):
     """`persist=False` leaves the state as it is, damage and all."""
     graph, model = agent(
         PatchToolCallsMiddleware(persist=False),
@@ -130,7 +125,7 @@ async def test_without_persist_only_the_model_is_told(*, asynchronous: bool):
         saver=dead_thread(),
         asynchronous=asynchronous,
     )
-    await run(graph, {"messages": [human("hello?")]}, asynchronous=asynchronous)
+    await run(graph, "hello?", asynchronous=asynchronous)
     assert lines(model.seen[-1]) == [*HEALED, "human: hello?"]
     assert lines(history(graph, thread())) == [*DEAD, "human: hello?", "ai: fine"]
 
@@ -142,37 +137,37 @@ async def test_last_in_the_list_sees_what_the_others_did(*, asynchronous: bool):
     graph, model = agent(
         Cut(), PatchToolCallsMiddleware(), script=list(script), asynchronous=asynchronous
     )
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     assert lines(model.seen[-1]) == ["human: book it"]
     assert lines(history(graph, thread()))[1:] == ["ai c1: ", "tool c1: sent to bob", "ai: done"]
     graph, _ = agent(
         PatchToolCallsMiddleware(), Cut(), script=list(script), asynchronous=asynchronous
     )
     with pytest.raises(RefusedError, match="answers no call"):
-        await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+        await run(graph, BOOKED, asynchronous=asynchronous)
 
 
 @sync_and_async
 async def test_a_healthy_agent_is_left_alone(*, asynchronous: bool):
-    """Without damage nothing is told, and the model is given the very same messages."""
-    told = []
-    middleware = PatchToolCallsMiddleware(on_patch=lambda *seen: told.append(seen))
+    """Without damage nothing is reported, and the model reads the very same messages."""
+    reported = []
+    middleware = PatchToolCallsMiddleware(on_patch=lambda *seen: reported.append(seen))
     script = [ai(("send_email", {"to": "bob"}, "c1"), id="a1"), AIMessage("done", id="a2")]
     graph, model = agent(middleware, script=script, asynchronous=asynchronous)
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     assert lines(model.seen[-1]) == ["human: book it", "ai c1: ", "tool c1: sent to bob"]
-    assert told == []
+    assert reported == []
 
 
 def test_with_patching_and_the_middleware_together():
-    """Both in one agent: the front door repairs first, the repair is made once."""
-    told = []
-    middleware = PatchToolCallsMiddleware(on_patch=lambda *seen: told.append(seen))
+    """Both in one agent: the entry check repairs first, and there is one repair."""
+    reported = []
+    middleware = PatchToolCallsMiddleware(on_patch=lambda *seen: reported.append(seen))
     graph, _ = agent(middleware, script=[AIMessage("fine")], saver=dead_thread())
     patched = with_patching(graph)
     patched.invoke(None, thread())
     assert lines(history(patched, thread())) == [*HEALED, "ai: fine"]
-    assert told == []
+    assert reported == []
 
 
 def test_clients_see_the_new_results_only():
@@ -254,14 +249,14 @@ def deep_agent(model: StrictModel, *middleware: Any, **options: Any) -> Graph:
 
 
 def test_it_takes_the_place_of_deepagents_own():
-    """In the main agent the real result is told, where deepagents' own knows of none."""
+    """In the main agent the recorded result is recovered; deepagents' own middleware finds none."""
     for middleware, healed in (((), False), ((PatchToolCallsMiddleware(),), True)):
         model = StrictModel(script=[both_calls(), AIMessage("fine")])
         graph = deep_agent(model, *middleware)
         graph.invoke({"messages": [BOOKED]}, thread())
         graph.invoke({"messages": [NEVER_MIND]}, thread())
-        said = lines(history(graph, thread()))
-        assert (said == [*HEALED, "ai: fine"]) is healed
+        texts = lines(history(graph, thread()))
+        assert (texts == [*HEALED, "ai: fine"]) is healed
         assert validate_messages(history(graph, thread())) == []
         names = [name for name in graph.nodes if "PatchToolCalls" in name]
         assert names == ["PatchToolCallsMiddleware.before_agent"]
@@ -342,9 +337,9 @@ async def test_a_subclass_comes_after_your_own_middleware(*, asynchronous: bool)
     script = [ai(("send_email", {"to": "bob"}, "c1")), AIMessage("done")]
     graph = deep_agent(StrictModel(script=list(script)), Cut(), PatchToolCallsMiddleware())
     with pytest.raises(RefusedError, match="answers no call"):
-        await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+        await run(graph, BOOKED, asynchronous=asynchronous)
     graph = deep_agent(
         StrictModel(script=list(script)), PatchToolCallsMiddleware(), Cut(), LastOne()
     )
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graph, BOOKED, asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: done"

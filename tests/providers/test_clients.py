@@ -9,16 +9,18 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from agents import CANCELLED, Graph, Tools, history, human, react_v2, thread
 from langchain.agents import create_agent
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
-from strict_servers import THINKING, Anthropic, Chat, Responses, StrictServer
 
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.agents import Graph, Tools, history, human, react_v2, thread
+from support.placeholder_texts import CANCELLED
+from support.running import run, sync_and_async
+from support.strict_servers import THINKING, Anthropic, Chat, Responses, StrictServer
 
 BOOKED, NEVER_MIND = human("book it"), human("never mind")
 
@@ -63,7 +65,6 @@ WIRES: dict[str, tuple[Callable[[], StrictServer], Callable[..., BaseChatModel],
 
 each_wire = pytest.mark.parametrize("wire", WIRES)
 streamed = pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 @pytest.fixture
@@ -87,12 +88,6 @@ def patched_react(model: Any, tools: Any, **options: Any) -> Graph:
 def with_middleware(model: Any, tools: Any, **options: Any) -> Graph:
     """`create_agent` with the middleware."""
     return create_agent(model, tools, middleware=[PatchToolCallsMiddleware()], **options)
-
-
-async def run(graph: Graph, value: Any, *, asynchronous: bool) -> Any:
-    """Run the graph the way that the test asks for."""
-    value = {"messages": [value]}
-    return await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
 
 
 @each_wire
@@ -122,7 +117,7 @@ async def test_unpatched_it_is_refused(
 async def test_patched_the_conversation_goes_on(
     wire: str, server: StrictServer, build: Any, *, streaming: bool, asynchronous: bool
 ):
-    """The provider is sent what it accepts: the real result and a truthful placeholder."""
+    """The provider accepts the request: it has the real result and a placeholder."""
     model = WIRES[wire][1](server.url, streaming=streaming)
     tools = Tools(asynchronous=asynchronous)
     graph = build(model, tools.tools(), checkpointer=InMemorySaver())
@@ -155,25 +150,25 @@ def test_what_the_model_thought_is_sent_back(server: StrictServer, *, streaming:
 
 @each_wire
 def test_the_servers_refuse(wire: str, server: StrictServer):
-    """The judges of this file: each refuses an orphan result and a result given twice."""
+    """The servers of this file refuse an orphan result and a result that comes twice."""
     orphan: Any
     twice: Any
     if wire == "anthropic":
         use = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
-        said = {"role": "assistant", "content": [THINKING, use]}
+        texts = {"role": "assistant", "content": [THINKING, use]}
         result = {"type": "tool_result", "tool_use_id": "c1", "content": ""}
         orphan = {"messages": [{"role": "user", "content": [result]}]}
         answers = [{"role": "user", "content": [result, result]}]
-        twice = {"messages": [{"role": "user", "content": "hi"}, said, *answers]}
+        twice = {"messages": [{"role": "user", "content": "hi"}, texts, *answers]}
     elif wire == "responses":
         call = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": "{}"}
         output = {"type": "function_call_output", "call_id": "c1", "output": ""}
         orphan, twice = {"input": [output]}, {"input": [call, output, output]}
     else:
         call = {"id": "c1", "type": "function", "function": {"name": "t", "arguments": "{}"}}
-        said = {"role": "assistant", "content": "", "tool_calls": [call]}
+        texts = {"role": "assistant", "content": "", "tool_calls": [call]}
         answer = {"role": "tool", "tool_call_id": "c1", "content": ""}
-        orphan, twice = {"messages": [answer]}, {"messages": [said, answer, answer]}
+        orphan, twice = {"messages": [answer]}, {"messages": [texts, answer, answer]}
     for body in (orphan, twice):
         with pytest.raises(Exception, match=r"tool|Duplicate") as refused:
             server.check(body)

@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import wires
-from damaged import CARRIED_BY, DAMAGED, SHAPES, Call, ai, carried_by, human, result
 from langchain_core.messages import (
     AIMessage,
     ChatMessage,
@@ -17,14 +15,16 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from wires import WIRES, assert_accepted, broken_rules, payload, refusals
 
 from langgraph_patch.history.patcher import patch_messages
+from support import wires
+from support.damaged import CARRIED_BY, DAMAGED, SHAPES, Call, ai, carried_by, human, result
+from support.wires import WIRES, assert_accepted, broken_rules, payload, refusals
 
 LETTERS = dict(zip("CRAGMB", WIRES, strict=True))
 
 # The wires (C R A G M B, in the order of WIRES) that refuse a history before its repair, of those
-# that carry it; measured. A name without a shape stands for the shapes that are not named.
+# that carry it; measured. A name without a shape means all shapes that are not named.
 REFUSED_BEFORE = {
     "F1-answered-by-hand": "CRAGMB",
     "F1-new-message": "CRAGMB",
@@ -136,7 +136,7 @@ def test_the_repair_is_taken(name):
 
 @pytest.mark.parametrize("name", CARRIED_BY)
 def test_what_is_not_carried_is_refused_whatever_we_do(name):
-    """A wire that is said not to carry a history refuses it even after the repair."""
+    """A wire that is listed as not carrying a history refuses it even after the repair."""
     repaired = patch_messages(DAMAGED[name]).messages
 
     assert set(WIRES) - carried_by(name) == {

@@ -17,8 +17,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, TimeoutPolicy, interrupt
 
-from langgraph_patch.recording import recorded_call
-from langgraph_patch.recording.recorded_call import MARK, RecordedCall
+from langgraph_patch.recording.records import MARK
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -106,15 +105,15 @@ def run(mode):
 
 
 def looping(mode, node, *rounds, saver=None, **options):
-    """Build a graph whose only node runs `node` over each message; a function makes one anew."""
-    said = lambda: (m() if inspect.isfunction(m) else m for m in rounds)
+    """Build a graph with one node that runs `node` over each message."""
+    texts = lambda: (m() if inspect.isfunction(m) else m for m in rounds)
 
     def work(_state, config):
-        results = [node.invoke([message], config) for message in said()]
+        results = [node.invoke([message], config) for message in texts()]
         return {"messages": [m for found in results for m in found]}
 
     async def awork(_state, config):
-        results = [await node.ainvoke([message], config) for message in said()]
+        results = [await node.ainvoke([message], config) for message in texts()]
         return {"messages": [m for found in results for m in found]}
 
     builder = StateGraph(MessagesState)
@@ -126,14 +125,14 @@ def records(saver):
     """Return the newest checkpoint's records, in the order of their calls."""
     writes = saver.get_tuple(THREAD).pending_writes
     found = [value["recorded"] for _, channel, value in writes if channel == "__return__"]
-    return sorted(found, key=lambda r: (r["round"], r["trial"]))
+    return sorted(found, key=lambda r: (r["run_index"], r["try_index"]))
 
 
 # -- rounds --
 
 
 def test_two_rounds_with_one_id_keep_their_own_results_and_approvals(mode, run):
-    """The mail's result is not given to the wire, and the approval reaches it."""
+    """The mail's result does not go to the wire, and the approval reaches it."""
     world = World()
     rounds = ask(("mail", "bob", "call_0")), ask(("wire", 7, "call_0"))
     app = looping(mode, world.node(), *rounds, saver=InMemorySaver())
@@ -149,7 +148,7 @@ def test_the_same_request_in_three_rounds_is_three_starts(mode, run):
     saver = InMemorySaver()
     app = looping(mode, world.node(), *rounds, ask(("wire", 1, "call_0")), saver=saver)
     run(app, GO)
-    assert [(r["round"], r["trial"]) for r in records(saver)] == [(1, 1), (2, 1), (3, 1)]
+    assert [(r["run_index"], r["try_index"]) for r in records(saver)] == [(1, 1), (2, 1), (3, 1)]
     assert run(app, Command(resume="yes")) == ["pending", "pending", "ready", "wired 1: yes"]
     assert world.did == ["job"] * 3 + ["wire 1"]
 
@@ -214,8 +213,8 @@ def test_a_pause_after_a_retry_of_two_rounds(mode, run):
 def test_a_model_that_asks_for_something_else_the_second_time_gets_it(mode, run):
     """A node with model and tools in it: what was not asked for again is never handed out."""
     world, receivers = World(), iter(["bob", "eve", "bob"])
-    said = lambda: ask(("mail", next(receivers), "call_0"))
-    app = looping(mode, world.node(), said, ask(("wire", 7, "call_0")), saver=InMemorySaver())
+    texts = lambda: ask(("mail", next(receivers), "call_0"))
+    app = looping(mode, world.node(), texts, ask(("wire", 7, "call_0")), saver=InMemorySaver())
     run(app, GO)
     run(app, None)
     assert world.did == ["mail bob", "mail eve"]
@@ -224,11 +223,11 @@ def test_a_model_that_asks_for_something_else_the_second_time_gets_it(mode, run)
 
 
 def test_an_approval_is_not_good_for_another_amount(mode, run):
-    """Resumed by its id, an answer reaches the question it was given to or none."""
+    """Resumed by its id, an answer reaches the interrupt of that id or none."""
     world, amounts = World(), iter([100, 500])
-    said = lambda: ask(("wire", next(amounts), "call_0"))
+    texts = lambda: ask(("wire", next(amounts), "call_0"))
     saver = InMemorySaver()
-    app = looping(mode, world.node(), said, saver=saver)
+    app = looping(mode, world.node(), texts, saver=saver)
     run(app, GO)
     (asked,) = app.get_state(THREAD).interrupts
     run(app, Command(resume={asked.id: "yes"}))
@@ -236,7 +235,7 @@ def test_an_approval_is_not_good_for_another_amount(mode, run):
     assert [i.value for i in app.get_state(THREAD).interrupts] == ["wire 500?"]
 
 
-def test_calls_with_one_id_in_a_message_are_told_apart_on_resume(mode, run):
+def test_calls_with_one_id_in_a_message_are_distinguished_on_resume(mode, run):
     """Also after a retry and a pause: by what they ask for, and by their place if that is equal."""
     world = World()
     calls = [("mail", "bob", "x"), ("mail", "eve", "x"), ("mail", "eve", "x"), ("flaky", "m", "x")]
@@ -302,7 +301,7 @@ def test_a_call_that_a_wrapper_polls_has_each_result_of_its_own_after_a_resume(m
     node = world.node(*polling())
     app = looping(mode, node, message, saver=saver)
     run(app, GO)
-    polled = [(r["round"], r["trial"]) for r in records(saver)]
+    polled = [(r["run_index"], r["try_index"]) for r in records(saver)]
     assert polled == [(1, 1), (1, 2), (1, 3)][: len(polled)]
     assert run(app, Command(resume="yes")) == ["ready", "wired 7: yes"]
     assert world.did.count("wire 7") == 1
@@ -330,7 +329,7 @@ def test_an_approval_reaches_the_trial_that_asked(mode, run):
 
 
 def test_what_a_wrappers_second_trial_did_is_not_done_by_the_first_of_a_resume(mode, run):
-    """The first trial raised and left no record: the second one's result stands for the call."""
+    """The first attempt raised and left no record: the call has the second one's result."""
     world = World()
     message = ask(("flaky", "bob", "c1"), ("wire", 7, "c2"))
     app = looping(mode, world.node(*retrying()), message, saver=InMemorySaver())
@@ -356,7 +355,7 @@ def test_what_a_wrappers_second_trial_did_is_not_done_by_the_first_of_a_retry(mo
 
 
 def test_a_wrapper_may_give_a_call_other_arguments_each_time(mode, run):
-    """A key or a time put in by a wrapper is no other call: what the model said counts."""
+    """A wrapper that adds a key or a time makes no other call: the model's own arguments count."""
     world, numbers = World(), iter(range(100))
 
     def stamped(request):
@@ -379,7 +378,7 @@ def test_a_wrapper_may_give_a_call_other_arguments_each_time(mode, run):
     assert world.did == ["mail bob 0", "flaky mia", "wire 7"]
 
 
-# -- what stands in the database --
+# -- what is in the database --
 
 
 def test_a_mark_tells_the_attempt(mode, run):
@@ -406,21 +405,8 @@ def test_a_mark_tells_the_attempt(mode, run):
     message = AIMessage("", tool_calls=[call])
     run(looping(mode, node, message, saver=saver, retry_policy=NOW), GO)
     writes = saver.get_tuple(THREAD).pending_writes
-    marks = {w[2]["recorded"]["task"]: w[2]["recorded"] for w in writes if w[1] == MARK}
-    told = {(marks[task]["attempt"], channel) for task, channel, _ in writes if task in marks}
-    assert told == {(1, "__error__"), (2, "__interrupt__")}
-
-
-def test_a_record_from_before_starts_were_counted_is_read_back(mode, run, monkeypatch):
-    """A thread that paused under an earlier version: as the first start of its id, if it is one."""
-    world, saver = World(), InMemorySaver()
-    message = ask(("mail", "bob", "c1"), ("wire", 7, "c2"))
-    again = ask(("mail", "bob", "c1"))
-    with monkeypatch.context() as before:
-        old = lambda call: {"call": call.id, "node": call.info.task_id}
-        before.setattr(RecordedCall, "_who", old)
-        before.setattr(recorded_call, "task_name", lambda call_id, _: f"recorded_{call_id}")
-        run(looping(mode, world.node(), message, again, saver=saver), GO)
-    app = looping(mode, world.node(), message, again, saver=saver)
-    assert run(app, Command(resume="yes")) == ["sent to bob", "wired 7: yes", "sent to bob"]
-    assert world.did == ["mail bob", "wire 7", "mail bob"]
+    marks = {w[2]["recorded"]["task_id"]: w[2]["recorded"] for w in writes if w[1] == MARK}
+    reported = {
+        (marks[task]["node_attempt"], channel) for task, channel, _ in writes if task in marks
+    }
+    assert reported == {(1, "__error__"), (2, "__interrupt__")}

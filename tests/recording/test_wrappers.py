@@ -1,6 +1,6 @@
 """record_tool_calls: finished tool work is neither lost nor done twice.
 
-Every claim is run on a real graph whose model is scripted. `run` runs it by threads and by an
+Every claim is tested on a real graph with a scripted model. `run` runs it by threads and by an
 event loop.
 """
 
@@ -37,12 +37,13 @@ from pydantic import BaseModel
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording import recorded_call
 from langgraph_patch.recording import wrappers as recording
-from langgraph_patch.recording.recorded_call import MARK, Start, task_name
+from langgraph_patch.recording.records import MARK, Start, task_name
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.paths import TESTS
 
 THREAD = {"configurable": {"thread_id": "1"}}
 GO = {"messages": [HumanMessage("go", id="h1")]}
-KILL = Path(__file__).with_name("kill_recording.py")
+KILL = TESTS / "support" / "kill_recording.py"
 
 
 class Model(GenericFakeChatModel):
@@ -239,10 +240,11 @@ def test_state_is_that_of_the_plain_node(run, world):
     assert drop(now) == drop(plain)
 
 
+@pytest.mark.slow
 def test_eight_calls_and_a_pause_two_hundred_times(mode, monkeypatch):
     """Random delays: each id gets its own result and each tool runs once, every time."""
-    # On a machine that stands still for a second, a call would be asked again: no claim of ours.
-    monkeypatch.setattr(recording, "TURN_SECONDS", 60)
+    # On a machine that pauses for a second, a call would be asked again: that is not tested.
+    monkeypatch.setattr(recording, "ORDER_SECONDS", 60)
     rng = random.Random(5)  # noqa: S311 no secret
     names = [f"w{i}" for i in range(8)]
     delays = {}
@@ -584,7 +586,7 @@ def test_a_pause_after_a_retry_is_resumed_without_an_id(run, world):
 
 
 def two_tool_nodes(first, second, **options):
-    """Build a graph whose two tool nodes run side by side over the same message."""
+    """Build a graph with two tool nodes that run in parallel over the same message."""
     builder = StateGraph(MessagesState)
     for name, world in (("a", first), ("b", second)):
         node = recorded(world.tools(), handle_tool_errors=False)
@@ -831,7 +833,7 @@ def test_tasks_made_by_send_are_left_alone(mode, world, workers):
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",
 )
 def test_without_a_free_worker_an_error_comes_instead_of_a_hang(run, world, monkeypatch):
-    """Nodes that hold every worker while they wait for one: said clearly, that call is not run."""
+    """Nodes that occupy every worker while they wait for one: an error; the call is not run."""
     monkeypatch.setattr(recorded_call, "START_SECONDS", 0.2)
     monkeypatch.setattr("langgraph_patch.recording.wrappers.POLL_SECONDS", 0.05)
     state = {"messages": [ask_for(("send_email", {"to": "bob"}, "c1"))]}
@@ -895,25 +897,25 @@ def test_names_follow_the_call_and_hold_no_separator():
 # -- what a checkpoint says --
 
 
-def truths(saver):
+def recorded_outcomes(saver):
     """Read {call: what happened} off the raw pending writes, as evidence does."""
-    told = {}
+    reported = {}
     by_task = {}
     for task_id, channel, value in writes(saver):
         by_task.setdefault(task_id, {})[channel] = value
     for _, channel, value in writes(saver):
         if channel == "__return__":
-            told[value["recorded"]["call"]] = value["recorded"]["result"].content
+            reported[value["recorded"]["call_id"]] = value["recorded"]["result"].content
         elif channel == MARK:
-            own = by_task.get(value["recorded"]["task"], {})
+            own = by_task.get(value["recorded"]["task_id"], {})
             if "__interrupt__" in own:
-                told[value["recorded"]["call"]] = own["__interrupt__"][0].value
+                reported[value["recorded"]["call_id"]] = own["__interrupt__"][0].value
             if "__error__" in own:
-                told[value["recorded"]["call"]] = own["__error__"]
-    return told
+                reported[value["recorded"]["call_id"]] = own["__error__"]
+    return reported
 
 
-def test_finished_waiting_raised_and_killed_siblings_give_four_truths(world):
+def test_finished_waiting_raised_and_killed_siblings_have_four_outcomes(world):
     """Each pending write leads to its call; a cut call leaves nothing at all."""
     world.delay = 30
     saver = InMemorySaver()
@@ -945,7 +947,7 @@ def test_finished_waiting_raised_and_killed_siblings_give_four_truths(world):
             await running
 
     asyncio.run(scenario())
-    assert truths(saver) == {
+    assert recorded_outcomes(saver) == {
         "finished": "sent to bob",
         "waiting": "wire eve?",
         "waiting2": "mia first?",
@@ -953,14 +955,14 @@ def test_finished_waiting_raised_and_killed_siblings_give_four_truths(world):
     }
 
 
-def test_the_second_question_of_a_call_is_told_too(run, world):
-    """A call that was answered once and asks again is still known by its mark."""
+def test_the_second_interrupt_of_a_call_is_recovered_too(run, world):
+    """A call that was answered once and asks again is still identified by its mark."""
     saver = InMemorySaver()
     message = ask_for(("wire_twice", {"to": "mia"}, "c1"), ("send_email", {"to": "bob"}, "c2"))
     app = graph(message, recorded(world.tools()), saver=saver)
     run(app, GO)
     run(app, Command(resume="yes"))
-    assert truths(saver) == {"c1": "mia second?", "c2": "sent to bob"}
+    assert recorded_outcomes(saver) == {"c1": "mia second?", "c2": "sent to bob"}
 
 
 def test_a_finished_run_leaves_no_mark(run, world):
@@ -1016,7 +1018,7 @@ def test_a_resume_that_cannot_read_runs_no_tool(run, world):
 
 def test_runs_are_forgotten(run, world):
     """Neither a finished, a paused nor a failed run is kept in memory when LangGraph is done."""
-    lives = lambda: sum(type(thing).__name__ == "_Node" for thing in gc.get_objects())
+    lives = lambda: sum(type(thing).__name__ == "NodeRun" for thing in gc.get_objects())
     node = recorded(world.tools(), handle_tool_errors=False)
     app = graph(FLAKY, node, saver=InMemorySaver(), retry_policy=NOW)
     run(app, GO)
@@ -1046,6 +1048,7 @@ def kill_in_a_batch(path, mode, durability, rng, *, late):
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.slow
 def test_after_kill_9_no_recorded_call_runs_again(durability, mode, tmp_path, request):
     """SIGKILL at random moments: every recorded result is there and its tool is not run again."""
     rng = random.Random(f"{durability}{mode}")  # noqa: S311 no secret
@@ -1056,7 +1059,7 @@ def test_after_kill_9_no_recorded_call_runs_again(durability, mode, tmp_path, re
         kill_in_a_batch(path, mode, durability, rng, late=number == 0)
         with sqlite3.connect(f"{path}.db", check_same_thread=False) as connection:
             saver = SqliteSaver(connection)
-            kept = {w[2]["recorded"]["call"] for w in writes(saver, "__return__")}
+            kept = {w[2]["recorded"]["call_id"] for w in writes(saver, "__return__")}
             before = Counter(Path(f"{path}.log").read_text().split())
             subprocess.run(  # noqa: S603 our own script
                 [sys.executable, str(KILL), str(path), mode, durability, "resume"],

@@ -1,4 +1,4 @@
-"""A patch as HTML: whatever stands in a history is shown as text."""
+"""A patch as HTML: everything in a history is shown as text."""
 
 import html
 import re
@@ -6,11 +6,12 @@ from html.parser import HTMLParser
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from strict import ai
 
 from langgraph_patch import patch_messages, validate_messages
-from langgraph_patch.render.html import FOLD, SIGNS, page, patch_html, report_html
+from langgraph_patch.render.comparison import SIGNS
+from langgraph_patch.render.html import FOLD, page, patch_html, report_html
 from langgraph_patch.threads.reports import ThreadReport
+from support.strict import ai
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -52,8 +53,8 @@ def test_hostile_text_makes_no_markup_and_no_control_character(hostile):
         ToolMessage(hostile, tool_call_id=hostile, id="t"),
     ]
     shown = page(hostile, [patch_messages(history)._repr_html_(), *reports(history, hostile)])
-    sound = [HumanMessage("x"), ai(("t", {}, "c"))]
-    plain = page("x", [patch_messages(sound)._repr_html_(), *reports(sound, "x")])
+    valid = [HumanMessage("x"), ai(("t", {}, "c"))]
+    plain = page("x", [patch_messages(valid)._repr_html_(), *reports(valid, "x")])
     assert tags_of(shown).tags == tags_of(plain).tags
     assert tags_of(shown).attributes == tags_of(plain).attributes
     assert not RAW.search(shown)
@@ -67,13 +68,15 @@ RAW = re.compile(
 
 def reports(history, name):
     """A thread of that name as a report, in every status."""
-    known = {"checkpoint_id": name, "age": 1.5, "messages": len(history), "reason": name}
+    evidence = {"checkpoint_id": name, "age": 1.5, "messages": len(history), "reason": name}
     defects = tuple(validate_messages(history))
     patch = patch_messages(history)
     dumped = patch.to_dict()["before"]
-    yield ThreadReport(name, name, "damaged", defects=defects, patch=patch, **known)._repr_html_()
+    yield ThreadReport(
+        name, name, "damaged", defects=defects, patch=patch, **evidence
+    )._repr_html_()
     for status in ("healthy", "paused", "unreadable"):
-        report = ThreadReport(name, name, status, defects=defects, **known)
+        report = ThreadReport(name, name, status, defects=defects, **evidence)
         yield report._repr_html_()
         yield report_html(report.to_dict(), dumped)
 
@@ -86,7 +89,7 @@ def test_a_page_loads_and_runs_nothing():
 
 
 def test_each_change_has_its_sign_and_its_word():
-    """Inserted, moved, dropped, converted and renamed are told by sign and word, on both sides."""
+    """Inserted, moved, dropped, converted and renamed have a sign and a word, on both sides."""
     history = [
         ToolMessage("gone", tool_call_id="nobody", id="o"),
         ai(("a", {}, "c1"), ("b", {}, "c 2"), ("c", {}, "c3"), id="m"),
@@ -111,7 +114,7 @@ def test_long_content_is_folded_and_whole():
     assert f"<pre>{long}</pre>" in shown
 
 
-def test_a_sound_history_says_so():
+def test_a_valid_history_is_labelled_valid():
     """Where nothing was done the page says so instead of showing two equal columns."""
     assert "Nothing to repair in 1 messages." in patch_html(
         patch_messages([AIMessage("hi")]).to_dict()
@@ -119,7 +122,7 @@ def test_a_sound_history_says_so():
 
 
 def rows_of(shown):
-    """The rows of the two sides: what stands left and right, as (head, beside) of each cell."""
+    """The rows of the comparison: left and right, each cell as (head, label)."""
     return [
         tuple(re.sub(r"<pre>.*|<[^>]*>", " ", cell, flags=re.DOTALL).split() for cell in cells)
         for cells in re.findall(
@@ -128,7 +131,7 @@ def rows_of(shown):
     ]
 
 
-def test_a_message_stands_beside_itself():
+def test_a_message_is_beside_itself():
     """What is new, dropped or moved has a gap beside it; everything else has its like."""
     history = [
         HumanMessage("hi", id="h0"),
@@ -150,7 +153,7 @@ def test_a_message_stands_beside_itself():
     ]
 
 
-def test_a_placeholder_that_gave_way_is_said_to_be_replaced():
+def test_a_replaced_placeholder_is_labelled_replaced():
     """The old placeholder and the real result stand on their sides, both marked."""
     first = patch_messages([ai(("a", {}, "c1"), id="m"), HumanMessage("x", id="h")])
     real = ToolMessage("done", tool_call_id="c1", id="r")
@@ -163,7 +166,7 @@ def test_a_placeholder_that_gave_way_is_said_to_be_replaced():
     ]
 
 
-def test_two_changes_of_one_message_are_both_told():
+def test_two_changes_of_one_message_are_both_shown():
     """Two calls of one message, one promoted and one renamed: both signs, on both sides."""
     message = AIMessage(
         "",

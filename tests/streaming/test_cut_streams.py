@@ -23,11 +23,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Too
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_mistralai import ChatMistralAI
 from langchain_openai import ChatOpenAI
-from wires import WIRES, refusals
 
 from langgraph_patch.history.patcher import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import UNFINISHED_KEY, message_from_stream
+from support.wires import WIRES, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def sse(events: list[dict[str, Any]]) -> list[bytes]:
 
 
 def openai_chat(*, length: bool = False) -> list[bytes]:
-    """Text, then two calls whose pieces are interleaved, and one without arguments."""
+    """Text, then two calls with interleaved pieces, and one call without arguments."""
 
     def call(index: int, arguments: str, **start: str) -> dict[str, Any]:
         function = {"arguments": arguments, **({"name": start["name"]} if start else {})}
@@ -110,8 +110,8 @@ def responses() -> list[bytes]:
     event("created", response=base)
     think(0, "rs_1")
     at = {"output_index": 1, "item_id": "msg_1", "content_index": 0}
-    said = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
-    event("output_item.added", output_index=1, item={**said, "status": "in_progress"})
+    texts = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+    event("output_item.added", output_index=1, item={**texts, "status": "in_progress"})
     for letter in "See:":
         event("output_text.delta", **at, delta=letter, logprobs=[])
     event("output_text.done", **at, text="See:", logprobs=[])
@@ -279,7 +279,7 @@ class Style:
 
     Attributes:
         wire: The wire that the message goes back to; every rule of it must be kept.
-        model: Makes the model, given the server's address.
+        model: Makes the model for the server's address.
         body: What the server sends; empty if the model has its own source.
         wires: The wires that can carry the whole message at all.
     """

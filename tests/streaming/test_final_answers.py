@@ -49,7 +49,7 @@ class Scripted(BaseChatModel):
 
     Attributes:
         turns: The chunks of each turn. A callable among them is called, an exception raised.
-        seen: The histories that it was given.
+        seen: The histories that it read.
     """
 
     turns: list[list[Any]]
@@ -106,7 +106,7 @@ def weather(city: str) -> str:
 
 
 def agent(model: BaseChatModel) -> Any:
-    """An agent, written by hand: model, tools, model; the model is given a patched history."""
+    """An agent, written by hand: model, tools, model; the model reads a patched history."""
 
     def think(state: MessagesState) -> dict[str, Any]:
         return {"messages": [model.invoke(patch_messages(state["messages"]).messages)]}
@@ -128,7 +128,7 @@ def ask(question: str) -> dict[str, Any]:
     return {"messages": [HumanMessage(question)]}
 
 
-def told(message: BaseMessage) -> tuple[Any, ...]:
+def summary_of(message: BaseMessage) -> tuple[Any, ...]:
     """What a message says, without its random id."""
     if isinstance(message, ToolMessage):
         return "tool", message.tool_call_id, message.text
@@ -177,7 +177,7 @@ async def test_an_async_client_sees_the_final_answer_while_the_model_is_still_wr
 
 
 def test_what_a_model_says_ahead_of_a_call_is_not_shown():
-    """By default and with a full reading: a model that speaks first is not taken for done."""
+    """By default and with a full reading: a model that writes text first has not finished."""
     for options in ({}, {"checker": full_stream_checker}):
         turns = [[*text("Let me see."), *call("c1", '{"city": "Rome"}')], text("Sunny.")]
         graph = agent(Scripted(turns=turns, seen=[]))
@@ -196,7 +196,7 @@ def test_a_graph_names_its_model_so_that_the_checker_learns():
     assert checker.stats() == {"scripted:one": ModelStats(21, 20, 1, 0, 21)}
 
 
-def test_parallel_nodes_are_told_apart():
+def test_parallel_nodes_are_distinguished():
     """Two models at once: the one that calls shows nothing, the other one its whole answer."""
     caller = Scripted(turns=[[*text("Let me"), *call("c1", '{"city": "Rome"}')]], seen=[])
     speaker = Scripted(turns=[text(*"I speak meanwhile.")], seen=[])
@@ -226,12 +226,12 @@ def stored(graph: Any, message: AIMessage) -> list[tuple[Any, ...]]:
     graph.update_state(THREAD, None, as_node=END)
     assert graph.get_state(THREAD).next == ()
     graph.invoke(ask("hello?"), THREAD)
-    return [told(message) for message in graph.get_state(THREAD).values["messages"]]
+    return [summary_of(message) for message in graph.get_state(THREAD).values["messages"]]
 
 
 def answered(model: Scripted) -> list[tuple[Any, ...]]:
-    """What the model was shown of the calls that nobody answered."""
-    return [told(m)[:2] for m in model.seen[-1] if isinstance(m, ToolMessage)]
+    """The tool messages of unanswered calls in the model's input."""
+    return [summary_of(m)[:2] for m in model.seen[-1] if isinstance(m, ToolMessage)]
 
 
 def test_a_stream_that_the_provider_cut_is_stored_and_the_thread_goes_on():
@@ -289,7 +289,7 @@ def test_a_node_routes_on_the_decision():
     builder.add_edge("tools", "agent")
     graph = builder.compile(checkpointer=InMemorySaver())
     assert list(graph.stream(ask("weather?"), THREAD, stream_mode="custom")) == ["Sunny", ".", ""]
-    assert [told(message) for message in graph.get_state(THREAD).values["messages"]] == [
+    assert [summary_of(message) for message in graph.get_state(THREAD).values["messages"]] == [
         ("human", "weather?"),
         ("ai", "", [("c1", {"city": "Rome"})], []),
         ("tool", "c1", "sunny in Rome"),
@@ -303,4 +303,4 @@ async def test_an_async_model_is_split_alike():
     calls_tools, chunks = await asplit_stream(model.astream("weather?"))
     message = message_from_stream([chunk async for chunk in chunks])
     assert calls_tools
-    assert told(message) == ("ai", "Let me see.", [("c1", {"city": "Rome"})], [])
+    assert summary_of(message) == ("ai", "Let me see.", [("c1", {"city": "Rome"})], [])

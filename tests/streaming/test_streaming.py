@@ -150,7 +150,7 @@ class Source:
 
 
 class Sync:
-    """The sync functions, to be awaited like their twins."""
+    """The sync functions, awaitable like the async ones."""
 
     async def split(self, source: Source, **options: Any) -> tuple[bool, Chunks]:
         """Split."""
@@ -211,7 +211,7 @@ class Async:
 
 @pytest.fixture(params=[Sync, Async])
 def io(request: pytest.FixtureRequest) -> Sync | Async:
-    """One set of claims for both twins."""
+    """One set of tests for the sync and the async function."""
     return request.param()
 
 
@@ -292,7 +292,7 @@ def test_a_turn_says_what_was_read():
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 async def test_an_early_exit_closes_the_source(io, number):
-    """Whether nothing, held chunks or new ones were read: the stream is closed, nothing follows."""
+    """Whether or not chunks were read or buffered: the stream closes, nothing follows."""
     source = Source([say("a"), START, REST, say(), LAST])
     _, chunks = await io.split(source)
     assert source.open
@@ -426,7 +426,7 @@ def test_a_no_is_early_only_after_twenty_turns_with_calls():
 
 
 def test_a_turn_with_text_first_keeps_a_model_from_ever_being_trusted():
-    """It was read in full, so nothing went wrong; but the model is one that speaks first."""
+    """It was read in full, so nothing went wrong; but this model writes text first."""
     checker = AdaptiveChecker(min_calls=1)
     assert answer_of(checker, TEXT_FIRST)
     for _ in range(5):
@@ -489,7 +489,7 @@ def test_a_model_is_known_by_what_its_chunks_say():
 
 
 def test_the_models_are_bounded_and_a_further_one_is_read_in_full():
-    """Nothing is forgotten to make room, since that might be a demotion."""
+    """No entry is dropped to limit the size, since that might be a demotion."""
     checker = AdaptiveChecker(min_calls=1, max_models=1)
     assert answer_of(checker, CALL)
     for _ in range(3):
@@ -554,25 +554,27 @@ INTERLEAVED = [
 
 
 @pytest.mark.parametrize("checker", [full_stream_checker, AdaptiveChecker()])
-async def test_only_final_answers_pass_and_messages_are_told_apart_by_id(io, checker):
+async def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io, checker):
     """Two nodes at once, whole messages, tool and human messages: the same pairs, in order."""
     shown = await io.all(io.answers(Source(INTERLEAVED), checker=checker))
     assert same(shown, [INTERLEAVED[place] for place in (1, 4, 8, 9)])
 
 
-@pytest.mark.parametrize(("checker", "held"), [(first_chunk_checker, 2), (full_stream_checker, 4)])
-async def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, held):
+@pytest.mark.parametrize(
+    ("checker", "stored"), [(first_chunk_checker, 2), (full_stream_checker, 4)]
+)
+async def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, stored):
     """The first token is shown after two chunks, or when the message has ended."""
     tokens = [at("agent", one("1", chunk)) for chunk in [say(), say("Good "), say("day."), LAST]]
     source = Source(tokens)
     shown = io.answers(source, checker=checker)
     assert await io.next(shown) is tokens[0]
-    assert source.read == held
+    assert source.read == stored
     assert same(await io.all(shown), tokens[1:])
 
 
 async def test_the_adaptive_checker_learns_from_the_metadata_of_the_graph(io):
-    """The model's name stands beside each chunk."""
+    """The model's name is in the metadata of each chunk."""
     checker = AdaptiveChecker(min_calls=1)
     turns = [[START, LAST], [say("Good "), LAST]]
     tokens = [at("a", one(str(n), chunk)) for n, turn in enumerate(turns) for chunk in turn]
@@ -588,7 +590,7 @@ async def test_an_id_may_be_used_again_when_its_message_has_ended(io):
 
 
 async def test_nothing_more_of_a_message_passes_after_a_late_call(io):
-    """What was shown cannot be taken back; what follows is held back."""
+    """What was shown cannot be taken back; what follows is buffered."""
     tokens = [at("a", one("1", chunk)) for chunk in [say("Let me"), START, say("Hm"), LAST]]
     shown = await io.all(io.answers(Source(tokens), checker=first_chunk_checker))
     assert same(shown, tokens[:1])
@@ -605,7 +607,9 @@ async def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream(io
 async def test_the_stream_of_the_graph_is_closed_and_its_error_passed_on(io):
     """On an early exit, and when the graph raises."""
     source = Source(INTERLEAVED)
-    stream = aiter(source) if isinstance(io, Async) else iter(source)  # held, so not collected
+    stream = (
+        aiter(source) if isinstance(io, Async) else iter(source)
+    )  # a reference, so that it is not collected
     shown = io.answers(stream)
     await io.next(shown)
     await io.close(shown)
@@ -646,21 +650,22 @@ pieces = st.lists(
 )
 
 
-def assert_conflict(chunks: list[Any], said: dict[tuple[int, str], list[str]]) -> bool:
+def assert_conflict(chunks: list[Any], values_by_key: dict[tuple[int, str], list[str]]) -> bool:
     """If two pieces of one index differ, the error names the first such place."""
-    conflicts = [place for place, values in said.items() if len(set(values)) > 1]
+    conflicts = [place for place, values in values_by_key.items() if len(set(values)) > 1]
     if not conflicts:
         return False
     with pytest.raises(StreamError) as raised:
         merge_tool_call_chunks(chunks)
     number, key = conflicts[0]
-    first, other = list(dict.fromkeys(said[number, key]))[:2]
+    first, other = list(dict.fromkeys(values_by_key[number, key]))[:2]
     assert f"index {number} have different {key}s: {first!r} and {other!r}" in str(raised.value)
     return True
 
 
+@pytest.mark.slow
 def test_the_merge_obeys_its_rules():
-    """Each rule, said of the input and the output: by index, atomic, joined, sorted, unmerged."""
+    """Each rule, checked on input and output: by index, atomic, joined, sorted, unmerged."""
     outcomes: Counter[bool] = Counter()
 
     @settings(max_examples=3000, deadline=None, derandomize=True)
@@ -670,12 +675,12 @@ def test_the_merge_obeys_its_rules():
         loose = [chunk for chunk in chunks if chunk["index"] is None]
         numbers = sorted({chunk["index"] for chunk in chunks} - {None})
         groups = {n: [chunk for chunk in chunks if chunk["index"] == n] for n in numbers}
-        said = {
+        output = {
             (number, key): [chunk[key] for chunk in group if chunk.get(key)]
             for number, group in groups.items()
             for key in ("id", "type", "name")
         }
-        conflict = assert_conflict(chunks, said)
+        conflict = assert_conflict(chunks, output)
         outcomes[conflict] += 1
         if not conflict:
             merged = merge_tool_call_chunks(chunks)
@@ -686,7 +691,7 @@ def test_the_merge_obeys_its_rules():
                 assert whole["args"] == "".join(chunk["args"] or "" for chunk in group)
                 assert whole.get("extras") == group[0].get("extras")
                 for key in ("id", "type", "name"):
-                    found = said[whole["index"], key]
+                    found = output[whole["index"], key]
                     assert whole.get(key) == (found[0] if found else group[0].get(key))
         assert chunks == before
 
@@ -794,18 +799,18 @@ CUTS = [
     ],
 )
 def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished(end, ended):
-    """The provider's reason counts; `last` alone only where nobody would give a reason."""
+    """The provider's reason counts; `last` alone only where no reason is sent."""
     chunks = [START, call(None), *end]
     assert listed(message_from_stream(chunks)) == (
         ([("weather", {})], []) if ended else ([], [("weather", "")])
     )
-    for said in (True, False):
-        expected = ([("weather", {})], []) if said else ([], [("weather", "")])
-        assert listed(message_from_stream(chunks, ended=said)) == expected
+    for output in (True, False):
+        expected = ([("weather", {})], []) if output else ([], [("weather", "")])
+        assert listed(message_from_stream(chunks, ended=output)) == expected
 
 
 def test_a_pause_leaves_the_call_of_a_server_open():
-    """Claude pauses to be called again with what it said; other calls are not finished by that."""
+    """Claude pauses to be called again with its own output; that finishes no other call."""
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
     for reason, kept in (("pause_turn", True), ("refusal", False)):
         end = say([], response_metadata={"stop_reason": reason}, chunk_position="last")
@@ -1022,10 +1027,10 @@ def test_a_call_is_listed_once_and_is_valid_only_if_its_text_is_an_object(chunks
     for piece in merged:
         text = piece["args"] or ("{}" if ended else "")
         try:
-            sound = piece["name"] is not None and isinstance(json.loads(text), dict)
+            valid_one = piece["name"] is not None and isinstance(json.loads(text), dict)
         except ValueError:
-            sound = False
-        if sound:
+            valid_one = False
+        if valid_one:
             valid.append((piece["id"], json.loads(text)))
         elif piece["id"] or piece["name"] or piece["args"]:
             invalid.append((piece["id"], piece["args"] or ""))

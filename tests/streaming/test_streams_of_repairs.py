@@ -1,6 +1,6 @@
 """What a client sees while a thread is repaired: the new results, the answer, and no noise.
 
-Pinned here because clients read these streams: a repair is one chunk of `updates` whose value
+Tested here because clients read these streams: a repair is one chunk of `updates` with a value that
 is a list (LangGraph gives a list whenever a node writes a channel twice), `messages` shows
 the new results and the answer only, `values` is whole and right, `astream_events` shows the
 repair as an opaque `Command`.
@@ -12,7 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from agents import (
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, Overwrite, RetryPolicy
+
+from langgraph_patch import with_patching
+from support.agents import (
     KINDS,
     REDUCERS,
     Bench,
@@ -25,21 +31,15 @@ from agents import (
     reducer_graph,
     thread,
 )
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, Overwrite, RetryPolicy
-from strict import ai
-
-from langgraph_patch import with_patching
+from support.running import sync_and_async
+from support.strict import ai
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-each_place = pytest.mark.parametrize("place", ["door", "mile"])
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+each_place = pytest.mark.parametrize("place", ["entry", "model_node"])
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
-    """A thread to be repaired at the front door or in the last mile, and what is sent to it."""
+    """A thread that the entry check or the model node wrapper will repair, and its next input."""
     bench = kind.make(
         both_calls(),
         AIMessage("well then", id="a2"),
@@ -53,7 +53,7 @@ async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple
     else:
         bench.graph.invoke(first, thread())
     message = {"messages": [human("never mind")]}
-    if place == "door":
+    if place == "entry":
         return bench, message
     bench.graph.update_state(thread(), message, as_node=kind.entry)
     return bench, None
@@ -66,7 +66,9 @@ async def streamed(graph: Any, value: Any, mode: Any, *, asynchronous: bool = Fa
     return list(graph.stream(value, thread(), stream_mode=mode))
 
 
-def said(chunks: Iterable[tuple[BaseMessage, dict[str, Any]]]) -> list[tuple[str, str, str]]:
+def chunk_summaries(
+    chunks: Iterable[tuple[BaseMessage, dict[str, Any]]],
+) -> list[tuple[str, str, str]]:
     """Each chunk of `messages` as (its node, its kind, what it says)."""
     return [(meta["langgraph_node"], message.type, message.text) for message, meta in chunks]
 
@@ -82,23 +84,23 @@ async def test_messages(kind: Kind, place: str, *, asynchronous: bool):
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "messages", asynchronous=asynchronous)
-    node = "patch_tool_calls" if place == "door" else kind.model_node
-    first, second = kind.told
-    assert said(chunks) == [
+    node = "patch_tool_calls" if place == "entry" else kind.model_node
+    first, second = kind.results
+    assert chunk_summaries(chunks) == [
         (node, "tool", first),
         (node, "tool", second),
         (kind.model_node, "AIMessageChunk", "well "),
         (kind.model_node, "AIMessageChunk", "then"),
     ]
     assert [m.tool_call_id for m, _ in chunks[:2]] == ["c1", "c2"]
-    held = {m.id: m for m in history(graph, thread()) if isinstance(m, ToolMessage)}
-    assert {m.tool_call_id for m in held.values()} == {"c1", "c2"}
+    stored = {m.id: m for m in history(graph, thread()) if isinstance(m, ToolMessage)}
+    assert {m.tool_call_id for m in stored.values()} == {"c1", "c2"}
 
 
 @each_kind
 async def test_messages_have_the_ids_that_the_state_has(kind: Kind):
     """A client that keeps results by id has the state's ids (where the tool gave it one)."""
-    bench, value = await broken(kind, "door")
+    bench, value = await broken(kind, "entry")
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "messages")
     shown = [m.id for m, _ in chunks if isinstance(m, ToolMessage)]
@@ -113,7 +115,7 @@ async def test_messages_after_a_repair(kind: Kind, place: str):
     graph = with_patching(bench.graph)
     graph.invoke(value, thread())
     chunks = await streamed(graph, {"messages": [human("hello")]}, "messages")
-    assert said(chunks) == [
+    assert chunk_summaries(chunks) == [
         (kind.model_node, "AIMessageChunk", "good "),
         (kind.model_node, "AIMessageChunk", "bye"),
     ]
@@ -144,12 +146,12 @@ def test_messages_where_nothing_is_written(*, persist: bool):
     damaged = [human("book it"), both_calls(), human("never mind")]
     bare.update_state(thread(), {"messages": damaged}, as_node=START)
     chunks = list(graph.stream(None, thread(), stream_mode="messages"))
-    assert said(chunks) == [("model", "AIMessageChunk", "fine")]
+    assert chunk_summaries(chunks) == [("model", "AIMessageChunk", "fine")]
 
 
 def test_a_retry_shows_and_tells_a_repair_once_per_attempt():
-    """A model that fails at first and is retried repairs again: shown and told per attempt."""
-    told: list[str] = []
+    """A retried model repairs again: the repair is streamed and reported per attempt."""
+    reported: list[str] = []
     failures = [ConnectionError]
 
     def flaky(state: Any) -> Any:
@@ -164,11 +166,11 @@ def test_a_retry_shows_and_tells_a_repair_once_per_attempt():
     bare = builder.compile(checkpointer=InMemorySaver())
     damaged = [human("book it"), both_calls(), human("never mind")]
     bare.update_state(thread(), {"messages": damaged}, as_node=START)
-    graph = with_patching(bare, on_patch=lambda patch, _: told.append(str(patch)))
+    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(str(patch)))
     chunks = list(graph.stream(None, thread(), stream_mode="messages"))
     assert [m.type for m, _ in chunks] == ["tool", "tool", "tool", "tool", "ai"]
     assert len({m.id for m, _ in chunks}) == 3
-    assert told == told[:1] * 2
+    assert reported == reported[:1] * 2
 
 
 # --- updates -----------------------------------------------------------------------------
@@ -189,21 +191,21 @@ def parts(value: Any) -> list[list[str]]:
 @each_place
 @sync_and_async
 async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
-    """A repair is a list of writes: the tail out, the tail in (and in the last mile the answer)."""
+    """A repair is a list of writes: the tail out, the tail in (and in a model node the answer)."""
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "updates", asynchronous=asynchronous)
     merged = {node: update for chunk in chunks for node, update in chunk.items()}
-    first, second = kind.told
+    first, second = kind.results
     repair = [
         ["remove a1", "remove never mind"],
         ["ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}", "human: never mind"],
     ]
-    written = merged["patch_tool_calls" if place == "door" else kind.model_node]
+    written = merged["patch_tool_calls" if place == "entry" else kind.model_node]
     removed, *shown = parts(written)
     assert [line for line in removed if line in repair[0]] == repair[0]
     shown = [repair[0], *shown]
-    if place == "door":
+    if place == "entry":
         assert shown == repair
         assert lines(merged[kind.model_node]["messages"]) == ["ai: well then"]
     else:
@@ -225,7 +227,7 @@ def test_updates_of_an_append():
 
 
 def test_updates_of_an_overwrite():
-    """Under a reducer that only appends, the front door's chunk holds an `Overwrite`."""
+    """Under a reducer that only appends, the chunk of the entry check is an `Overwrite`."""
     bare, _ = reducer_graph(
         REDUCERS["new_only"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
     )
@@ -250,12 +252,12 @@ async def test_values(kind: Kind, place: str, *, asynchronous: bool):
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "values", asynchronous=asynchronous)
-    first, second = kind.told
+    first, second = kind.results
     before = ["human: book it", "ai c1 c2: ", "human: never mind"]
     after = [*before[:2], f"tool c1: {first}", f"tool c2: {second}", before[2]]
     shown = [lines(chunk["messages"]) for chunk in chunks]
     seen = [now for place, now in enumerate(shown) if place == 0 or now != shown[place - 1]]
-    steps = [before, after] if place == "door" else [before]
+    steps = [before, after] if place == "entry" else [before]
     assert seen == [*steps, [*after, "ai: well then"]]
 
 
@@ -276,7 +278,7 @@ async def test_events(kind: Kind, place: str):
         if event["event"] == "on_chain_end" and event["name"] == node:
             ends[node] = event["data"]["output"]
     assert tokens == ["well ", "then"]
-    if place == "door":
+    if place == "entry":
         assert isinstance(ends["patch_tool_calls"], Command)
         assert not isinstance(ends[kind.model_node], Command)
     else:
@@ -289,7 +291,7 @@ async def test_events(kind: Kind, place: str):
 def picture(mode: str, chunk: Any) -> Any:
     """What of a chunk can be compared between two runs."""
     if mode == "messages":
-        return said([chunk])
+        return chunk_summaries([chunk])
     if mode == "updates":
         return sorted(chunk)
     if mode == "values":
@@ -319,7 +321,7 @@ async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
 
 @each_kind
 async def test_healthy_events_are_as_before(kind: Kind):
-    """No run of ours shows in the events of a healthy turn, nor in a tracer that reads them.
+    """No run of this package is in the events of a healthy turn, nor in a tracer.
 
     What does show is LangGraph's own `__start__`, as in every graph with a conditional entry.
     """

@@ -30,20 +30,13 @@ from langgraph.graph.message import _messages_delta_reducer
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import interrupt
-from strict import StrictModel, ai
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
+from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.strict import StrictModel, ai
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
-
-UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
-CANCELLED = (
-    "Tool call {} with id {} was cancelled - another message came in before it could be completed."
-)
-WAITED = (
-    "Tool call {} with id {} was waiting for human input; no answer came and it did not finish."
-)
 
 
 def both_calls() -> AIMessage:
@@ -57,7 +50,7 @@ def thread(name: str = "1") -> dict[str, Any]:
 
 
 def lines(messages: Iterable[BaseMessage]) -> list[str]:
-    """Each message on a line: who speaks, the calls made or answered, what is said."""
+    """Each message on a line: its type, the calls that it makes or answers, its text."""
     shown = []
     for message in messages:
         who: str = message.type
@@ -161,7 +154,7 @@ def with_approval(model: Any, tools: Any, **options: Any) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of agent, and what is known of it.
+    """A kind of agent, and how it behaves.
 
     Attributes:
         name: How the tests call it.
@@ -171,7 +164,7 @@ class Kind:
         pauses_in: The node that waits for the human.
         asks: Whether the tool itself asks the human.
         yes: The human's approval.
-        told: What must be said of the two calls, if a message came instead of the approval.
+        results: The two tool messages, if a message came instead of the approval.
         heals: Whether the bare agent has a repair of its own for a new message.
         runs_again: Whether LangGraph runs the finished call again on a resume.
     """
@@ -183,7 +176,7 @@ class Kind:
     pauses_in: str = "tools"
     asks: bool = True
     yes: Any = "yes"
-    told: tuple[str, str] = (
+    results: tuple[str, str] = (
         UNKNOWN.format("send_email", "c1"),
         UNKNOWN.format("wire_money", "c2"),
     )
@@ -208,13 +201,13 @@ class Bench:
 
 
 ONE_TASK_EACH = ("sent to bob", CANCELLED.format("wire_money", "c2"))
-"""What is known of calls that ran in tasks of their own."""
+"""The results of the two calls where each runs in a task of its own."""
 
 KINDS = (
     Kind("hand_built", hand_built, "agent", runs_again=True),
     Kind("react_v1", react_v1, "agent", runs_again=True),
-    Kind("react_v2", react_v2, "agent", told=ONE_TASK_EACH),
-    Kind("create_agent", create_agent, "model", told=ONE_TASK_EACH),
+    Kind("react_v2", react_v2, "agent", results=ONE_TASK_EACH),
+    Kind("create_agent", create_agent, "model", results=ONE_TASK_EACH),
     Kind(
         "create_agent_with_approval",
         with_approval,
@@ -228,14 +221,20 @@ KINDS = (
         create_deep_agent,
         "model",
         entry="PatchToolCallsMiddleware.before_agent",
-        told=ONE_TASK_EACH,
+        results=ONE_TASK_EACH,
         heals=True,
     ),
 )
 
 
+BY_NAME = {kind.name: kind for kind in KINDS}
+REACT_V2 = BY_NAME["react_v2"]
+CREATE_AGENT = BY_NAME["create_agent"]
+DEEP_AGENT = BY_NAME["create_deep_agent"]
+
+
 def human(text: str, name: str | None = None) -> HumanMessage:
-    """A human message; its id is its text, so that it can be told from others."""
+    """A human message; its id is its text."""
     return HumanMessage(text, id=name or text)
 
 
@@ -280,7 +279,7 @@ def new_only(left: list[AnyMessage], right: list[AnyMessage]) -> list[AnyMessage
 
 
 def in_place(left: list[AnyMessage], right: list[AnyMessage]) -> list[AnyMessage]:
-    """A reducer of one's own that extends the list it is given."""
+    """A reducer of one's own that extends the list in place."""
     left.extend(right)
     return left
 
@@ -342,7 +341,7 @@ REDUCERS: dict[str, Any] = {
 def reducer_graph(
     state: Any, *answers: AIMessage, beside: Sequence[str] = (), **options: Any
 ) -> tuple[Graph, StrictModel]:
-    """A graph whose model shares its step with nodes that write a message of their own.
+    """A graph with a model that shares its superstep with nodes that write messages.
 
     Args:
         state: The state.
@@ -353,8 +352,8 @@ def reducer_graph(
     model = StrictModel(script=list(answers))
 
     def call_model(values: Any) -> Any:
-        said = model.invoke(values["messages"])
-        return {"messages": [*values["messages"], said] if state is Replaced else [said]}
+        texts = model.invoke(values["messages"])
+        return {"messages": [*values["messages"], texts] if state is Replaced else [texts]}
 
     builder = StateGraph(state)
     builder.add_node("model", call_model)
@@ -371,10 +370,10 @@ def reducer_graph(
 
 def new_turn(graph: Graph, state: Any, config: Any, message: HumanMessage) -> None:
     """Let a human say something, as the reducer of `state` wants it."""
-    said = [message]
+    texts = [message]
     if state is Replaced:
-        said = [*history(graph, config), message]
-    graph.invoke({"messages": said}, config)
+        texts = [*history(graph, config), message]
+    graph.invoke({"messages": texts}, config)
 
 
 def reload(path: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Threads in a database, broken in every way by graphs that know nothing of this package.
 
 `make_threads(saver, count)` runs real agents: each ends as an application's thread would after
-a closed tab, a crash, a cancelled task or an edited history. What became of each is known.
+a closed tab, a crash, a cancelled task or an edited history. The outcome of each is returned.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from agents import KINDS, Graph, Kind, Tools, both_calls, human, thread
-from damaged import DAMAGED
 from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -24,25 +22,28 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
-from strict import RefusedError, StrictModel, ai
+
+from support.agents import KINDS, Graph, Kind, Tools, both_calls, human, thread
+from support.damaged import DAMAGED
+from support.strict import RefusedError, StrictModel, ai
 
 Saver = BaseCheckpointSaver[Any]
 
 
 class KilledError(BaseException):
-    """What stands for `kill -9`: nothing of the process runs on."""
+    """Simulates `kill -9`: nothing of the process runs on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One thread, and what is known of it.
+    """One thread, and its expected outcome.
 
     Attributes:
         thread_id: The thread.
         kind: The agent that ran it.
         way: What happened to it.
         status: What a scan must find.
-        truths: Results of tools that really ran: a repair must not lose them.
+        real_results: Results of tools that really ran: a repair must not lose them.
         namespace: Where the damage is.
     """
 
@@ -50,7 +51,7 @@ class Made:
     kind: str
     way: str
     status: str
-    truths: frozenset[str] = frozenset()
+    real_results: frozenset[str] = frozenset()
     namespace: str = ""
 
 
@@ -64,8 +65,8 @@ def application(name: str, saver: Saver | None, *script: Any, asynchronous: bool
     if name == "parent_of_stateful":
         return stateful_child(saver, *script)
     tools = Tools(asynchronous=asynchronous, asks=kind_of(name).asks)
-    given = [*tools.tools(), StructuredTool.from_function(boom)]
-    return kind_of(name).build(StrictModel(script=list(script)), given, checkpointer=saver)
+    value = [*tools.tools(), StructuredTool.from_function(boom)]
+    return kind_of(name).build(StrictModel(script=list(script)), value, checkpointer=saver)
 
 
 @cache
@@ -74,7 +75,7 @@ def _silent(name: str) -> Graph:
 
 
 def silent(name: str, saver: Saver) -> Graph:
-    """The application's graph, whose model says nothing: enough to read and to repair."""
+    """The application's graph with a model that has no script: enough to read and to repair."""
     return _silent(name).copy({"checkpointer": saver})
 
 
@@ -140,10 +141,10 @@ def abandoned(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]
 
 def abandoned_long_ago(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
     """The same; the human tried again and again."""
-    truths = abandoned(kind, saver, config)[1]
+    expected_results = abandoned(kind, saver, config)[1]
     for attempt in range(3):
         say(application(kind, saver, answer()), config, f"hello {attempt}")
-    return "damaged", truths
+    return "damaged", expected_results
 
 
 def failed(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
@@ -183,9 +184,9 @@ def killed(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
 
 
 def _killed_after_tools(put: Any, config: Any, checkpoint: Any, *rest: Any) -> Any:
-    held = checkpoint["channel_values"].get("messages") or []
+    stored = checkpoint["channel_values"].get("messages") or []
     seen = checkpoint["versions_seen"]
-    if any(m.type == "tool" for m in getattr(held, "value", held)) or "tools" in seen:
+    if any(m.type == "tool" for m in getattr(stored, "value", stored)) or "tools" in seen:
         raise KilledError
     return put(config, checkpoint, *rest)
 
@@ -240,7 +241,7 @@ class _InThreads(Saver):
 
 
 def edited(name: str) -> Way:
-    """The history was damaged by whoever wrote it: an import, a trim, another framework."""
+    """The history was damaged when it was written: an import, a trim, another framework."""
 
     def way(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
         graph = silent(kind, saver)
@@ -305,8 +306,8 @@ def make_threads(saver: Saver, count: int) -> list[Made]:
     for number in range(count):
         kind, name, way = every[number % len(every)]
         thread_id = f"thread-{number:05}"
-        status, truths = way(kind, saver, thread(thread_id))
-        made.append(Made(thread_id, kind, name, status, truths))
+        status, expected_results = way(kind, saver, thread(thread_id))
+        made.append(Made(thread_id, kind, name, status, expected_results))
     return made
 
 
@@ -314,7 +315,7 @@ def make_threads(saver: Saver, count: int) -> list[Made]:
 
 
 def stateful_child(saver: Saver | None, *script: Any) -> Graph:
-    """A graph whose node runs an agent with a history of its own (`checkpointer=True`)."""
+    """A graph with a node that runs an agent with its own history (`checkpointer=True`)."""
     model = StrictModel(script=list(script))
     builder = StateGraph(MessagesState)
     builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
@@ -325,8 +326,8 @@ def stateful_child(saver: Saver | None, *script: Any) -> Graph:
     child = builder.compile(checkpointer=True)
 
     def delegate(state: Any) -> Any:
-        said = child.invoke({"messages": [state["messages"][-1]]})
-        return {"messages": [AIMessage(said["messages"][-1].text)]}
+        texts = child.invoke({"messages": [state["messages"][-1]]})
+        return {"messages": [AIMessage(texts["messages"][-1].text)]}
 
     parent = StateGraph(MessagesState)
     parent.add_node("delegate", delegate)

@@ -1,7 +1,7 @@
 """Broken histories: every failure mode that is a history, in every shape of an AI message.
 
 `DAMAGED` maps a name to a history. The name begins with the number of the failure mode; behind an
-`@` stands the shape of the AI messages (`string` is left out):
+`@` is the shape of the AI messages (`string` is left out):
 
 - `string`: the content is a text, the calls stand in `tool_calls` alone;
 - `anthropic`: the calls stand in `tool_use` blocks too;
@@ -28,9 +28,9 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from wires import WIRES
 
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from support.wires import WIRES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ _PROVIDERS = {"anthropic": "anthropic", "responses": "openai", "gemini": "google
 
 
 class Call:
-    """What a model asked for: a call, or (with `raw`) a call whose arguments are cut off."""
+    """What a model asked for: a call, or (with `raw`) a call with truncated arguments."""
 
     def __init__(self, id: str | None, name: str = "look", raw: str | None = None) -> None:  # noqa: A002 - it is the call's id
         self.id, self.name, self.raw = id, name, raw
@@ -344,7 +344,7 @@ _SHAPED: Mapping[str, Callable[[str], History]] = {
     "F29-human-talks-about-it": lambda shape: [
         human("hi", "h1"),
         ai(shape, "a1", Call("c1")),
-        human("the tool said r1", "h2"),
+        human("the tool returned r1", "h2"),
     ],
     "mixed-used-again-and-misplaced": lambda shape: [
         result("r0", "gone"),

@@ -1,7 +1,7 @@
-"""Hypothesis strategies: lists with anything in them that somebody may take for messages.
+"""Hypothesis strategies: lists with anything in them that may be taken for messages.
 
 Every class of LangChain's messages, their chunks, and what LangGraph accepts instead of them;
-each field is sound, hostile, or of a type that it can only have if nobody checked it.
+each field is valid, hostile, or of a type that it can only have if it was never validated.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ def text() -> st.SearchStrategy[str]:
     return st.sampled_from(TEXTS) | st.text(max_size=5)
 
 
-def mostly(sound: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def mostly(valid: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Sound, or hostile, or wrong; in this order of likelihood."""
-    return st.integers(0, 29).flatmap(lambda n: sound if n < 25 else text() if n < 29 else wrong())
+    return st.integers(0, 29).flatmap(lambda n: valid if n < 25 else text() if n < 29 else wrong())
 
 
-def rarely_wrong(sound: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def rarely_wrong(valid: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Sound, or wrong."""
-    return st.integers(0, 59).flatmap(lambda n: sound if n < 59 else wrong())
+    return st.integers(0, 59).flatmap(lambda n: valid if n < 59 else wrong())
 
 
 def ids() -> st.SearchStrategy[Any]:
@@ -188,15 +188,15 @@ FIELDS: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
 
 @st.composite
 def messages(draw: st.DrawFn, classes: tuple[type[BaseMessage], ...] = CLASSES) -> BaseMessage:
-    """A message of any class, which nobody has checked."""
+    """A message of any class, without validation."""
     kind = draw(st.sampled_from(classes))
-    given = {
+    value = {
         name: draw(FIELDS[name]())
         for name, field in kind.model_fields.items()
         if name in FIELDS and (name != "type" or field.is_required())
         if field.is_required() or draw(st.integers(0, 2)) == 0
     }
-    return kind.model_construct(**given)
+    return kind.model_construct(**value)
 
 
 def instead() -> st.SearchStrategy[Any]:
@@ -208,7 +208,7 @@ def instead() -> st.SearchStrategy[Any]:
 
 
 def histories(max_size: int = 7) -> st.SearchStrategy[list[Any]]:
-    """Lists of messages that nobody has checked."""
+    """Lists of messages without validation."""
     return st.lists(messages(), max_size=max_size)
 
 

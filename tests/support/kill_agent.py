@@ -1,4 +1,4 @@
-"""An agent whose process is killed: the child script of `test_kills.py`, and its graphs.
+"""An agent in a process that is killed: the child script of `test_kills.py`, and its graphs.
 
 Usage: kill_agent.py FOLDER KIND sync|async DURABILITY batch|four
 """
@@ -22,9 +22,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import interrupt
-from strict import StrictModel, ai
 
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.strict import StrictModel, ai
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 BATCH = [("work", {"number": n}, f"c{n}") for n in range(6)]
@@ -75,7 +75,7 @@ class Tools:
 
 
 def model_of(calls: Sequence[Any]) -> StrictModel:
-    """A model that calls the tools when it is told to go, and says "fine" otherwise."""
+    """A model that calls the tools after the message "go", and answers "fine" otherwise."""
 
     def say(messages: Sequence[BaseMessage]) -> AIMessage:
         goes = isinstance(messages[-1], HumanMessage) and messages[-1].text == "go"
@@ -97,7 +97,7 @@ def recorded(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
 
 
 def react(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
-    """`create_react_agent` v2; that it has moved is no matter of ours."""
+    """`create_react_agent` v2, without its warning that it has moved."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="create_react_agent has been moved")
         return create_react_agent(model, tools, checkpointer=checkpointer)

@@ -34,7 +34,7 @@ def work(number: int) -> str:
 
 
 def build(saver):
-    """Build a graph whose tools node runs eight calls."""
+    """Build a graph with a tools node that runs eight calls."""
     calls = [{"name": "work", "args": {"number": i}, "id": f"c{i}"} for i in range(8)]
     node = ToolNode([work], wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
     builder = StateGraph(MessagesState)

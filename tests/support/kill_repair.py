@@ -20,12 +20,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
-from agents import thread
-from broken_threads import application, silent
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.cli.main import main
 from langgraph_patch.threads import repair_thread
+from support.agents import thread
+from support.broken_threads import application, silent
+from support.paths import ENVIRONMENT
 
 react_v2 = application("react_v2", None)
 create_deep_agent = application("create_deep_agent", None)
@@ -40,6 +41,7 @@ class Processes:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=ENVIRONMENT,
         )
         return self
 
@@ -74,7 +76,7 @@ def begin() -> None:
 def repair_one(path: str, kind: str, thread_id: str, fatal: int) -> int:
     """Repair one thread; kill this process at its SQL statement number `fatal` (0: never).
 
-    How many statements there were stands in a file beside the database.
+    The number of statements is written to a file beside the database.
     """
     with closing(sqlite3.connect(path, check_same_thread=False)) as conn:
         saver = SqliteSaver(conn)
@@ -100,11 +102,11 @@ def repair_all(path: str, kind: str) -> int:
     """`langgraph-patch repair --all --apply`; what it prints goes into a file."""
     graph = f"{__file__}:{kind}"
     options = ["--all", "--apply", "--min-age", "0", "--format", "json", "--graph", graph]
-    said = io.StringIO()
+    texts = io.StringIO()
     begin()
-    with contextlib.redirect_stdout(said):
+    with contextlib.redirect_stdout(texts):
         code = main(["repair", path, *options])
-    Path(f"{path}.{os.getpid()}.said").write_text(said.getvalue())
+    Path(f"{path}.{os.getpid()}.output").write_text(texts.getvalue())
     return code
 
 

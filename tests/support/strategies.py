@@ -1,7 +1,7 @@
 """Hypothesis strategies: valid histories of every message shape, and named damage to them.
 
 Every call carries its own name for itself (`u7`) in its arguments, and its real result says
-`result of u7`: whether a result stands beside its own call can be read off the messages,
+`result of u7`: whether a result is beside its own call can be read off the messages,
 without the code under test.
 """
 
@@ -27,6 +27,7 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch import PLACEHOLDER_KEY
+from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 LONG_ID = "call-with-an-id-that-chat-completions-refuses-since-it-is-long"
@@ -194,7 +195,7 @@ def valid_histories(
             results = [_result(pick, call) for call in calls]
             history += reversed(results) if pick.chance(3) else results
         if not pick.chance(3):
-            history.append(AIMessage(f"answer {turn}", id=f"said-{turn}"))
+            history.append(AIMessage(f"answer {turn}", id=f"answer-{turn}"))
     return history
 
 
@@ -245,7 +246,7 @@ def _replaced(history: History, place: int, *messages: Any) -> History:
 
 
 def _result_place(history: History, call_id: object, start: int) -> int | None:
-    """Where the first `ToolMessage` behind `start` stands that answers `call_id`."""
+    """The index of the first `ToolMessage` after `start` that answers `call_id`."""
     return next(
         (
             k
@@ -302,7 +303,7 @@ def _unlisted(message: AIMessage, call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def placeholder_for(call_id: str, **fields: Any) -> ToolMessage:
-    """A placeholder of ours, as an earlier repair wrote it."""
+    """A placeholder of this package, as an earlier repair wrote it."""
     return ToolMessage(
         "no result", tool_call_id=call_id, status="error", additional_kwargs=dict(MARK), **fields
     )
@@ -361,18 +362,18 @@ def duplicate_result(pick: Pick, history: History) -> History:
 
 
 def late_real_result(pick: Pick, history: History) -> History:
-    """A placeholder of ours stands in for a result that came later."""
+    """A placeholder of this package is in the place of a result that came later."""
     found = real_places(history)
     if not found:
         return history
     place = pick(found)
     real = history[place]
-    held = _replaced(history, place, placeholder_for(real.tool_call_id, id=f"patch-{place}"))
-    return _with(held, place + 1 + pick.below(len(history) - place), real)
+    stored = _replaced(history, place, placeholder_for(real.tool_call_id, id=f"patch-{place}"))
+    return _with(stored, place + 1 + pick.below(len(history) - place), real)
 
 
 def placeholder_anywhere(pick: Pick, history: History) -> History:
-    """A placeholder of ours for some call, wherever a careless writer put it."""
+    """A placeholder of this package for some call, at any place."""
     found = calling(history)
     if not found:
         return history
@@ -387,10 +388,7 @@ def foreign_placeholder(pick: Pick, history: History) -> History:
         return history
     place = pick(found)
     call_id = history[place].tool_call_id
-    text = (
-        f"Tool call t with id {call_id} was cancelled - another message came in "
-        "before it could be completed."
-    )
+    text = DEEPAGENTS_CANCELLED.format("t", call_id)
     return _replaced(history, place, ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}"))
 
 
@@ -490,7 +488,7 @@ def bad_name(pick: Pick, history: History) -> History:
 
 
 def invalid_call(pick: Pick, history: History) -> History:
-    """A call whose arguments could not be read; a tool node may have answered it."""
+    """A call with arguments that could not be read; a tool node may have answered it."""
     found = calling(history)
     if not found:
         return history
@@ -544,7 +542,7 @@ def truncated_chunk(pick: Pick, history: History) -> History:
 
 
 def function_message(pick: Pick, history: History) -> History:
-    """A result as a `FunctionMessage`: known by the tool's name alone."""
+    """A result as a `FunctionMessage`: identified by the tool's name alone."""
     found = [k for k in real_places(history) if history[k].name]
     if not found:
         return history
@@ -724,7 +722,7 @@ _UID = re.compile(r"u\d+")
 
 @dataclass
 class Told:
-    """A call as it stands in a history: where, under which id, and what it calls itself."""
+    """A call in a history: its index, its id, and the name that marks it."""
 
     index: int
     ordinal: int
@@ -734,14 +732,14 @@ class Told:
 
 
 def told_calls(history: Sequence[BaseMessage]) -> list[Told]:
-    """Every call, in the order in which it stands: listed, invalid, in a block, raw."""
-    told: list[Told] = []
+    """Every call, in the order of the history: listed, invalid, in a block, raw."""
+    reported: list[Told] = []
     for index, message in enumerate(history):
         if isinstance(message, AIMessage):
             for ordinal, (call_id, args) in enumerate(_stored_calls(message)):
                 uid = _UID.search(str(args))
-                told.append(Told(index, ordinal, call_id or "", uid[0] if uid else None))
-    return told
+                reported.append(Told(index, ordinal, call_id or "", uid[0] if uid else None))
+    return reported
 
 
 def _stored_calls(message: AIMessage) -> list[tuple[str | None, Any]]:
@@ -767,19 +765,19 @@ def told_answers(history: Sequence[BaseMessage]) -> list[Told]:
     calls = told_calls(history)
     early: list[tuple[int, str, str]] = []
     for index, message in enumerate(history):
-        for call_id, said in _named_results(message):
+        for call_id, texts in _named_results(message):
             open_calls = [
                 c for c in calls if c.index < index and c.id == call_id and c.answer is None
             ]
             if not open_calls:
-                early.append((index, call_id, said))
+                early.append((index, call_id, texts))
                 continue
             nearest = max(c.index for c in open_calls)
-            next(c for c in open_calls if c.index == nearest).answer = said
-    for index, call_id, said in early:
+            next(c for c in open_calls if c.index == nearest).answer = texts
+    for index, call_id, texts in early:
         for call in calls:
             if call.index > index and call.id == call_id and call.answer is None:
-                call.answer = said
+                call.answer = texts
                 break
     return calls
 

@@ -20,7 +20,7 @@ class RefusedError(ValueError):
 
 
 def refuse(messages: Sequence[BaseMessage]) -> None:
-    """Raise as a provider would on a history whose calls and results do not pair.
+    """Raise as a provider would on a history with calls and results that do not pair.
 
     Written on its own, from the providers' rules; it shares nothing with the package.
     """
@@ -54,8 +54,8 @@ class StrictModel(BaseChatModel):
     """Says its script line by line, and refuses a broken history before each line.
 
     Attributes:
-        script: What it says. A callable receives the history and returns what is said.
-        seen: The histories that it was given, in order.
+        script: Its answers. A callable receives the history and returns the answer.
+        seen: The histories that it read, in order.
     """
 
     script: list[Any]
@@ -72,8 +72,8 @@ class StrictModel(BaseChatModel):
         self.seen.append(list(messages))
         refuse(messages)
         line = self.script.pop(0)
-        said = line(messages) if callable(line) else line
-        return said.model_copy()
+        answer = line(messages) if callable(line) else line
+        return answer.model_copy()
 
     def _generate(
         self,
@@ -91,20 +91,20 @@ class StrictModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **_: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        said = self._next(messages)
-        parts = re.findall(r"\S+\s*", said.text) or [""]
+        answer = self._next(messages)
+        parts = re.findall(r"\S+\s*", answer.text) or [""]
         for place, part in enumerate(parts):
             last = place == len(parts) - 1
             chunk = AIMessageChunk(
                 content=part,
-                id=said.id,
-                tool_calls=said.tool_calls if last else [],
+                id=answer.id,
+                tool_calls=answer.tool_calls if last else [],
                 chunk_position="last" if last else None,
             )
             yield ChatGenerationChunk(message=chunk)
 
 
 def ai(*calls: tuple[str, dict[str, Any], str], text: str = "", **kwargs: Any) -> AIMessage:
-    """An `AIMessage` with the given calls, each as (name, args, id)."""
+    """An `AIMessage` with calls, each as (name, args, id)."""
     tool_calls = [{"name": n, "args": a, "id": i} for n, a, i in calls]
     return AIMessage(text, tool_calls=tool_calls, **kwargs)

@@ -1,7 +1,7 @@
 """Providers on a loopback port that refuse what the real ones refuse, in their own words.
 
 Each server speaks one wire, streamed and not: a human who says `book it` gets two tool calls,
-everything else an answer. A history whose calls and results do not pair gets status 400 and
+everything else an answer. A history with calls and results that do not pair gets status 400 and
 the provider's own error. Written from the providers' rules; nothing is shared with the package.
 """
 
@@ -60,11 +60,11 @@ class StrictServer:
         """The body of a 400."""
         raise NotImplementedError
 
-    def whole(self, said: str | None) -> dict[str, Any]:
+    def whole(self, text: str | None) -> dict[str, Any]:
         """The answer: a text, or, if there is none, the two calls."""
         raise NotImplementedError
 
-    def events(self, said: str | None) -> Iterator[dict[str, Any]]:
+    def events(self, text: str | None) -> Iterator[dict[str, Any]]:
         """The same answer as a stream."""
         raise NotImplementedError
 
@@ -82,12 +82,12 @@ class _Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             self._send(400, "application/json", json.dumps(self.provider.error(str(refused))))
             return
-        said = None if text == "book it" else f"re: {text}"
+        text = None if text == "book it" else f"re: {text}"
         if not body.get("stream"):
-            self._send(200, "application/json", json.dumps(self.provider.whole(said)))
+            self._send(200, "application/json", json.dumps(self.provider.whole(text)))
             return
         parts = []
-        for event in self.provider.events(said):
+        for event in self.provider.events(text):
             name = f"event: {event['type']}\n" if "type" in event else ""
             parts.append(f"{name}data: {json.dumps(event)}\n\n")
         if isinstance(self.provider, Chat):
@@ -154,20 +154,20 @@ class Chat(StrictServer):
         kind = "invalid_request_error"
         return {"error": {"message": words, "type": kind, "param": "messages", "code": None}}
 
-    def whole(self, said: str | None) -> dict[str, Any]:
+    def whole(self, text: str | None) -> dict[str, Any]:
         """A `chat.completion`."""
-        message: dict[str, Any] = {"role": "assistant", "content": said}
-        if said is None:
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if text is None:
             message["tool_calls"] = self._calls()
-        reason = "stop" if said else "tool_calls"
+        reason = "stop" if text else "tool_calls"
         choice = {"index": 0, "message": message, "finish_reason": reason}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
 
-    def events(self, said: str | None) -> Iterator[dict[str, Any]]:
+    def events(self, text: str | None) -> Iterator[dict[str, Any]]:
         """`chat.completion.chunk`s; arguments come in two halves."""
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": said or ""}]
-        for place, call in enumerate(self._calls() if said is None else ()):
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": text or ""}]
+        for place, call in enumerate(self._calls() if text is None else ()):
             arguments = call["function"]["arguments"]
             begun = {**call, "function": {**call["function"], "arguments": arguments[:4]}}
             deltas.append({"tool_calls": [{"index": place, **begun}]})
@@ -175,7 +175,7 @@ class Chat(StrictServer):
             deltas.append({"tool_calls": [rest]})
         for delta in deltas:
             yield self._chunk(delta, None)
-        yield self._chunk({}, "stop" if said else "tool_calls")
+        yield self._chunk({}, "stop" if text else "tool_calls")
 
     def _chunk(self, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
@@ -238,9 +238,9 @@ class Responses(StrictServer):
         kind = "invalid_request_error"
         return {"error": {"message": words, "type": kind, "param": "input", "code": None}}
 
-    def _items(self, said: str | None) -> list[dict[str, Any]]:
-        if said is not None:
-            part = {"type": "output_text", "text": said, "annotations": []}
+    def _items(self, text: str | None) -> list[dict[str, Any]]:
+        if text is not None:
+            part = {"type": "output_text", "text": text, "annotations": []}
             message = {"type": "message", "role": "assistant", "status": "completed"}
             return [{**message, "id": f"msg_{len(self.requests)}", "content": [part]}]
         reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
@@ -257,7 +257,7 @@ class Responses(StrictServer):
         ]
         return [reasoning, *calls]
 
-    def whole(self, said: str | None) -> dict[str, Any]:
+    def whole(self, text: str | None) -> dict[str, Any]:
         """A `response`."""
         return {
             "id": f"resp_{len(self.requests)}",
@@ -265,7 +265,7 @@ class Responses(StrictServer):
             "created_at": 1,
             "status": "completed",
             "model": "gpt-5",
-            "output": self._items(said),
+            "output": self._items(text),
             "parallel_tool_calls": True,
             "tool_choice": "auto",
             "tools": [],
@@ -284,39 +284,39 @@ class Responses(StrictServer):
             },
         }
 
-    def events(self, said: str | None) -> Iterator[dict[str, Any]]:
+    def events(self, text: str | None) -> Iterator[dict[str, Any]]:
         """The events of a streamed response, numbered."""
-        for number, event in enumerate(self._unnumbered(said)):
+        for number, event in enumerate(self._unnumbered(text)):
             yield {**event, "sequence_number": number}
 
-    def _unnumbered(self, said: str | None) -> Iterator[dict[str, Any]]:
-        done = self.whole(said)
+    def _unnumbered(self, text: str | None) -> Iterator[dict[str, Any]]:
+        done = self.whole(text)
         begun = {**done, "status": "in_progress", "output": [], "usage": None}
         yield {"type": "response.created", "response": begun}
         for place, item in enumerate(done["output"]):
             where = {"item_id": item["id"], "output_index": place}
             if item["type"] == "message":
-                text = item["content"][0]
+                block = item["content"][0]
                 empty, part = {**item, "content": []}, {**where, "content_index": 0}
                 yield self._added(place, {**empty, "status": "in_progress"})
                 yield {
                     "type": "response.content_part.added",
                     **part,
-                    "part": {**text, "text": ""},
+                    "part": {**block, "text": ""},
                 }
                 yield {
                     "type": "response.output_text.delta",
                     **part,
-                    "delta": said,
+                    "delta": text,
                     "logprobs": [],
                 }
                 yield {
                     "type": "response.output_text.done",
                     **part,
-                    "text": said,
+                    "text": text,
                     "logprobs": [],
                 }
-                yield {"type": "response.content_part.done", **part, "part": text}
+                yield {"type": "response.content_part.done", **part, "part": block}
             elif item["type"] == "function_call":
                 name = "response.function_call_arguments"
                 yield self._added(place, {**item, "arguments": "", "status": "in_progress"})
@@ -392,7 +392,7 @@ class Anthropic(StrictServer):
         """The shape of Anthropic's errors."""
         return {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
 
-    def whole(self, said: str | None) -> dict[str, Any]:
+    def whole(self, text: str | None) -> dict[str, Any]:
         """A `message`."""
         calls = [{"type": "tool_use", "id": i, "name": n, "input": a} for i, n, a in CALLS]
         return {
@@ -400,15 +400,15 @@ class Anthropic(StrictServer):
             "type": "message",
             "role": "assistant",
             "model": "claude-sonnet-4-6",
-            "content": [{"type": "text", "text": said}] if said else [THINKING, *calls],
-            "stop_reason": "end_turn" if said else "tool_use",
+            "content": [{"type": "text", "text": text}] if text else [THINKING, *calls],
+            "stop_reason": "end_turn" if text else "tool_use",
             "stop_sequence": None,
             "usage": {"input_tokens": 1, "output_tokens": 1},
         }
 
-    def events(self, said: str | None) -> Iterator[dict[str, Any]]:
+    def events(self, text: str | None) -> Iterator[dict[str, Any]]:
         """The events of a streamed message."""
-        done = self.whole(said)
+        done = self.whole(text)
         yield {
             "type": "message_start",
             "message": {**done, "content": [], "stop_reason": None},

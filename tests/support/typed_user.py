@@ -1,4 +1,4 @@
-"""A user's code, with every public name: type checkers read it, nobody runs it.
+"""A user's code, with every public name: type checkers read it, it is never run.
 
 `assert_type` states the type that a user gets; a `type: ignore` states that a mistake is seen
 (mypy's `warn_unused_ignores` makes it an error if it is not).
@@ -130,7 +130,7 @@ def knows(history: list[BaseMessage], real: ToolMessage) -> None:
     patch_messages(history, evidence=evidence)
 
 
-def said(call: DanglingCall) -> str:
+def placeholder_text(call: DanglingCall) -> str:
     """A text of one's own, and all that it may be made of."""
     assert_type(call.tool_call_id, str)
     assert_type(call.name, str)
@@ -148,11 +148,11 @@ def as_a_message(call: DanglingCall) -> ToolMessage:
 
 
 def placeholders(history: list[BaseMessage]) -> None:
-    """Each form that a placeholder may have, and how it is told from a result."""
+    """Each form that a placeholder may have, and how it is distinguished from a result."""
     set_language("zh")
     patch_messages(history, placeholder="nobody knows", language="en")
     patch_messages(history, placeholder={"unknown": "nobody knows"})
-    patch_messages(history, placeholder=said)
+    patch_messages(history, placeholder=placeholder_text)
     patch_messages(history, placeholder=as_a_message)
     patch_messages(history, placeholder=cancelled_text, replace_foreign=True)
     assert_type(is_placeholder(history[0]), bool)
@@ -200,7 +200,7 @@ def wrapped(saver: BaseCheckpointSaver[str]) -> None:
         recursive=False,
         persist=False,
         name="repair",
-        placeholder=said,
+        placeholder=placeholder_text,
         language="en",
         messages_key="messages",
         recover=False,
@@ -225,7 +225,7 @@ def nodes(saver: BaseCheckpointSaver[str]) -> None:
 
 
 def agents(chat_model: BaseChatModel) -> None:
-    """A middleware stands in the list of `create_agent`; what comes out can be wrapped."""
+    """The middleware goes into the list of `create_agent`; the agent can be wrapped."""
     agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(persist=False)])
     with_patching(agent).invoke({"messages": []})
     PatchToolCallsMiddleware(language="de")  # type: ignore[arg-type]
@@ -275,7 +275,9 @@ def scans(saver: BaseCheckpointSaver[str]) -> None:
 
 def repairs(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig) -> None:
     """A repair is a value that can be undone."""
-    repair = repair_thread(graph, config, on_pause="abandon", min_age=0, placeholder=said)
+    repair = repair_thread(
+        graph, config, on_pause="abandon", min_age=0, placeholder=placeholder_text
+    )
     assert_type(repair, ThreadRepair)
     assert_type(repair.thread_id, str)
     assert_type(repair.namespace, str)
@@ -295,7 +297,7 @@ async def asynchronously(
     config: RunnableConfig,
     saver: BaseCheckpointSaver[str],
 ) -> None:
-    """The async twins."""
+    """The async functions."""
     reports = assert_type(ascan_threads(saver), AsyncIterator[ThreadReport])
     assert_type([report async for report in reports], list[ThreadReport])
     repair = assert_type(await arepair_thread(graph, config, dry_run=True), ThreadRepair)

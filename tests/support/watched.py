@@ -11,7 +11,7 @@ SECONDS = 10
 
 
 class Watched(InMemorySaver):
-    """Tells when something is on record, so that nobody has to guess how long that takes."""
+    """Waits until something is recorded, so that no test has to guess how long that takes."""
 
     def __init__(self) -> None:
         super().__init__()

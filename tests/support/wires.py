@@ -112,7 +112,7 @@ def payload(wire: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 class Call(NamedTuple):
-    """A tool call as it stands in a payload."""
+    """A tool call in a payload."""
 
     id: Any
     name: Any
@@ -121,7 +121,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """An answer to a tool call as it stands in a payload."""
+    """An answer to a tool call in a payload."""
 
     id: Any
     kind: str = "function_call"
@@ -164,7 +164,7 @@ def _chat_turns(messages: list[dict[str, Any]]) -> list[Turn]:
 
 
 def _late(blocks: list[Any], is_result: Callable[[Any], bool]) -> Iterator[tuple[Any, bool]]:
-    """Each result block, and whether anything else stands before it."""
+    """Each result block, and whether anything else is before it."""
     other = False
     for block in blocks:
         if is_result(block):
@@ -215,8 +215,8 @@ def _responses_turns(items: list[dict[str, Any]]) -> list[Turn]:
     return [
         Turn(
             calls=tuple(
-                Call(item.get("call_id"), item.get("name"), item.get(given), kind)
-                for kind, given in zip(kinds, ("arguments", "input"), strict=True)
+                Call(item.get("call_id"), item.get("name"), item.get(value), kind)
+                for kind, value in zip(kinds, ("arguments", "input"), strict=True)
                 for item in items
                 if item.get("type") == kind
             ),
@@ -307,9 +307,9 @@ def _unique_in_history(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterat
 
 def _answered_next(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
     """The turn after a model's calls holds one result for each of them, and no other result."""
-    for asked, given in pairwise([Turn(), *turns, Turn()]):
+    for asked, value in pairwise([Turn(), *turns, Turn()]):
         open_ids = {call.id for call in asked.calls}
-        counts = Counter(result.id for result in given.results)
+        counts = Counter(result.id for result in value.results)
         for id_, count in counts.items():
             if id_ not in open_ids:
                 yield Refusal("orphan-result", f"{id_!r} answers no call of the turn before")
@@ -334,26 +334,26 @@ def _answered_somewhere(_sent: list[dict[str, Any]], turns: list[Turn]) -> Itera
 
 def _answered_by_number(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
     """The turn after a model's calls has as many responses as there are calls, each with a name."""
-    for asked, given in pairwise([Turn(), *turns, Turn()]):
-        if len(given.results) < len(asked.calls):
+    for asked, value in pairwise([Turn(), *turns, Turn()]):
+        if len(value.results) < len(asked.calls):
             yield Refusal(
-                "unanswered-call", f"{len(given.results)} responses to {len(asked.calls)} calls"
+                "unanswered-call", f"{len(value.results)} responses to {len(asked.calls)} calls"
             )
-        if len(given.results) > len(asked.calls):
+        if len(value.results) > len(asked.calls):
             yield Refusal(
-                "orphan-result", f"{len(given.results)} responses to {len(asked.calls)} calls"
+                "orphan-result", f"{len(value.results)} responses to {len(asked.calls)} calls"
             )
-        for result in given.results:
+        for result in value.results:
             if not result.id:
                 yield Refusal("bad-name", "a response without a name")
 
 
 def _results_first(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
-    """Nothing stands before a result in its message."""
+    """Nothing is before a result in its message."""
     for turn in turns:
         for result in turn.results:
             if result.late:
-                yield Refusal("late-result", f"{result.id!r} stands after other content")
+                yield Refusal("late-result", f"{result.id!r} is after other content")
 
 
 def _no_result_blocks(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:

@@ -1,4 +1,4 @@
-"""What goes wrong while we mend: kills, failing savers, full disks, rivals, hostile messages.
+"""What can go wrong in a repair: kills, failing savers, full disks, other writers, bad messages.
 
 A kill in the middle of a graph's run is in `test_kills.py`. Each test here counts what it did
 and what it cost; the sums are printed at the end of a run with `-s`, and must show no loss.
@@ -24,17 +24,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kill_repair
 import pytest
-from agents import human, thread
-from broken_threads import Made, answer, edited, kind_of, silent, ways_of
-from faults import FaultError, Faults, FaultyAsyncSqlite, FaultyMemory, FaultySqlite
-from hostile import anything, histories, messages
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kill_agent import KINDS as RECORDED
-from kill_agent import Tools, model_of
-from kill_repair import Processes
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -49,8 +41,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import StateGraph
 from langgraph.types import Command
-from test_kills import lines_of, results_in, told
-from test_laws import fewer, work
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
@@ -66,6 +56,17 @@ from langgraph_patch import (
 )
 from langgraph_patch.cli.main import main
 from langgraph_patch.streaming import message_from_stream
+from support import kill_repair
+from support.agents import human, thread
+from support.broken_threads import Made, answer, edited, kind_of, silent, ways_of
+from support.databases import rows_of
+from support.faults import FaultError, Faults, FaultyAsyncSqlite, FaultyMemory, FaultySqlite
+from support.generated import fewer, work
+from support.hostile import anything, histories, messages
+from support.kill_agent import KINDS as RECORDED
+from support.kill_agent import Tools, model_of
+from support.kill_repair import Processes
+from support.transcripts import call_ids_in, logged_lines, results_by_call
 
 DEAD = -signal.SIGKILL
 FIGURES: Counter[str] = Counter()
@@ -86,9 +87,9 @@ class Template:
     """A database of threads of one kind of agent, which tests copy.
 
     Attributes:
-        path: Where it lies.
+        path: The path of its database.
         kind: The agent.
-        made: The threads, and what is known of each.
+        made: The threads, with the expected outcome of each.
         spoken: The ids of the messages that are no results, by thread.
     """
 
@@ -141,52 +142,42 @@ def templates(tmp_path_factory: Any) -> dict[str, Template]:
                 for name in (*ran, *EDITS)
             ]
             graph = silent(kind, saver)
-            held = {m.thread_id: spoken(history(graph, m.thread_id)) for m in made}
-        found[kind] = Template(path, kind, made, held)
+            stored = {m.thread_id: spoken(history(graph, m.thread_id)) for m in made}
+        found[kind] = Template(path, kind, made, stored)
     return found
 
 
-def rows_of(path: str) -> dict[str, set[Any]]:
-    """Every row of a database, by thread."""
-    rows: dict[str, set[Any]] = {}
-    with closing(sqlite3.connect(path)) as conn:
-        for table in ("checkpoints", "writes"):
-            for row in conn.execute(f"SELECT * FROM {table}"):  # noqa: S608 - two names
-                rows.setdefault(row[0], set()).add((table, *row))
-    return rows
-
-
-def is_mended(saver: Any, made: Made, template: Template) -> bool:
+def is_repaired(saver: Any, made: Made, template: Template) -> bool:
     """Whether a thread is whole: valid, nothing lost, ready for the next message."""
     state = silent(template.kind, saver).get_state(thread(made.thread_id))
     messages = state.values["messages"]
     texts = {m.text for m in messages if isinstance(m, ToolMessage)}
     assert set(template.spoken[made.thread_id]) <= set(spoken(messages)), made
-    return not validate_messages(messages) and made.truths <= texts and not state.next
+    return not validate_messages(messages) and made.real_results <= texts and not state.next
 
 
-def count_mended(template: Template, path: str) -> int:
-    """How many of the damaged threads are mended; all others must be as they were, row for row."""
+def count_repaired(template: Template, path: str) -> int:
+    """The number of repaired threads; all others must be unchanged, row for row."""
     before, after = rows_of(str(template.path)), rows_of(path)
-    mended = 0
+    repaired = 0
     with SqliteSaver.from_conn_string(path) as saver:
         for made in template.made:
             name = made.thread_id
             assert before[name] <= after[name], made
             if after[name] != before[name]:
                 assert made.status == "damaged", made
-                assert is_mended(saver, made, template), made
-                mended += 1
-    return mended
+                assert is_repaired(saver, made, template), made
+                repaired += 1
+    return repaired
 
 
 def finish(template: Template, path: str) -> None:
-    """Repair once more, by calls: all is mended, and a scan is clean."""
+    """Repair once more, in this process: all is repaired, and a scan is clean."""
     with SqliteSaver.from_conn_string(path) as saver:
         for made in template.damaged:
             repair = repair_thread(silent(template.kind, saver), thread(made.thread_id), min_age=0)
             assert repair.outcome in ("repaired", "healthy"), (made, repair)
-            assert is_mended(saver, made, template), made
+            assert is_repaired(saver, made, template), made
         found = {r.thread_id: r.status for r in scan_threads(saver) if not r.namespace}
     assert found == {m.thread_id: m.status.replace("damaged", "healthy") for m in template.made}
 
@@ -211,8 +202,9 @@ KINDS = ("react_v2", "create_deep_agent")
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_killed_in_the_repair_of_a_thread(kind, templates, processes, tmp_path, is_long):
-    """At random SQL statements: the thread is as before or mended, and the next repair ends."""
+    """At random SQL statements: the thread is unchanged or repaired; the next repair works."""
     template = templates[kind]
     rng = random.Random()  # noqa: S311 - no secret; each run kills at other moments
     for number in range(25 if is_long else 2):
@@ -225,23 +217,24 @@ def test_killed_in_the_repair_of_a_thread(kind, templates, processes, tmp_path, 
         fatal = rng.randint(1, statements)
         pid = processes.start("repair_one", path, kind, made.thread_id, fatal)
         assert processes.wait(pid) == DEAD
-        mended = count_mended(template, path)
-        assert mended <= 1
+        repaired = count_repaired(template, path)
+        assert repaired <= 1
         FIGURES["kills in the repair of a thread"] += 1
-        FIGURES["kills in the repair of a thread, after it was written"] += mended
+        FIGURES["kills in the repair of a thread, after it was written"] += repaired
         finish(template, path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_killed_in_a_repair_of_all(kind, templates, processes, tmp_path, is_long):
-    """At random moments: each thread is as before or mended, and the next repair ends."""
+    """At random moments: each thread is unchanged or repaired, and the next repair completes."""
     template = templates[kind]
     whole = template.copy(tmp_path / "whole")
     start = time.monotonic()
     unkilled = processes.start("repair_all", whole, kind)
     assert processes.wait(unkilled) == 0
     lasts = time.monotonic() - start
-    assert count_mended(template, whole) == len(template.damaged)
+    assert count_repaired(template, whole) == len(template.damaged)
     rng = random.Random()  # noqa: S311 - no secret; each run kills at other moments
     for number in range(25 if is_long else 1):
         path = template.copy(tmp_path / str(number))
@@ -251,14 +244,14 @@ def test_killed_in_a_repair_of_all(kind, templates, processes, tmp_path, is_long
         code = processes.wait(pid)
         assert code in (DEAD, 0)
         FIGURES["kills in a repair of all"] += code == DEAD
-        FIGURES["threads that such a kill left mended"] += count_mended(template, path)
+        FIGURES["threads that such a kill left repaired"] += count_repaired(template, path)
         finish(template, path)
 
 
 # --- a checkpointer that fails once ------------------------------------------------------
 
 
-class Door:
+class SaverKind:
     """One kind of checkpointer, and how it is used: by calls, or in an event loop.
 
     Attributes:
@@ -272,7 +265,7 @@ class Door:
         self._runner = asyncio.Runner() if saver == "AsyncSqliteSaver" else None
 
     def call(self, target: Any, method: str, *args: Any, **options: Any) -> Any:
-        """Call a method, or its async twin."""
+        """Call a method, or its async form."""
         if self._runner is None:
             return getattr(target, method)(*args, **options)
         return self._runner.run(getattr(target, f"a{method}")(*args, **options))
@@ -288,18 +281,18 @@ class Door:
         return self._runner.run(all_of())
 
     def path(self, source: Source) -> Path:
-        """Where the copy of a thread lies."""
+        """The path of the copy of a thread."""
         return source.path.with_name(f"copy-{self.name}")
 
     def recorded(self, saver: Any) -> set[str]:
-        """The calls whose results hang on a checkpoint, read raw."""
+        """The calls with results in the pending writes of a checkpoint."""
 
         async def all_of() -> list[Any]:
             return [saved async for saved in saver.alist(thread())]
 
         found = self._runner.run(all_of()) if self._runner else list(saver.list(thread()))
         writes = [write for saved in found for write in saved.pending_writes or ()]
-        ids = (results_in(v) for _, c, v in writes if c in ("messages", "__return__"))
+        ids = (call_ids_in(v) for _, c, v in writes if c in ("messages", "__return__"))
         return {call_id for some in ids for call_id in some}
 
     @contextmanager
@@ -342,8 +335,8 @@ class Source:
     Attributes:
         kind: The agent that ran it.
         way: What happened to it.
-        memory: Where it lies.
-        path: Where it lies, too.
+        memory: The thread in an in-memory saver.
+        path: The path of the same thread in SQLite.
     """
 
     kind: str
@@ -367,56 +360,58 @@ def source(tmp_path_factory: Any) -> Any:
 
 
 @pytest.fixture(params=["InMemorySaver", "SqliteSaver", "AsyncSqliteSaver"])
-def door(request: Any, is_long: bool) -> Iterator[Door]:  # noqa: FBT001 - a fixture
+def saver_kind(request: Any, is_long: bool) -> Iterator[SaverKind]:  # noqa: FBT001 - a fixture
     """Each kind of checkpointer; every call fails in memory, or if there is time."""
-    made = Door(request.param, 1 if is_long or request.param == "InMemorySaver" else 4)
+    made = SaverKind(request.param, 1 if is_long or request.param == "InMemorySaver" else 4)
     yield made
     made.close()
 
 
-def said(door: Door, kind: str, saver: Any) -> dict[str, tuple[str, str]]:
+def stored_results(saver_kind: SaverKind, kind: str, saver: Any) -> dict[str, tuple[str, str]]:
     """What the thread tells of each call."""
-    return told(door.call(silent(kind, saver), "get_state", thread()).values["messages"])
+    return results_by_call(
+        saver_kind.call(silent(kind, saver), "get_state", thread()).values["messages"]
+    )
 
 
 def names_fault(error: BaseException | None) -> bool:
-    """Whether it is the checkpointer's own error, or one of ours that names it."""
+    """Whether it is the checkpointer's own error, or a `PatchError` that names it."""
     if isinstance(error, PatchError):
         return "FaultError" in str(error) and names_fault(error.__cause__)
     return isinstance(error, FaultError)
 
 
-def each_call(door: Door, source: Source, act: Any, check: Any) -> int:
+def each_call(saver_kind: SaverKind, source: Source, act: Any, check: Any) -> int:
     """Let each call that `act` makes fail in turn, then check, then try again.
 
     Args:
-        door: The checkpointer.
+        saver_kind: The checkpointer.
         source: The thread.
-        act: What is tried: `act(door, saver)`.
-        check: `check(door, saver, error)`, after the failure, with the error that came out.
+        act: What is tried: `act(saver_kind, saver)`.
+        check: `check(saver_kind, saver, error)`, after the failure, with the error that came out.
 
     Returns:
         How many calls failed.
     """
     at, failed, reached = 1, 0, True
     while reached:
-        with door.opened(source) as saver:
+        with saver_kind.opened(source) as saver:
             saver.faults.arm(at)
             error: Exception | None = None
             try:
-                act(door, saver)
+                act(saver_kind, saver)
             except (FaultError, PatchError) as raised:
                 error = raised
             reached = saver.faults.failed
             what = f"{saver.faults.seen[-1]}, call {at}"
             saver.faults.arm(0)
             assert error is None or names_fault(error), what
-            check(door, saver, error)
+            check(saver_kind, saver, error)
             if error is not None:
-                act(door, saver)
-                check(door, saver, None)
+                act(saver_kind, saver)
+                check(saver_kind, saver, None)
         failed += reached
-        at += door.step
+        at += saver_kind.step
     return failed
 
 
@@ -436,21 +431,21 @@ def patched(kind: str) -> Any:
     return with_patching(bench.graph)
 
 
-def ask(door: Door, saver: Any, kind: str, durability: str = "sync") -> None:
+def ask(saver_kind: SaverKind, saver: Any, kind: str, durability: str = "sync") -> None:
     """Write to the thread, as a human does."""
     graph = patched(kind).copy({"checkpointer": saver})
     message = {"messages": [human("and now?")]}
-    door.call(graph, "invoke", message, thread(), durability=durability)
+    saver_kind.call(graph, "invoke", message, thread(), durability=durability)
 
 
-def check_ask(door: Door, saver: Any, kind: str, *, done: bool) -> None:
-    """No result that was recorded is lost or hidden; in the end all is told as it was."""
-    messages = door.call(silent(kind, saver), "get_state", thread()).values["messages"]
-    held = told(messages)
-    assert held.get("c1", REAL) == REAL
+def check_ask(saver_kind: SaverKind, saver: Any, kind: str, *, done: bool) -> None:
+    """No recorded result is lost or hidden; in the end every result is the recorded one."""
+    messages = saver_kind.call(silent(kind, saver), "get_state", thread()).values["messages"]
+    stored = results_by_call(messages)
+    assert stored.get("c1", REAL) == REAL
     if done:
-        assert held["c1"] == REAL
-        assert held["c2"][1] in ("awaiting_input", "real")
+        assert stored["c1"] == REAL
+        assert stored["c2"][1] in ("awaiting_input", "real")
         assert "and now?" in [m.text for m in messages]
         assert messages[-1].text == "done"
         assert validate_messages(messages) == []
@@ -460,50 +455,54 @@ THREADS = (("react_v2", "paused"), ("react_v2", "abandoned"), ("create_deep_agen
 
 
 @pytest.mark.parametrize(("kind", "way"), THREADS)
-def test_a_fault_in_a_run_that_repairs(kind, way, source, door, is_long):
+def test_a_fault_in_a_run_that_repairs(kind, way, source, saver_kind, is_long):
     """Whatever call fails, the next message is answered, on the recorded results."""
     made = source(kind, way)
     for durability in ("sync", "async") if is_long else ("sync",):
         FIGURES["faults in a run that repairs"] += each_call(
-            door,
+            saver_kind,
             made,
-            lambda door, saver, durability=durability: ask(door, saver, kind, durability),
-            lambda door, saver, error: check_ask(door, saver, kind, done=error is None),
+            lambda saver_kind, saver, durability=durability: ask(
+                saver_kind, saver, kind, durability
+            ),
+            lambda saver_kind, saver, error: check_ask(saver_kind, saver, kind, done=error is None),
         )
 
 
 @pytest.mark.parametrize(("kind", "way"), THREADS[1:])
-def test_a_fault_in_the_repair_of_a_thread(kind, way, source, door):
-    """The thread is as before or mended; the next repair mends it, the next message goes on."""
+def test_a_fault_in_the_repair_of_a_thread(kind, way, source, saver_kind):
+    """The thread is unchanged or repaired; the next repair repairs it, the next message works."""
 
-    def act(door: Door, saver: Any) -> None:
-        done = door.call(threads, "repair_thread", silent(kind, saver), thread(), min_age=0)
+    def act(saver_kind: SaverKind, saver: Any) -> None:
+        done = saver_kind.call(threads, "repair_thread", silent(kind, saver), thread(), min_age=0)
         assert done.outcome in ("repaired", "healthy")
 
-    def check(door: Door, saver: Any, error: Exception | None) -> None:
-        state = door.call(silent(kind, saver), "get_state", thread())
-        held = told(state.values["messages"])
+    def check(saver_kind: SaverKind, saver: Any, error: Exception | None) -> None:
+        state = saver_kind.call(silent(kind, saver), "get_state", thread())
+        stored = results_by_call(state.values["messages"])
         if validate_messages(state.values["messages"]):
             assert error is not None
-            assert "c2" not in held
+            assert "c2" not in stored
         else:
-            assert held["c1"] == REAL
+            assert stored["c1"] == REAL
             assert not state.next
         if error is None:
-            ask(door, saver, kind)
-            check_ask(door, saver, kind, done=True)
+            ask(saver_kind, saver, kind)
+            check_ask(saver_kind, saver, kind, done=True)
 
-    FIGURES["faults in the repair of a thread"] += each_call(door, source(kind, way), act, check)
+    FIGURES["faults in the repair of a thread"] += each_call(
+        saver_kind, source(kind, way), act, check
+    )
 
 
-def test_a_fault_in_a_scan(source, door):
-    """It is told, by an error or in the report; no damaged thread is ever called healthy."""
+def test_a_fault_in_a_scan(source, saver_kind):
+    """An error or the report names it; no damaged thread is ever called healthy."""
     found: list[Any] = []
 
-    def act(door: Door, saver: Any) -> None:
-        found[:] = door.reports(saver)
+    def act(saver_kind: SaverKind, saver: Any) -> None:
+        found[:] = saver_kind.reports(saver)
 
-    def check(door: Door, saver: Any, error: Exception | None) -> None:
+    def check(saver_kind: SaverKind, saver: Any, error: Exception | None) -> None:
         if error is None:
             (report,) = found
             assert report.status != "healthy"
@@ -513,31 +512,31 @@ def test_a_fault_in_a_scan(source, door):
                 assert "FaultError" in report.reason
 
     made = source("react_v2", "abandoned")
-    FIGURES["faults in a scan"] += each_call(door, made, act, check)
+    FIGURES["faults in a scan"] += each_call(saver_kind, made, act, check)
 
 
 @pytest.mark.parametrize("name", ["SqliteSaver", "AsyncSqliteSaver"])
 def test_a_fault_while_a_repair_is_undone(name, source):
     """The repair stays, whole; the next attempt takes it back."""
     made, kind = source("react_v2", "abandoned"), "react_v2"
-    door = Door(name)
-    with door.opened(made) as saver:
+    saver_kind = SaverKind(name)
+    with saver_kind.opened(made) as saver:
         graph = silent(kind, saver)
-        repair = door.call(threads, "repair_thread", graph, thread(), min_age=0)
-        with closing(sqlite3.connect(door.path(made))) as conn:
+        repair = saver_kind.call(threads, "repair_thread", graph, thread(), min_age=0)
+        with closing(sqlite3.connect(saver_kind.path(made))) as conn:
             conn.execute(
                 "CREATE TRIGGER failing BEFORE DELETE ON checkpoints "
                 "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END"
             )
             with pytest.raises(sqlite3.IntegrityError, match="the disk failed"):
-                door.call(threads, "undo_repair", graph, repair)
-            assert said(door, kind, saver)["c1"] == REAL
-            assert door.reports(saver)[0].status == "healthy"
+                saver_kind.call(threads, "undo_repair", graph, repair)
+            assert stored_results(saver_kind, kind, saver)["c1"] == REAL
+            assert saver_kind.reports(saver)[0].status == "healthy"
             conn.execute("DROP TRIGGER failing")
-        door.call(threads, "undo_repair", graph, repair)
-        assert said(door, kind, saver) == {}
-        assert door.reports(saver)[0].status == "damaged"
-    door.close()
+        saver_kind.call(threads, "undo_repair", graph, repair)
+        assert stored_results(saver_kind, kind, saver) == {}
+        assert saver_kind.reports(saver)[0].status == "damaged"
+    saver_kind.close()
     FIGURES["faults in an undo"] += 1
 
 
@@ -551,7 +550,7 @@ def next_input(state: Any) -> Any:
     return "done" if messages[-1].text == "fine" else None
 
 
-def test_a_fault_in_a_run_that_records(door, tmp_path_factory):
+def test_a_fault_in_a_run_that_records(saver_kind, tmp_path_factory):
     """What was recorded is not done again, and nothing is lost: the run ends in its results."""
     calls = [("work", {"number": 1}, "c1"), ("wire", {}, "c2"), ("work", {"number": 3}, "c3")]
     nothing = Source("recorded", "new", InMemorySaver(), tmp_path_factory.mktemp("new") / "db")
@@ -560,35 +559,35 @@ def test_a_fault_in_a_run_that_records(door, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tools")
     once: set[str] = set()
 
-    def act(door: Door, saver: Any) -> None:
+    def act(saver_kind: SaverKind, saver: Any) -> None:
         tools = Tools(folder, 0).all()
         graph = RECORDED["recorded"](model_of(calls), tools, checkpointer=saver)
-        while (value := next_input(door.call(graph, "get_state", thread()))) != "done":
-            door.call(graph, "invoke", value, thread(), durability="sync")
+        while (value := next_input(saver_kind.call(graph, "get_state", thread()))) != "done":
+            saver_kind.call(graph, "invoke", value, thread(), durability="sync")
 
-    def check(door: Door, saver: Any, error: Exception | None) -> None:
-        done = Counter(lines_of(folder))
+    def check(saver_kind: SaverKind, saver: Any, error: Exception | None) -> None:
+        done = Counter(logged_lines(folder))
         assert all(done[call_id] == 1 for call_id in once)
-        once.update(door.recorded(saver) - {"c2"})
+        once.update(saver_kind.recorded(saver) - {"c2"})
         assert once <= done.keys()
         if error is None:
-            state = door.call(
+            state = saver_kind.call(
                 RECORDED["recorded"](model_of([]), [], checkpointer=saver), "get_state", thread()
             )
             real = {"c1": ("did 1", "real"), "c2": ("yes", "real"), "c3": ("did 3", "real")}
-            assert told(state.values["messages"]) == real
+            assert results_by_call(state.values["messages"]) == real
             (folder / "log").unlink()
             once.clear()
 
-    FIGURES["faults in a run that records"] += each_call(door, nothing, act, check)
+    FIGURES["faults in a run that records"] += each_call(saver_kind, nothing, act, check)
 
 
-# --- no room, no right to write ----------------------------------------------------------
+# --- a full disk, no right to write ------------------------------------------------------
 
 
 @pytest.fixture
 def long_thread(tmp_path: Any) -> str:
-    """A file with a broken thread that is long: what is written to it needs room."""
+    """A file with a long broken thread, so that a repair needs space on the disk."""
     path = str(tmp_path / "threads.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
         graph = silent("react_v2", saver)
@@ -624,20 +623,20 @@ def as_before(path: str, before: dict[str, set[Any]]) -> None:
 
 def use(path: str) -> None:
     """Write to the thread as a human does: it answers, on the recorded result."""
-    door = Door("SqliteSaver")
+    saver_kind = SaverKind("SqliteSaver")
     with SqliteSaver.from_conn_string(path) as saver:
-        ask(door, saver, "react_v2")
-        check_ask(door, saver, "react_v2", done=True)
+        ask(saver_kind, saver, "react_v2")
+        check_ask(saver_kind, saver, "react_v2", done=True)
 
 
 def test_a_full_disk_stops_a_run_and_a_repair(long_thread, monkeypatch):
-    """SQLite's own error comes out, the thread is as it was; with room again all is well."""
+    """SQLite's own error is raised, the thread is unchanged; with space again the repair works."""
     before = rows_of(long_thread)
     with monkeypatch.context() as patch:
         cramped(patch)
         with SqliteSaver.from_conn_string(long_thread) as saver:
             with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
-                ask(Door("SqliteSaver"), saver, "react_v2")
+                ask(SaverKind("SqliteSaver"), saver, "react_v2")
             with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
                 repair_thread(silent("react_v2", saver), thread(), min_age=0)
     as_before(long_thread, before)
@@ -652,7 +651,7 @@ def repaired_by_command(path: str) -> int:
 
 
 def test_a_full_disk_stops_the_command(long_thread, monkeypatch, capsys):
-    """It says so, with the exit code for a failure; with room again it repairs."""
+    """An error line and the exit code for a failure; with space again it repairs."""
     before = rows_of(long_thread)
     with monkeypatch.context() as patch:
         cramped(patch)
@@ -689,21 +688,21 @@ def test_a_read_only_file_stops_all(journal, long_thread, capsys):
     with closing(sqlite3.connect(long_thread)) as conn:
         conn.execute(f"PRAGMA journal_mode={journal}")
     before = rows_of(long_thread)
-    said = "readonly database|unable to open database file"
+    error = "readonly database|unable to open database file"
     silent("react_v2", InMemorySaver()), patched("react_v2")
     with read_only(long_thread):
         with (
-            pytest.raises(sqlite3.OperationalError, match=said),
+            pytest.raises(sqlite3.OperationalError, match=error),
             SqliteSaver.from_conn_string(long_thread) as saver,
         ):
-            ask(Door("SqliteSaver"), saver, "react_v2")
+            ask(SaverKind("SqliteSaver"), saver, "react_v2")
         with (
-            pytest.raises(sqlite3.OperationalError, match=said),
+            pytest.raises(sqlite3.OperationalError, match=error),
             SqliteSaver.from_conn_string(long_thread) as saver,
         ):
             repair_thread(silent("react_v2", saver), thread(), min_age=0)
         assert repaired_by_command(long_thread) in (2, 3)
-        assert re.search(f"{said}|may this user read the file", capsys.readouterr().err)
+        assert re.search(f"{error}|may this user read the file", capsys.readouterr().err)
     assert rows_of(long_thread) == before
     assert repaired_by_command(long_thread) == 0
     use(long_thread)
@@ -718,7 +717,7 @@ def test_a_connection_that_only_reads_stops_a_run_and_a_repair(long_thread):
         saver = SqliteSaver(conn)
         saver.is_setup = True  # else it would write as it is opened
         with pytest.raises(sqlite3.OperationalError, match="readonly database"):
-            ask(Door("SqliteSaver"), saver, "react_v2")
+            ask(SaverKind("SqliteSaver"), saver, "react_v2")
         with pytest.raises(sqlite3.OperationalError, match="readonly database"):
             repair_thread(silent("react_v2", saver), thread(), min_age=0)
         (report,) = scan_threads(saver)
@@ -732,6 +731,7 @@ def test_a_connection_that_only_reads_stops_a_run_and_a_repair(long_thread):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_three_processes_repair_the_same_database(kind, templates, processes, tmp_path, is_long):
     """Every thread is repaired once: one checkpoint more for each, and a second scan is clean."""
     template = templates[kind]
@@ -742,7 +742,7 @@ def test_three_processes_repair_the_same_database(kind, templates, processes, tm
         codes = [processes.wait(pid) for pid in pids]
         assert set(codes) <= {0, 3}, codes
         outcomes = [outcomes_of(path, pid) for pid in pids]
-        assert count_mended(template, path) == len(template.damaged)
+        assert count_repaired(template, path) == len(template.damaged)
         after = rows_of(path)
         for made in template.damaged:
             new = list(after[made.thread_id] - before[made.thread_id])
@@ -755,7 +755,7 @@ def test_three_processes_repair_the_same_database(kind, templates, processes, tm
 
 def outcomes_of(path: str, pid: int) -> dict[str, str]:
     """What a process says of each thread that was not healthy."""
-    lines = Path(f"{path}.{pid}.said").read_text().splitlines()
+    lines = Path(f"{path}.{pid}.output").read_text().splitlines()
     return {line["thread_id"]: line["outcome"] for line in map(json.loads, lines)}
 
 
@@ -807,6 +807,7 @@ def kept(history: list[Any]) -> list[Any]:
 @example([AIMessage([{"type": "tool_use", "id": {}, "name": "\ud800", "input": object}])])
 @fewer(4)
 @given(histories() | anything())
+@pytest.mark.slow
 def test_any_list_is_repaired_or_refused(history):
     """Valid and the same again, with nothing lost and little work; or a `PatchError`."""
     FIGURES["hostile lists"] += 1
@@ -830,6 +831,7 @@ def _may_answer(message: Any) -> bool:
 
 @fewer(4)
 @given(st.lists(messages((AIMessageChunk,)), max_size=5) | anything())
+@pytest.mark.slow
 def test_any_stream_becomes_a_message_or_is_refused(chunks):
     """A message that the core can repair, with little work; or a `PatchError`."""
     FIGURES["hostile streams"] += 1
@@ -849,7 +851,7 @@ def test_any_stream_becomes_a_message_or_is_refused(chunks):
         (AIMessage("").model_copy(update={"additional_kwargs": []}), "AIMessage.additional_kwargs"),
     ],
 )
-def test_a_field_that_nobody_checked_is_named(message, field):
+def test_a_field_that_was_not_validated_is_named(message, field):
     """The error says which class and field, as soon as something has to be repaired."""
     with pytest.raises(MessagesError, match=field):
         patch_messages([message, ToolMessage("r", tool_call_id="gone")])
@@ -888,18 +890,19 @@ def test_any_state_goes_through_the_node_or_is_refused(history):
     """The node writes what the function gives; or the caller of the graph sees a `PatchError`."""
     FIGURES["hostile states"] += 1
     try:
-        held = GRAPH.invoke({"messages": history})["messages"]
+        stored = GRAPH.invoke({"messages": history})["messages"]
     except PatchError:
         with pytest.raises(PatchError):
             patch_messages(history)
         return
-    assert repr(held) == repr(patch_messages(history).messages)
+    assert repr(stored) == repr(patch_messages(history).messages)
 
 
 @fewer(10)
 @given(histories() | anything())
+@pytest.mark.slow
 def test_any_stored_thread_is_reported(history):
-    """Whatever lies in a database: a report, never an exception, and never a false "healthy"."""
+    """Whatever is in a database: a report, never an exception, and never a false "healthy"."""
     saver = InMemorySaver()
     saved = empty_checkpoint()
     saved["channel_versions"] = {"messages": "1"}

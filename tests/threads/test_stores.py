@@ -1,22 +1,25 @@
-"""Databases that somebody else wrote: opened read-only, and nothing in them runs."""
+"""Databases of unknown origin: opened read-only, and nothing in them is executed."""
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import ormsgpack
 import pytest
-from agents import human, thread
-from broken_threads import application, say
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
-from strict import ai
 
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import scan_threads
-from langgraph_patch.threads.stores import select as sources
-from langgraph_patch.threads.stores.database import open_database
-from langgraph_patch.threads.stores.select import Key, Shard, behind, source_of
+from langgraph_patch.threads.stores import sqlite
+from langgraph_patch.threads.stores.base import Key, Shard, last_key_of
+from langgraph_patch.threads.stores.select import open_database, store_of
+from support.agents import human, thread
+from support.broken_threads import application, say
+from support.databases import execute
+from support.strict import ai
 
 
 class Customer(BaseModel):
@@ -35,14 +38,6 @@ def path(tmp_path):
     return made
 
 
-def execute(path, *statements):
-    """Change a database behind everybody's back."""
-    with closing(sqlite3.connect(path)) as conn:
-        for statement in statements:
-            conn.execute(*statement if isinstance(statement, tuple) else (statement,))
-        conn.commit()
-
-
 def scanned(path, **options):
     """What a scan says of each thread."""
     with open_database(path, **options) as database:
@@ -50,7 +45,7 @@ def scanned(path, **options):
 
 
 def test_a_database_is_opened_read_only(path):
-    """A scan leaves the file as it was, whatever stands in its name, and cannot write."""
+    """A scan leaves the file unchanged, whatever characters its name has, and cannot write."""
     with open(path, "rb") as file:  # noqa: PTH123 - its bytes
         before = file.read()
     assert scanned(path) == [("damaged", None)]
@@ -117,7 +112,7 @@ def test_a_pickled_row_executes_nothing(path, tmp_path):
 
 
 def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
-    """An untrusted class comes back as a dict, and it is known that it did."""
+    """An untrusted class comes back as a dict, and its name is recorded."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = saver.get_tuple(thread())
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
@@ -139,8 +134,8 @@ def test_a_text_that_is_no_text_is_one_threads_matter(column, path):
         place = {"thread_id": "2", "checkpoint_ns": ""}
         saver.put({"configurable": place}, saver.get_tuple(thread()).checkpoint, {}, {})
     execute(path, f"UPDATE checkpoints SET {column} = CAST(x'ff' AS TEXT) WHERE thread_id = '2'")  # noqa: S608 - our names
-    sound, (status, reason) = scanned(path)
-    assert (sound, status, "decode" in reason) == (("damaged", None), "unreadable", True)
+    valid, (status, reason) = scanned(path)
+    assert (valid, status, "decode" in reason) == (("damaged", None), "unreadable", True)
 
 
 def test_bytes_in_the_place_of_a_key_are_one_threads_matter(path):
@@ -162,7 +157,8 @@ def _locked(path):
     return conn
 
 
-def test_a_locked_database_is_said_to_be_locked(path):
+@pytest.mark.slow
+def test_a_locked_database_is_reported_as_locked(path):
     """Another process holds the lock: the message says so, and what to do."""
     with (
         closing(_locked(path)),
@@ -171,6 +167,7 @@ def test_a_locked_database_is_said_to_be_locked(path):
         scanned(path)
 
 
+@pytest.mark.slow
 def test_a_database_that_is_locked_during_a_scan_stops_it(path):
     """A lock is no fault of a thread, so it is not reported as one."""
     execute(path, "PRAGMA journal_mode=delete")
@@ -184,22 +181,22 @@ def test_a_database_that_is_locked_during_a_scan_stops_it(path):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "expected"),
     [
         (lambda _: None, "there is no such file"),
-        (lambda p: p.mkdir(), "is no file"),
+        (lambda p: p.mkdir(), "is not a file"),
         (lambda p: p.write_text("hello " * 1000), "it is not a SQLite database"),
         (lambda p: p.write_bytes(b""), "has no table 'checkpoints'"),
         (lambda p: execute(p, "CREATE TABLE checkpoints (thread_id)"), "no column 'checkpoint_ns'"),
-        (lambda p: closing(_empty(p)).__exit__(), "holds no checkpoint: nothing was looked at"),
+        (lambda p: closing(_empty(p)).__exit__(), "holds no checkpoint: there is nothing to read"),
         (lambda p: p.write_bytes(_torn(p)), "the file is damaged|not a SQLite database"),
     ],
 )
-def test_what_is_no_database_of_threads_is_named(make, said, tmp_path):
+def test_what_is_no_database_of_threads_is_named(make, expected, tmp_path):
     """No file, a directory, a text, other tables, another version, no rows, a torn file."""
     path = tmp_path / "x.sqlite"
     make(path)
-    with pytest.raises(ThreadError, match=said) as raised:
+    with pytest.raises(ThreadError, match=expected) as raised:
         scanned(str(path))
     assert "\n" not in str(raised.value)
 
@@ -239,15 +236,17 @@ def test_keys_come_in_pages_without_a_gap(path, monkeypatch):
             saver.put({"configurable": place}, saved.checkpoint, {}, {})
             wanted.add(key)
         for size in (1, 2, 5, 500):
-            monkeypatch.setattr(sources, "_PAGE", size)
-            source, last, found = source_of(saver), None, []
-            while page := source.page(last):
+            statements = replace(sqlite._STATEMENTS, page_size=size)  # noqa: SLF001 - smaller pages
+            monkeypatch.setattr(sqlite, "_STATEMENTS", statements)
+            store, last, found = store_of(saver), None, []
+            while page := run_sync(store.keys_after(last)):
                 assert len(page) <= size
                 found += page
                 last = page[-1]
             assert found == sorted(wanted)
-            assert source.page(behind("t6")) == []
-            assert source.namespaces("t3") == sorted(k for k in wanted if k.thread_id == "t3")
+            assert run_sync(store.keys_after(last_key_of("t6"))) == []
+            in_t3 = sorted(key for key in wanted if key.thread_id == "t3")
+            assert run_sync(store.keys_of("t3")) == in_t3
 
 
 def test_odd_thread_ids_are_found(path):
@@ -274,24 +273,24 @@ def test_a_shard_is_stable_and_shards_are_a_partition():
 SHARD_3_OF_8 = ["thread-18", "thread-23", "thread-26"]
 
 
-def test_forgetting_needs_the_newest_checkpoint_untouched(path):
-    """Nothing is deleted if the thread has moved, or if somebody writes to the checkpoint."""
+def test_only_the_newest_checkpoint_without_pending_writes_is_deleted(path):
+    """Nothing is deleted if the thread has moved on, or if the checkpoint has pending writes."""
     with SqliteSaver.from_conn_string(path) as saver:
         ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
-        source = source_of(saver)
-        assert not source.forget(Key("1", ""), ids[1])
+        store = store_of(saver)
+        assert not run_sync(store.delete_checkpoint(Key("1", ""), ids[1]))
         saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
-        assert not source.forget(Key("1", ""), ids[0])
+        assert not run_sync(store.delete_checkpoint(Key("1", ""), ids[0]))
         assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
 
 
-def test_a_saver_that_cannot_forget_says_how_to_go_on():
-    """Without a way to delete one checkpoint, there is still the checkpoint before."""
+def test_a_saver_that_cannot_delete_a_checkpoint_names_the_alternative():
+    """The error says how to continue from the checkpoint before."""
 
     class Other(SqliteSaver.__mro__[1]):
-        """A checkpointer of somebody's own."""
+        """A custom checkpointer."""
 
-    with pytest.raises(ThreadError, match="Other has no way to delete single checkpoints"):
-        source_of(Other()).forget(Key("1", ""), "a")
-    assert source_of(InMemorySaver()).page(None) == []
+    with pytest.raises(ThreadError, match="Other cannot delete single checkpoints"):
+        run_sync(store_of(Other()).delete_checkpoint(Key("1", ""), "a"))
+    assert run_sync(store_of(InMemorySaver()).keys_after(None)) == []
     assert human("x").text == "x"

@@ -1,26 +1,11 @@
-"""Threads in a database: found, mended, undone, and never harmed by whoever writes beside."""
+"""Threads in a database: found, repaired, undone, and never harmed by other writers."""
 
-import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing
 from functools import partial
 
 import numpy as np
 import pytest
-from agents import CANCELLED, KINDS, UNKNOWN, WAITED, both_calls, human, lines, thread
-from broken_threads import (
-    KilledError,
-    answer,
-    application,
-    kind_of,
-    make_threads,
-    say,
-    silent,
-    stateful_child,
-    ways,
-    ways_of,
-)
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -28,9 +13,9 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
-from strict import ai
 
 from langgraph_patch import is_placeholder, validate_messages, with_patching
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import (
     Shard,
@@ -42,86 +27,40 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.stores.select import Key, source_of
+from langgraph_patch.threads.stores.base import Key
+from langgraph_patch.threads.stores.select import store_of
+from support.agents import KINDS, both_calls, human, lines, thread
+from support.broken_threads import (
+    KilledError,
+    answer,
+    application,
+    kind_of,
+    say,
+    silent,
+    stateful_child,
+    ways_of,
+)
+from support.databases import (
+    copy_thread,
+    incident_on_both_databases,
+    on_both_databases,
+    open_async_saver,
+    open_interrupted_saver,
+    open_saver,
+    rows_of,
+)
+from support.placeholder_texts import CANCELLED, UNKNOWN, WAITED
+from support.stored_threads import abandoned_thread, stored_messages
+from support.strict import ai
 
 NAMES = [kind.name for kind in KINDS]
 BREAKABLE = [kind.name for kind in KINDS if not kind.heals]
 
 
-def rows_of(path):
-    """Every row of a database, by thread."""
-    rows = {}
-    with closing(sqlite3.connect(path)) as conn:
-        for table in ("checkpoints", "writes"):
-            for row in conn.execute(f"SELECT * FROM {table}"):  # noqa: S608 - two names
-                rows.setdefault(row[0], set()).add((table, *row))
-    return rows
-
-
-def history(graph, thread_id="1", namespace=""):
-    """The messages that the next run will find."""
-    place = {"thread_id": thread_id, "checkpoint_ns": namespace}
-    return graph.get_state({"configurable": place}).values["messages"]
-
-
-@pytest.fixture
-def path(tmp_path):
-    """Where a database may lie."""
-    return str(tmp_path / "threads.sqlite")
-
-
-@pytest.fixture
-def saver(path):
-    """A checkpointer over a new database."""
-    with SqliteSaver.from_conn_string(path) as opened:
-        yield opened
-
-
-def broken(name, saver, thread_id="1"):
-    """A thread in which a human was asked and wrote something else."""
-    graph = application(name, saver, both_calls(), answer())
-    say(graph, thread(thread_id), "go")
-    say(graph, thread(thread_id), "never mind")
-    return silent(name, saver)
-
-
 # --- an incident -------------------------------------------------------------------------
 
 
-class Incident:
-    """A database of broken, paused and healthy threads: before, mended, and after."""
-
-    def __init__(self, path, count):
-        with SqliteSaver.from_conn_string(path) as saver:
-            self.made = make_threads(saver, count)
-            self.before = rows_of(path)
-            self.histories = {
-                m.thread_id: history(silent(m.kind, saver), m.thread_id) for m in self.made
-            }
-            self.found = {r.thread_id: r for r in scan_threads(saver) if not r.namespace}
-            self.scanned = rows_of(path)
-            self.repairs = {
-                m.thread_id: repair_thread(silent(m.kind, saver), thread(m.thread_id), min_age=0)
-                for m in self.made
-            }
-            self.after = rows_of(path)
-            self.second = {r.thread_id: r.status for r in scan_threads(saver) if not r.namespace}
-            self.mended = {
-                m.thread_id: history(silent(m.kind, saver), m.thread_id) for m in self.made
-            }
-
-    def damaged(self):
-        """The threads that were broken."""
-        return [made for made in self.made if made.status == "damaged"]
-
-
-@pytest.fixture(scope="module")
-def incident(tmp_path_factory, request):
-    """One thread for every way and kind of agent; with `--long`, 2,000 threads."""
-    count = 2000 if request.config.getoption("--long", default=False) else len(ways())
-    return Incident(str(tmp_path_factory.mktemp("incident") / "threads.sqlite"), count)
-
-
+@incident_on_both_databases
 def test_an_incident_is_large_and_has_every_status(incident):
     """At least 200 threads, most of them broken, some healthy, some paused."""
     counts = Counter(made.status for made in incident.made)
@@ -131,6 +70,7 @@ def test_an_incident_is_large_and_has_every_status(incident):
     assert counts["paused"] >= 5
 
 
+@incident_on_both_databases
 def test_a_scan_finds_exactly_the_broken_threads(incident):
     """Each thread is reported as what it is, and reporting writes nothing."""
     assert {made.thread_id: made.status for made in incident.made} == {
@@ -139,14 +79,16 @@ def test_a_scan_finds_exactly_the_broken_threads(incident):
     assert incident.scanned == incident.before
 
 
-def test_a_repair_mends_the_broken_threads_and_no_others(incident):
-    """Every damaged thread is repaired; healthy and paused ones are told to be so."""
+@incident_on_both_databases
+def test_a_repair_changes_the_damaged_threads_and_no_others(incident):
+    """Every damaged thread is repaired; healthy and paused ones are reported as such."""
     outcome = {"damaged": "repaired", "healthy": "healthy", "paused": "paused"}
     assert {made.thread_id: outcome[made.status] for made in incident.made} == {
         thread_id: repair.outcome for thread_id, repair in incident.repairs.items()
     }
 
 
+@incident_on_both_databases
 def test_a_second_scan_is_clean(incident):
     """After the repair nothing is damaged, and what was paused is still paused."""
     assert Counter(incident.second.values()) == Counter(
@@ -154,6 +96,7 @@ def test_a_second_scan_is_clean(incident):
     )
 
 
+@incident_on_both_databases
 def test_no_row_is_changed_and_untouched_threads_are_byte_identical(incident):
     """A repair adds rows and changes none; a thread that needs none gets none."""
     for made in incident.made:
@@ -162,6 +105,7 @@ def test_no_row_is_changed_and_untouched_threads_are_byte_identical(incident):
         assert (old != new) == (made.status == "damaged")
 
 
+@incident_on_both_databases
 def test_the_checkpoint_before_a_repair_stays_and_is_named(incident):
     """The repair says which checkpoint it began from; that row is still there."""
     for made in incident.damaged():
@@ -171,6 +115,7 @@ def test_the_checkpoint_before_a_repair_stays_and_is_named(incident):
         assert repair.after == max(ids)
 
 
+@on_both_databases
 def test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before(saver):
     """Nobody ever sees a thread half repaired, also if its state is spread (`DeltaChannel`)."""
     for kind in ("react_v2", "create_deep_agent"):
@@ -182,14 +127,15 @@ def test_a_repair_is_one_checkpoint_whose_parent_is_the_one_before(saver):
         assert newest.parent_config["configurable"]["checkpoint_id"] == repair.before
 
 
+@incident_on_both_databases
 def test_a_repair_loses_no_message_and_no_result(incident):
-    """Every message that is no result is there, in order; what tools really said came back."""
+    """Every message that is no result is there, in order; recorded results are recovered."""
     for made in incident.damaged():
         spoken = [m.id for m in incident.histories[made.thread_id] if _is_spoken(m)]
-        left = [m.id for m in incident.mended[made.thread_id] if m.id in spoken]
+        left = [m.id for m in incident.repaired[made.thread_id] if m.id in spoken]
         assert left == spoken, made
-        texts = {m.text for m in incident.mended[made.thread_id] if isinstance(m, ToolMessage)}
-        assert made.truths <= texts, made
+        texts = {m.text for m in incident.repaired[made.thread_id] if isinstance(m, ToolMessage)}
+        assert made.real_results <= texts, made
 
 
 def _is_spoken(message):
@@ -198,11 +144,12 @@ def _is_spoken(message):
     return message.type in ("human", "ai", "system") and not is_result and not by_id
 
 
+@incident_on_both_databases
 def test_a_repair_leaves_the_history_valid_and_says_what_it_holds(incident):
     """The patch that the repair returns is the history that the thread holds, and it is valid."""
     for made in incident.damaged():
         repair = incident.repairs[made.thread_id]
-        assert repair.patch.messages == incident.mended[made.thread_id]
+        assert repair.patch.messages == incident.repaired[made.thread_id]
         assert validate_messages(repair.patch.messages) == []
         assert repair.patch.changes
 
@@ -220,16 +167,17 @@ def test_every_kind_of_agent_takes_a_new_message_after_the_repair(kind, way, sav
     assert repair_thread(silent(kind, saver), thread(), min_age=0).outcome == "repaired"
     graph = application(kind, saver, AIMessage("fine"))
     graph.invoke({"messages": [human("next")]}, thread())
-    assert lines(history(graph))[-2:] == ["human: next", "ai: fine"]
+    assert lines(stored_messages(graph))[-2:] == ["human: next", "ai: fine"]
 
 
-def test_every_mended_thread_takes_a_new_message(incident):
-    """What an incident left, mended, goes through a strict model."""
+@incident_on_both_databases
+def test_every_repaired_thread_takes_a_new_message(incident):
+    """A strict model accepts every repaired thread of an incident."""
     damaged = incident.damaged()
     graph = application("hand_built", None, *[AIMessage("fine") for _ in damaged])
     for made in damaged:
-        said = [*incident.mended[made.thread_id], human("next")]
-        assert graph.invoke({"messages": said})["messages"][-1].text == "fine"
+        texts = [*incident.repaired[made.thread_id], human("next")]
+        assert graph.invoke({"messages": texts})["messages"][-1].text == "fine"
 
 
 # --- what a scan says --------------------------------------------------------------------
@@ -237,7 +185,7 @@ def test_every_mended_thread_takes_a_new_message(incident):
 
 def test_a_report_tells_causes_and_recovered_results(saver):
     """What would be done is in the report, with what the checkpoints know."""
-    broken("create_agent", saver)
+    abandoned_thread("create_agent", saver)
     (report,) = scan_threads(saver)
     assert str(report) == (
         "'1': damaged - recovered 'send_email' 'c1'; inserted 'wire_money' 'c2' (awaiting_input)"
@@ -258,10 +206,11 @@ def test_a_paused_thread_that_is_damaged_too_says_so(saver):
     assert (report.status, [d.tool_call_id for d in report.defects]) == ("paused", ["c0"])
 
 
+@on_both_databases
 def test_threads_can_be_named_sharded_and_begun_later(saver):
     """Shards divide all threads; a named thread is found; `after` begins behind one."""
     for number in range(20):
-        broken("react_v2", saver, f"t{number:02}")
+        abandoned_thread("react_v2", saver, f"t{number:02}")
     every = [r.thread_id for r in scan_threads(saver)]
     parts = [[r.thread_id for r in scan_threads(saver, shard=Shard(i, 3))] for i in (1, 2, 3)]
     assert (
@@ -282,7 +231,7 @@ def test_threads_can_be_named_sharded_and_begun_later(saver):
 def test_one_broken_row_never_stops_a_scan(saver):
     """A row that cannot be read is a report with the reason; the others are looked at."""
     for number in range(3):
-        broken("react_v2", saver, f"t{number}")
+        abandoned_thread("react_v2", saver, f"t{number}")
     with saver.cursor() as cursor:
         cursor.execute("UPDATE checkpoints SET checkpoint = x'c1c1' WHERE thread_id = 't1'")
     reports = {r.thread_id: r for r in scan_threads(saver)}
@@ -290,9 +239,10 @@ def test_one_broken_row_never_stops_a_scan(saver):
     assert reports["t1"].reason
 
 
+@on_both_databases
 def test_a_later_format_is_unreadable_and_not_misread(saver):
-    """A checkpoint of a LangGraph that is not known yet is not guessed at."""
-    broken("react_v2", saver)
+    """A checkpoint of a future LangGraph is unreadable: its content is not guessed."""
+    abandoned_thread("react_v2", saver)
     saved = saver.get_tuple(thread())
     checkpoint = {**saved.checkpoint, "v": 99, "id": "f" + saved.checkpoint["id"][1:]}
     saver.put(saved.config, checkpoint, {}, {})
@@ -301,9 +251,9 @@ def test_a_later_format_is_unreadable_and_not_misread(saver):
     assert "format 99" in report.reason
 
 
-def test_evidence_that_cannot_be_read_is_said(saver):
+def test_evidence_that_cannot_be_read_is_reported(saver):
     """If only an older row is broken, the damage is reported, and that causes are unknown."""
-    broken("create_agent", saver)
+    abandoned_thread("create_agent", saver)
     newest = saver.get_tuple(thread()).checkpoint["id"]
     with saver.cursor() as cursor:
         cursor.execute(
@@ -318,7 +268,7 @@ def test_evidence_that_cannot_be_read_is_said(saver):
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_memory_and_sqlite_are_scanned_alike(kind, saver):
-    """Any checkpointer is scanned, also one whose keys can only be learned by listing."""
+    """Any checkpointer is scanned, also one that lists its keys in no other way than `list`."""
     found = []
     for each in (saver, InMemorySaver()):
         for way in ("healthy", "paused", "killed"):
@@ -340,27 +290,28 @@ def test_a_paused_thread_is_left_alone_and_takes_its_resume(kind, saver, path):
     assert rows_of(path) == before
     graph = application(kind, saver, answer())
     graph.invoke(Command(resume=kind_of(kind).yes), thread())
-    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    texts = [m.text for m in stored_messages(graph) if isinstance(m, ToolMessage)]
     assert texts == ["sent to bob", "wired: yes"]
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", NAMES)
-def test_an_abandoned_pause_goes_on_with_the_truth(kind, saver):
-    """What finished is kept, what waited is said to have waited, and the thread goes on."""
+def test_an_abandoned_pause_goes_on_with_the_recorded_results(kind, saver):
+    """Finished results are kept, the waiting call was awaiting input, and the thread goes on."""
     say(application(kind, saver, both_calls()), thread(), "go")
     repair = repair_thread(application(kind, saver), thread(), min_age=0, on_pause="abandon")
     assert repair.outcome == "repaired"
     graph = application(kind, saver, AIMessage("fine"))
     graph.invoke({"messages": [human("next")]}, thread())
-    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
-    if kind_of(kind).told[0] == "sent to bob":
+    texts = [m.text for m in stored_messages(graph) if isinstance(m, ToolMessage)]
+    if kind_of(kind).results[0] == "sent to bob":
         assert texts == ["sent to bob", WAITED.format("wire_money", "c2")]
     else:
         assert texts == [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
-    assert history(graph)[-1].text == "fine"
+    assert stored_messages(graph)[-1].text == "fine"
 
 
-def test_a_pause_with_nothing_to_mend_is_not_abandoned(saver):
+def test_a_pause_with_nothing_to_repair_is_not_abandoned(saver):
     """The next message ends it anyway, and that is what the repair says."""
 
     def ask(_):
@@ -390,7 +341,7 @@ def test_a_breakpoint_before_the_tools_is_a_pause(saver):
 
 def test_a_young_thread_may_have_a_tool_running(saver, path):
     """Within `min_age` nothing is written, unless it is forced."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     before = rows_of(path)
     repair = repair_thread(graph, thread())
     assert (repair.outcome, repair.skipped) == ("young", True)
@@ -400,7 +351,7 @@ def test_a_young_thread_may_have_a_tool_running(saver, path):
 
 def test_a_dry_run_writes_nothing_and_shows_the_patch(saver, path):
     """The whole repair is rehearsed; the database does not change."""
-    graph = broken("create_agent", saver)
+    graph = abandoned_thread("create_agent", saver)
     before = rows_of(path)
     repair = repair_thread(graph, thread(), min_age=0, dry_run=True)
     assert (repair.outcome, repair.after) == ("planned", None)
@@ -411,16 +362,16 @@ def test_a_dry_run_writes_nothing_and_shows_the_patch(saver, path):
 
 def test_the_options_of_the_patch_reach_it(saver):
     """Placeholder and language are those that were asked for."""
-    graph = broken("react_v1", saver)
-    said = repair_thread(graph, thread(), min_age=0, dry_run=True, placeholder="gone")
-    assert [m.text for m in said.patch.messages if is_placeholder(m)] == ["gone", "gone"]
-    said = repair_thread(graph, thread(), min_age=0, dry_run=True, language="zh")
-    assert "没有记录" in said.patch.messages[2].text
+    graph = abandoned_thread("react_v1", saver)
+    texts = repair_thread(graph, thread(), min_age=0, dry_run=True, placeholder="gone")
+    assert [m.text for m in texts.patch.messages if is_placeholder(m)] == ["gone", "gone"]
+    texts = repair_thread(graph, thread(), min_age=0, dry_run=True, language="zh")
+    assert "没有记录" in texts.patch.messages[2].text
 
 
 def test_a_placeholder_that_raises_reaches_the_caller_and_nothing_is_written(saver, path):
     """An application's error is its own."""
-    graph = broken("react_v1", saver)
+    graph = abandoned_thread("react_v1", saver)
     before = rows_of(path)
 
     def fail(call):
@@ -433,11 +384,11 @@ def test_a_placeholder_that_raises_reaches_the_caller_and_nothing_is_written(sav
 
 def test_a_patched_graph_repairs_as_a_bare_one(saver):
     """With `with_patching` or without, the stored history is the same."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     bare = repair_thread(graph, thread(), min_age=0, dry_run=True)
     repair = repair_thread(with_patching(graph), thread(), min_age=0)
     assert repair.patch == bare.patch
-    assert history(graph) == bare.patch.messages
+    assert stored_messages(graph) == bare.patch.messages
 
 
 def test_another_graph_is_refused_where_work_would_be_lost(saver, path):
@@ -450,8 +401,9 @@ def test_another_graph_is_refused_where_work_would_be_lost(saver, path):
     assert "no node" in repair.reason
 
 
+@on_both_databases
 def test_a_pause_of_another_graph_is_never_taken_for_damage(saver, path):
-    """The graph has no node that waits: unless told to abandon the pause, nothing is written."""
+    """The graph has no node that waits: without `on_pause="abandon"` nothing is written."""
     say(application("react_v2", saver, both_calls().model_copy(
         update={"tool_calls": both_calls().tool_calls[1:]})), thread(), "go")  # fmt: skip
     before = rows_of(path)
@@ -468,6 +420,7 @@ class Noted(MessagesState):
     count: int
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
 def test_what_another_application_keeps_in_the_same_thread_stays(kind, saver):
     """Two applications share a thread: a repair through one keeps the other's state."""
@@ -504,7 +457,7 @@ def test_a_thread_that_the_graph_cannot_read_is_refused_and_named(saver, path):
 
 def test_a_failing_checkpointer_is_no_refusal(saver):
     """What the database raises while the graph reads through it comes out as it is."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     fail = {"at": 2}
 
     def failing(config, real=saver.get_tuple):
@@ -519,6 +472,7 @@ def test_a_failing_checkpointer_is_no_refusal(saver):
             repair_thread(graph, thread(), min_age=0, recover=False)
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
 def test_what_cannot_be_compared_is_repaired_too(kind, saver):
     """Arrays refuse `==` and NaN is not equal to itself: neither hinders a repair."""
@@ -536,13 +490,14 @@ def test_what_cannot_be_compared_is_repaired_too(kind, saver):
     graph.update_state(thread(), {"messages": odd}, as_node=START)
     repair = repair_thread(graph, thread(), min_age=0)
     assert (repair.outcome, repair.reason) == ("repaired", None)
-    assert validate_messages(history(graph)) == []
-    assert np.array_equal(history(graph)[2].artifact["x"], np.arange(3.0))
+    assert validate_messages(stored_messages(graph)) == []
+    assert np.array_equal(stored_messages(graph)[2].artifact["x"], np.arange(3.0))
 
 
+@on_both_databases
 def test_a_message_that_a_run_had_only_just_accepted_is_kept(saver):
     """Killed between the input and the first step: the human's message is taken in."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     real = saver.put
 
     def doomed(config, checkpoint, metadata, versions):
@@ -555,20 +510,21 @@ def test_a_message_that_a_run_had_only_just_accepted_is_kept(saver):
     saver.put = real
     assert saver.get_tuple(thread()).metadata["source"] == "input"
     assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
-    assert [m.text for m in history(graph) if m.type == "human"] == [
+    assert [m.text for m in stored_messages(graph) if m.type == "human"] == [
         "go",
         "never mind",
         "still there?",
     ]
 
 
+@on_both_databases
 def test_a_message_that_waits_to_be_taken_in_is_kept(saver):
-    """Killed even before: the message stands in the input channel only."""
-    graph = broken("react_v2", saver)
+    """Killed even before: the message is in the input channel only."""
+    graph = abandoned_thread("react_v2", saver)
     graph.update_state(thread(), {"messages": [human("late")]}, as_node="__input__")
     assert START in graph.get_state(thread()).next
     assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
-    texts = [m.text for m in history(graph) if m.type == "human"]
+    texts = [m.text for m in stored_messages(graph) if m.type == "human"]
     assert texts == ["go", "never mind", "late"]
 
 
@@ -584,32 +540,32 @@ def test_the_same_in_delta_state_is_refused(saver):
 
 
 def test_placeholders_of_others_give_way_if_asked(saver):
-    """Deepagents says "was cancelled" of a mail that went out; the truth can replace it."""
+    """Deepagents writes "was cancelled" for a mail that was sent; the result can replace it."""
     graph = application("create_deep_agent", saver, both_calls(), answer())
     say(graph, thread(), "go")
     say(graph, thread(), "never mind")
     assert repair_thread(graph, thread(), min_age=0).outcome == "healthy"
     repair = repair_thread(graph, thread(), min_age=0, replace_foreign=True)
     assert repair.outcome == "repaired"
-    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    texts = [m.text for m in stored_messages(graph) if isinstance(m, ToolMessage)]
     assert texts == ["sent to bob", CANCELLED.format("wire_money", "c2")]
 
 
 def test_checkpoint_ids_of_another_make_are_repaired_too(saver):
     """Ids that are no uuid6 cannot be counted on from; the graph's own are used."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     saved = saver.get_tuple(thread())
     saver.delete_thread("1")
     place = {"thread_id": "1", "checkpoint_ns": ""}
     saver.put({"configurable": place}, {**saved.checkpoint, "id": "0007"}, {"step": 7}, {})
     repair = repair_thread(graph, thread(), min_age=0)
     assert (repair.outcome, repair.before) == ("repaired", "0007")
-    assert validate_messages(history(graph)) == []
+    assert validate_messages(stored_messages(graph)) == []
 
 
 def test_a_checkpoint_id_says_what_is_expected(saver):
     """With a `checkpoint_id` that is not the newest, nothing is done."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     old = list(saver.list(thread()))[-1].config
     assert repair_thread(graph, old, min_age=0).outcome == "moved"
     newest = saver.get_tuple(thread()).config
@@ -618,19 +574,19 @@ def test_a_checkpoint_id_says_what_is_expected(saver):
 
 def test_the_checkpointer_of_the_config_or_the_option_is_used(saver):
     """A graph compiled without one takes it from a server's config or from the option (F16)."""
-    broken("create_deep_agent", saver)
+    abandoned_thread("create_deep_agent", saver)
     say(application("create_deep_agent", saver, both_calls()), thread("2"), "go")
     graph = application("create_deep_agent", None)
     config = thread("2")
     config["configurable"]["__pregel_checkpointer"] = saver
     repair = repair_thread(graph, config, min_age=0, on_pause="abandon")
     assert [m.type for m in repair.patch.messages] == ["human", "ai", "tool", "tool"]
-    assert history(application("create_deep_agent", saver), "2") == repair.patch.messages
+    assert stored_messages(application("create_deep_agent", saver), "2") == repair.patch.messages
     assert repair_thread(graph, thread("2"), checkpointer=saver).outcome == "healthy"
 
 
 @pytest.mark.parametrize(
-    ("graph", "config", "options", "error", "said"),
+    ("graph", "config", "options", "error", "expected"),
     [
         (lambda s: application("react_v2", s), thread("no"), {}, ThreadError, "no thread 'no'"),
         (lambda s: application("react_v2", s), {}, {}, ThreadError, "names no thread"),
@@ -665,6 +621,14 @@ def test_the_checkpointer_of_the_config_or_the_option_is_used(saver):
             OptionError,
             "messages_key=7: expected a state key",
         ),
+        *(
+            (lambda s: application("react_v2", s), thread(), option, OptionError, expected)
+            for option, expected in (
+                ({"placeholder": 7}, "placeholder=7"),
+                ({"language": "fr"}, "language='fr'"),
+                ({"checkpointer": 7}, "checkpointer=7: expected a BaseCheckpointSaver"),
+            )
+        ),
         (
             lambda s: application("react_v2", s),
             {"configurable": {"thread_id": "1", "checkpoint_ns": "tools:1"}},
@@ -681,17 +645,17 @@ def test_the_checkpointer_of_the_config_or_the_option_is_used(saver):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_an_error_that_names_the_value(  # noqa: PLR0917 - a table's columns
-    graph, config, options, error, said, saver
+def test_an_invalid_option_is_an_error_that_names_the_value(  # noqa: PLR0917 - a table's columns
+    graph, config, options, error, expected, saver
 ):
     """No thread, no checkpointer, no graph, no such key, option or namespace."""
-    broken("react_v2", saver)
-    with pytest.raises(error, match=said):
+    abandoned_thread("react_v2", saver)
+    with pytest.raises(error, match=expected):
         repair_thread(graph(saver), config, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
         ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
@@ -701,10 +665,10 @@ def test_what_cannot_be_meant_is_an_error_that_names_the_value(  # noqa: PLR0917
         ({"messages_key": None}, "messages_key=None: expected a state key"),
     ],
 )
-def test_a_scan_that_cannot_be_meant_is_refused_at_once(options, said, saver):
-    """Before anything is read, also by the async twin."""
+def test_a_scan_with_invalid_options_is_refused_at_once(options, expected, saver):
+    """Before anything is read, also by the async function."""
     for scan in (scan_threads, ascan_threads):
-        with pytest.raises(OptionError, match=said):
+        with pytest.raises(OptionError, match=expected):
             scan(saver, **options)
 
 
@@ -716,7 +680,7 @@ def test_what_is_no_checkpointer_is_named(wrong):
             scan(wrong)
 
 
-async def test_the_wrong_twin_names_the_right_one(path):
+async def test_the_wrong_form_of_a_function_names_the_right_one(path):
     """A checkpointer that is used in an event loop has no other half, and the other way round."""
     repair = ThreadRepair("1", "", "repaired", before="a", after="b")
     async with AsyncSqliteSaver.from_conn_string(path) as saver:
@@ -738,42 +702,11 @@ async def test_the_wrong_twin_names_the_right_one(path):
 # --- others write at the same time -------------------------------------------------------
 
 
-class Crowded(SqliteSaver):
-    """A checkpointer that lets somebody else act just before one of its calls."""
-
-    def __init__(self, conn):
-        super().__init__(conn)
-        self.calls, self.at, self.act = 0, -1, lambda: None
-
-    def _count(self):
-        self.calls += 1
-        if self.calls == self.at:
-            self.act()
-
-    def get_tuple(self, config):
-        """As SQLite does."""
-        self._count()
-        return super().get_tuple(config)
-
-    def put(self, *args):
-        """As SQLite does."""
-        self._count()
-        return super().put(*args)
-
-    def put_writes(self, *args):
-        """As SQLite does."""
-        self._count()
-        return super().put_writes(*args)
-
-
 def crowd(kind, path, act):
     """Repair once for each call of the checkpointer, and let `act` happen before that call."""
-    with (
-        closing(sqlite3.connect(path, check_same_thread=False)) as conn,
-        SqliteSaver.from_conn_string(path) as other,
-    ):
+    with open_interrupted_saver(path) as saver, open_saver(path) as other:
         dict(ways_of(kind))["killed"](kind, other, thread("t"))
-        saver, at = Crowded(conn), 0
+        at = 0
         graph = silent(kind, saver)
         while saver.calls >= at:
             at += 1
@@ -786,18 +719,9 @@ def crowd(kind, path, act):
             yield repair, graph, thread_id
 
 
-def copy_thread(saver, old, new):
-    """The same thread under another name."""
-    with saver.cursor() as cursor:
-        for table in ("checkpoints", "writes"):
-            rows = cursor.execute(f"SELECT * FROM {table} WHERE thread_id = ?", (old,)).fetchall()  # noqa: S608 - two names
-            marks = ", ".join("?" * len(rows[0]))
-            copies = [(new, *row[1:]) for row in rows]
-            cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", copies)  # noqa: S608 - as above
-
-
+@on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
-def test_what_an_application_writes_at_any_moment_stands(kind, path):
+def test_what_an_application_writes_at_any_moment_is_kept(kind, path):
     """Before whichever call of a repair it comes, a human's message is never lost."""
     outcomes, wrote = Counter(), set()
 
@@ -808,36 +732,38 @@ def test_what_an_application_writes_at_any_moment_stands(kind, path):
     for repair, graph, thread_id in crowd(kind, path, write):
         outcomes[repair.outcome] += 1
         for _ in range(2):
-            said = [m.id for m in history(graph, thread_id) if m.id == "late"]
-            assert said == ["late"] * (thread_id in wrote)
+            output = [m.id for m in stored_messages(graph, thread_id) if m.id == "late"]
+            assert output == ["late"] * (thread_id in wrote)
             repair_thread(graph, thread(thread_id), min_age=0)
-        texts = [m.text for m in history(graph, thread_id) if isinstance(m, ToolMessage)]
+        texts = [m.text for m in stored_messages(graph, thread_id) if isinstance(m, ToolMessage)]
         assert texts == ["sent to bob", "sent to eve"]
-        assert validate_messages(history(graph, thread_id)) == []
+        assert validate_messages(stored_messages(graph, thread_id)) == []
     assert outcomes["moved"] >= 3
     assert outcomes["repaired"] >= 2
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
 def test_two_repairs_at_any_moment_are_one(kind, path):
     """One wins or both are one: the results came back once, and the history is valid."""
     outcomes = Counter()
 
-    def mend(other, thread_id):
+    def repair_too(other, thread_id):
         outcomes[repair_thread(other, thread(thread_id), min_age=0).outcome] += 1
 
-    for repair, graph, thread_id in crowd(kind, path, mend):
+    for repair, graph, thread_id in crowd(kind, path, repair_too):
         outcomes[repair.outcome] += 1
-        texts = [m.text for m in history(graph, thread_id) if isinstance(m, ToolMessage)]
+        texts = [m.text for m in stored_messages(graph, thread_id) if isinstance(m, ToolMessage)]
         assert texts == ["sent to bob", "sent to eve"]
-        assert validate_messages(history(graph, thread_id)) == []
+        assert validate_messages(stored_messages(graph, thread_id)) == []
     assert set(outcomes) <= {"repaired", "moved", "healthy"}
     assert outcomes["repaired"] >= 10
 
 
+@on_both_databases
 def test_repairs_from_many_threads_at_once_leave_one_history(saver):
     """Eight repairs race for real; the history is what one of them alone would have made."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     wanted = repair_thread(graph, thread(), min_age=0, dry_run=True).patch.messages
     start, outcomes = threading.Barrier(8), []
 
@@ -852,12 +778,13 @@ def test_repairs_from_many_threads_at_once_leave_one_history(saver):
         racer.join()
     assert set(outcomes) <= {"repaired", "moved", "healthy"}
     assert outcomes.count("repaired") >= 1
-    assert history(graph) == wanted
+    assert stored_messages(graph) == wanted
 
 
 # --- undo --------------------------------------------------------------------------------
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", NAMES)
 def test_an_undone_repair_leaves_no_trace(kind, saver, path):
     """The rows are those of before; the abandoned pause is back and takes its resume."""
@@ -869,23 +796,27 @@ def test_an_undone_repair_leaves_no_trace(kind, saver, path):
     undo_repair(graph, repair)
     assert rows_of(path) == before
     graph.invoke(Command(resume=kind_of(kind).yes), thread())
-    assert [m.text for m in history(graph) if isinstance(m, ToolMessage)][-1] == "wired: yes"
+    assert [m.text for m in stored_messages(graph) if isinstance(m, ToolMessage)][
+        -1
+    ] == "wired: yes"
 
 
+@on_both_databases
 def test_undo_is_refused_once_the_thread_has_moved_on(saver):
     """A message after the repair is worth more than the undo."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     repair = repair_thread(graph, thread(), min_age=0)
     on = application("react_v2", saver, AIMessage("fine"))
     on.invoke({"messages": [human("next")]}, thread())
     with pytest.raises(ThreadError, match="moved on"):
         undo_repair(graph, repair)
-    assert lines(history(graph))[-2:] == ["human: next", "ai: fine"]
+    assert lines(stored_messages(graph))[-2:] == ["human: next", "ai: fine"]
 
 
+@on_both_databases
 def test_there_is_nothing_to_undo_if_nothing_was_written(saver):
     """A skipped repair cannot be undone, and neither can one be undone twice."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     with pytest.raises(ThreadError, match="wrote nothing"):
         undo_repair(graph, repair_thread(graph, thread()))
     repair = repair_thread(graph, thread(), min_age=0)
@@ -897,20 +828,21 @@ def test_there_is_nothing_to_undo_if_nothing_was_written(saver):
         undo_repair(graph, repair)
 
 
+@on_both_databases
 def test_a_repair_can_be_undone_from_what_was_printed_of_it(saver, path):
     """What `to_dict` says of its checkpoints is enough."""
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     before = rows_of(path)
-    said = repair_thread(graph, thread(), min_age=0).to_dict()
-    known = {key: said[key] for key in ("thread_id", "namespace", "outcome", "before", "after")}
-    undo_repair(graph, ThreadRepair(**known))
+    texts = repair_thread(graph, thread(), min_age=0).to_dict()
+    evidence = {key: texts[key] for key in ("thread_id", "namespace", "outcome", "before", "after")}
+    undo_repair(graph, ThreadRepair(**evidence))
     assert rows_of(path) == before
 
 
 def test_undo_in_memory(path):
     """The in-memory checkpointer forgets as SQLite does."""
     saver = InMemorySaver()
-    graph = broken("react_v2", saver)
+    graph = abandoned_thread("react_v2", saver)
     before = [saved.config for saved in saver.list(thread())]
     repair = repair_thread(graph, thread(), min_age=0)
     undo_repair(graph, repair)
@@ -920,7 +852,7 @@ def test_undo_in_memory(path):
     with pytest.raises(ThreadError, match="moved on"):
         undo_repair(graph, again)
     saver.delete_thread("1")
-    assert not source_of(saver).forget(Key("1", ""), again.after)
+    assert not run_sync(store_of(saver).delete_checkpoint(Key("1", ""), again.after))
     assert "1" not in saver.storage
     with pytest.raises(ThreadError, match="There is no thread '1' any more"):
         undo_repair(graph, again)
@@ -929,15 +861,16 @@ def test_undo_in_memory(path):
 # --- async -------------------------------------------------------------------------------
 
 
+@on_both_databases
 @pytest.mark.parametrize("kind", ["create_agent", "create_deep_agent"])
-async def test_the_async_twins_do_the_same(kind, path):
+async def test_the_async_functions_do_the_same(kind, path):
     """Scan, repair, undo over an async checkpointer give what the sync ones give."""
-    with SqliteSaver.from_conn_string(path) as saver:
+    with open_saver(path) as saver:
         dict(ways_of(kind))["killed"](kind, saver, thread())
         scanned = [r.to_dict() | {"age": 0} for r in scan_threads(saver)]
         wanted = repair_thread(silent(kind, saver), thread(), min_age=0, dry_run=True)
     before = rows_of(path)
-    async with AsyncSqliteSaver.from_conn_string(path) as saver:
+    async with open_async_saver(path) as saver:
         graph = application(kind, saver, AIMessage("fine"))
         assert [r.to_dict() | {"age": 0} async for r in ascan_threads(saver)] == scanned
         named = [r.thread_id async for r in ascan_threads(saver, thread_ids=["1"])]
@@ -952,13 +885,13 @@ async def test_the_async_twins_do_the_same(kind, path):
             await aundo_repair(graph, repair)
 
 
-async def test_the_async_twins_over_delta_state_and_memory():
+async def test_the_async_functions_over_delta_state_and_memory():
     """`DeltaChannel` state and the in-memory checkpointer, asynchronously."""
     saver = InMemorySaver()
     say(application("create_deep_agent", saver, both_calls()), thread(), "go")
     graph = application("create_deep_agent", saver)
     repair = await arepair_thread(graph, thread(), min_age=0, on_pause="abandon")
-    texts = [m.text for m in history(graph) if isinstance(m, ToolMessage)]
+    texts = [m.text for m in stored_messages(graph) if isinstance(m, ToolMessage)]
     assert texts == ["sent to bob", WAITED.format("wire_money", "c2")]
     assert [r.status async for r in ascan_threads(saver)] == ["healthy"]
     await aundo_repair(graph, repair)
@@ -988,8 +921,9 @@ def test_a_pause_inside_a_subgraph_is_live_as_long_as_the_root_waits(saver):
     assert repair_thread(stateful_child(saver), inner, min_age=0).outcome == "paused"
 
 
-def test_a_lasting_namespace_is_found_and_mended(saver):
-    """A stateful subgraph whose pause nobody can answer any more is broken, and then is not."""
+@on_both_databases
+def test_a_lasting_namespace_is_found_and_repaired(saver):
+    """A stateful subgraph with a pause that nobody can answer is damaged, then repaired."""
     stale_child(saver)
     assert [(r.namespace, r.status) for r in scan_threads(saver)] == [
         ("", "healthy"),
@@ -1001,11 +935,12 @@ def test_a_lasting_namespace_is_found_and_mended(saver):
     assert (repair.outcome, repair.namespace) == ("repaired", "delegate")
     assert {r.status for r in scan_threads(saver)} == {"healthy"}
     graph.invoke({"messages": [human("next")]}, thread())
-    assert history(graph)[-1].text == "fine"
-    child = history(graph, namespace="delegate")
+    assert stored_messages(graph)[-1].text == "fine"
+    child = stored_messages(graph, namespace="delegate")
     assert [m.type for m in child] == ["human", "ai", "tool", "tool", "human", "ai"]
 
 
+@on_both_databases
 def test_undo_in_a_namespace(saver, path):
     """A repair of a subgraph's history is undone like any other."""
     stale_child(saver)
@@ -1045,7 +980,7 @@ def test_a_message_of_any_form_that_a_finished_node_wrote(note):
     graph.invoke({"messages": [human("pay")]}, thread())
     repair = repair_thread(graph, thread(), min_age=0, on_pause="abandon")
     assert repair.outcome == "repaired"
-    assert sorted(lines(history(graph))) == [
+    assert sorted(lines(stored_messages(graph))) == [
         "ai c1: ",
         "ai: note",
         "human: pay",

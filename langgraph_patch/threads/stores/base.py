@@ -1,29 +1,85 @@
-"""Which history: the keys under which threads are stored, and how they are shared out."""
+"""What all stores share: their protocol, the keys of histories, and the shards of a scan."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import ThreadError
 
 
 class Key(NamedTuple):
-    """Which history: a thread, and the namespace of a graph in it (`""` is the root)."""
+    """Names one history: a thread, and the namespace of a graph in it (`""` is the root)."""
 
     thread_id: str
     namespace: str
 
 
-def behind(thread_id: str) -> Key:
-    """The last key that a thread can have."""
+def last_key_of(thread_id: str) -> Key:
+    """The key that sorts after every other key of the thread."""
     return Key(thread_id, "\U0010ffff")
+
+
+class Store(Protocol):
+    """Lists threads and deletes checkpoints, which the interface of a checkpointer cannot do.
+
+    Each kind of checkpointer has its own store (`select.store_of`). The methods request I/O, so
+    that one store serves a checkpointer in its synchronous and in its asynchronous form.
+    """
+
+    def keys_after(self, last: Key | None) -> IOGenerator[Sequence[Key]]:
+        """One page of the keys of all threads, sorted by thread and namespace.
+
+        A page begins where the last one ended, so that a scan holds one page in memory and
+        keeps no cursor open.
+
+        Args:
+            last: The last key of the page before. None asks for the first page.
+
+        Returns:
+            The keys that sort after `last`; none if there are no more.
+        """
+        ...
+
+    def keys_of(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
+        """The keys of one thread, sorted by namespace; none if there is no such thread."""
+        ...
+
+    def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
+        """Delete a checkpoint if it is the newest of its history and has no pending writes.
+
+        Nothing can be written between the check and the deletion.
+
+        Returns:
+            Whether the checkpoint was deleted.
+
+        Raises:
+            ThreadError: If the store cannot delete single checkpoints.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One of `count` parts of all threads; the same thread is always in the same part."""
+    """One of several parts of all threads, so that several processes can share a scan.
+
+    A thread is always in the same shard, on every machine.
+
+    Args:
+        index: Which part, from 1 to `count`.
+        count: The number of parts.
+
+    Raises:
+        ThreadError: If `index` is not between 1 and `count`.
+
+    Example:
+        >>> from langgraph_patch.threads import Shard
+        >>> [Shard(index, 3).has("thread-18") for index in (1, 2, 3)]
+        [True, False, False]
+    """
 
     index: int
     count: int
@@ -34,6 +90,24 @@ class Shard:
 
     def has(self, thread_id: str) -> bool:
         """Whether the thread is in this part."""
-        said = str(thread_id)  # a foreign row may hold bytes
-        digest = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+        text = str(thread_id)  # a row that LangGraph did not write may hold bytes
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
+
+
+def class_names(value: object, package: str) -> set[str]:
+    """The names of the classes of `value` that `package` defines.
+
+    It replaces `isinstance` where the package is optional or slow to import: whoever made the
+    value has imported it.
+
+    Args:
+        value: Any object.
+        package: How the names of the modules begin.
+
+    Example:
+        >>> from langgraph_patch.threads.stores.base import class_names
+        >>> sorted(class_names(Shard(1, 2), "langgraph_patch"))
+        ['Shard']
+    """
+    return {base.__name__ for base in type(value).__mro__ if base.__module__.startswith(package)}

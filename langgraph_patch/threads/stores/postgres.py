@@ -1,27 +1,57 @@
-"""PostgreSQL databases of threads: how they are opened, and what is said if they are not.
+"""PostgreSQL: list keys, delete checkpoints, and open a database read-only or for writing.
 
-psycopg is imported only where somebody has such a database.
+`select` imports this module only where a PostgreSQL database is used: psycopg is optional.
 
-No password leaves this module. What libpq says of a URI may quote any piece of it: a password
-with a `/` or an `@` that is not encoded is read as a host, a port or a database. So libpq is
-never quoted, a server only where the URI was surely read as it was meant, and an error that
-was raised while connecting is not kept as a cause.
+No password leaves this module. A password with a `/` or an `@` that is not %-encoded is read as
+a host, a port or a database, so the message of a failed connection may quote any piece of it.
+The message is shown only if the URI was certainly read as it was meant, and the error of a
+failed connection is never kept as the cause.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from typing import Any
 
+import psycopg
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row, tuple_row
 
-from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads.stores.tables import check_tables
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads.stores.masking import masked
+from langgraph_patch.threads.stores.sql import SqlStore, Statements, check_tables
 
-_TIMEOUT = 10  # seconds to wait for a connection, unless the URI says otherwise
-_NEEDED = {
+_TIMEOUT = 10  # seconds to wait for a connection, unless the URI sets `connect_timeout`
+
+_STATEMENTS = Statements(
+    # The collation sorts as Python does, whatever the collation of the database is.
+    keys="""SELECT DISTINCT thread_id COLLATE "C", checkpoint_ns COLLATE "C" FROM checkpoints
+    WHERE (thread_id COLLATE "C", checkpoint_ns COLLATE "C") > (%s, %s) ORDER BY 1, 2 LIMIT %s""",
+    keys_of="""SELECT DISTINCT thread_id, checkpoint_ns COLLATE "C" FROM checkpoints
+    WHERE thread_id = %s ORDER BY 2""",
+    newest="""SELECT checkpoint_id, (SELECT count(*) FROM checkpoint_writes w WHERE
+    w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
+    AND w.checkpoint_id = c.checkpoint_id) FROM checkpoints c
+    WHERE thread_id = %s AND checkpoint_ns = %s ORDER BY checkpoint_id DESC LIMIT 1""",
+    lock=(
+        "SET LOCAL lock_timeout = '5s'",
+        # Row locks are not enough: LangGraph inserts rows.
+        "LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",
+    ),
+    # Blobs stay: a blob belongs to a version of a channel, and other checkpoints, such as those
+    # of a fork, may use the same version. A blob that no checkpoint uses is never read.
+    delete=tuple(
+        f"DELETE FROM {table} WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s"  # noqa: S608 - two constants
+        for table in ("checkpoints", "checkpoint_writes")
+    ),
+    page_size=20_000,  # no index has this order, so each page reads all keys
+)
+
+_COLUMNS = {
     "checkpoints": (
         "thread_id",
         "checkpoint_ns",
@@ -43,157 +73,167 @@ _NEEDED = {
         "task_path",
     ),
 }
-_COLUMNS = """SELECT attname::text FROM pg_attribute
+_COLUMNS_OF = """SELECT attname::text FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+
+
+# --- the store ---------------------------------------------------------------------------
+
+
+def postgres_store(saver: Any, *, is_async: bool) -> SqlStore:
+    """The store of a `PostgresSaver` or, with `is_async`, of an `AsyncPostgresSaver`.
+
+    The checkpointer may use a connection, a connection in pipeline mode, or a pool.
+    """
+    return SqlStore(saver, is_async, _STATEMENTS, _async_transaction if is_async else _transaction)
+
+
+@contextmanager
+def _transaction(saver: Any, *, writes: bool) -> Iterator[Any]:
+    with saver.lock, _connection_of(saver) as conn:
+        if saver.pipe:
+            saver.pipe.sync()  # what was sent before is not part of this transaction
+        with (
+            _lock_errors(),
+            conn.transaction() if writes else nullcontext(),
+            conn.cursor(row_factory=tuple_row) as cursor,
+        ):
+            yield cursor
+
+
+@asynccontextmanager
+async def _async_transaction(saver: Any, *, writes: bool) -> AsyncIterator[Any]:
+    async with saver.lock, _connection_of(saver) as conn:
+        if saver.pipe:
+            await saver.pipe.sync()  # what was sent before is not part of this transaction
+        with _lock_errors():
+            async with (
+                conn.transaction() if writes else nullcontext(),
+                conn.cursor(row_factory=tuple_row) as cursor,
+            ):
+                yield cursor
+
+
+def _connection_of(saver: Any) -> Any:
+    """The connection of a checkpointer, or one of its pool, as a context manager."""
+    conn = saver.conn
+    return conn.connection() if hasattr(conn, "getconn") else nullcontext(conn)
+
+
+@contextmanager
+def _lock_errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise ThreadError(
+            "Another process has locked the tables of checkpoints, so nothing was deleted: try "
+            "again when it is done."
+        ) from error
 
 
 # --- opening -----------------------------------------------------------------------------
 
 
-def is_postgres(target: str) -> bool:
-    """Whether a target is the URI of a PostgreSQL database."""
-    return target.startswith(("postgresql://", "postgres://"))
-
-
-def masked(text: str) -> str:
-    """`text` without the passwords of URIs and of libpq's `password=...`.
-
-    Example:
-        >>> from langgraph_patch.threads.stores.postgres import masked
-        >>> masked("no postgresql://bob:s3cr3t@db/x and no host=db password='s 3' user=bob")
-        'no postgresql://*** and no host=db password=*** user=bob'
-    """
-    for secret in _SECRETS:
-        text = secret.sub(r"\1***", text)
-    return text
-
-
-_SECRETS = (
-    re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
-    re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
-    re.compile(r"(postgres[a-z0-9+.-]*://)[^\s'\"]+", re.IGNORECASE),
-)
-
-
 @contextmanager
 def open_postgres(uri: str, *, write: bool, serde: Any) -> Iterator[BaseCheckpointSaver[Any]]:
-    """Open a PostgreSQL database of threads that somebody else wrote.
+    """Open a PostgreSQL database of threads.
 
     Args:
-        uri: As libpq reads it; what it does not say comes from libpq's environment.
-        write: Whether it may be written to. If not, the server sees to it.
-        serde: The serializer.
+        uri: The URI of the database. libpq's environment supplies what is missing in it.
+        write: Whether the database may be written to. If not, the server refuses all writes.
+        serde: The serializer of the checkpointer.
 
     Raises:
-        OptionError: If psycopg is not installed.
-        ThreadError: If there is no such database, or it holds no threads.
+        ThreadError: If there is no such database, or it holds no threads, or the server fails.
     """
-    try:
-        import psycopg  # noqa: PLC0415 - may not be installed
-        from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise OptionError(
-            "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
-        ) from error
-    conn, name = _connected(uri, write=write)
+    conn, name = _open_connection(uri, write=write)
     with closing(conn):
         try:
-            _check(conn, name, write=write)
+            _check_postgres_tables(conn, name, write=write)
             yield PostgresSaver(conn, serde=serde)
         except psycopg.Error as error:
-            raise ThreadError(f"{name}: {masked(_first_line(error))}") from error
+            raise ThreadError(f"{name}: {_message_of(error)}.") from error
 
 
-def _connected(uri: str, *, write: bool) -> tuple[Any, str]:
+def _open_connection(uri: str, *, write: bool) -> tuple[Any, str]:
     """A connection, and what to call its database."""
-    import psycopg  # noqa: PLC0415 - may not be installed
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - as above
-    from psycopg.rows import dict_row  # noqa: PLC0415 - as above
-
-    name, said = "the PostgreSQL database", _NO_URI
+    name, problem = "the PostgreSQL database", _UNREADABLE
     try:
         values = conninfo_to_dict(uri)
-        plain = _is_plain(values)
-        name = _name(values) if plain else name
-        said = ""
+        problem = _UNCERTAIN
+        if _is_certain(values):
+            name, problem = _name_of(values), ""
         options: dict[str, Any] = {
             "connect_timeout": _TIMEOUT,
             "fallback_application_name": "langgraph-patch",
             **values,
         }
         if not write:
-            # Not a SET: behind a pooler that would outlive us, on a connection of others.
-            given = values.get("options", "")
-            options["options"] = f"{given} -c default_transaction_read_only=on".strip()
+            # Not a SET: behind a pooler it would outlive us, on a connection of others.
+            own = values.get("options", "")
+            options["options"] = f"{own} -c default_transaction_read_only=on".strip()
         # A pooler may give each statement another server, so none is prepared.
-        conn = psycopg.connect(
+        conn: Any = psycopg.connect(
             **options, autocommit=True, prepare_threshold=None, row_factory=dict_row
         )
     except (psycopg.Error, ValueError) as error:
-        if not said:
-            said = _advice(str(error), values) if plain else f"{_advice(str(error), {})} {_ENCODED}"
+        problem = problem or f"{_without_secrets(_message_of(error), values)}."
     else:
         return conn, name
-    raise ThreadError(f"{name}: {said}")  # out here it has no context: that may hold a password
+    raise ThreadError(f"{name}: {problem}")  # outside of `except`: the context may hold a password
 
 
-def _is_plain(values: Mapping[str, Any]) -> bool:
-    """Whether a URI was surely read as it was meant, so that no piece of a password is a name."""
-    names = [str(value) for key, value in values.items() if "password" not in key]
-    return not any("@" in value for value in names) and bool(
+_UNREADABLE = (  # written so that `masked` leaves it as it is
+    "its URI cannot be read: expected USER:PASSWORD@HOST:PORT/DATABASE behind postgresql:// with "
+    "special characters %-encoded."
+)
+_UNCERTAIN = "the connection failed. Are special characters in user and password %-encoded?"
+
+
+def _is_certain(values: Mapping[str, Any]) -> bool:
+    """Whether a URI was read as it was meant, so that no part of a password is elsewhere."""
+    return not any("@" in value for value in _public_values(values)) and bool(
         re.fullmatch(r"[\d,]*", str(values.get("port", "")))
     )
 
 
-def _name(values: Mapping[str, Any]) -> str:
+def _public_values(values: Mapping[str, Any]) -> list[str]:
+    return [str(value) for key, value in values.items() if "password" not in key]
+
+
+def _name_of(values: Mapping[str, Any]) -> str:
     database, host = values.get("dbname"), values.get("host")
-    of = f" {database!r}" if database else ""
-    return f"PostgreSQL database{of}" + (f" on {host!r}" if host else "")
+    return (
+        "PostgreSQL database"
+        + (f" {database!r}" if database else "")
+        + (f" on {host!r}" if host else "")
+    )
 
 
-def _advice(said: str, values: Mapping[str, Any]) -> str:
-    """What to do about a connection that failed. `values`: of the URI, if it may be quoted."""
-    _, fatal, reason = said.partition("FATAL:")
-    reason = " ".join(reason.split("\n")[0].split())
-    secrets = [str(value) for key, value in values.items() if "password" in key]
-    if fatal and values and not any(secret in reason for secret in secrets):
-        return f"the server refused: {reason}."
-    for sign, advice in _ADVICE.items():
-        if sign in said:
-            return advice
-    return "the connection failed: does `psql` open the same URI?"
+def _message_of(error: Exception) -> str:
+    """The first line of the message of the driver or the server: the others are details."""
+    first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+    return masked(" ".join(first.split()))
 
 
-_NO_URI = (  # set so that `masked` leaves it whole
-    "its URI cannot be read: expected USER:PASSWORD@HOST:PORT/DATABASE behind postgresql:// with "
-    "special characters %-encoded."
-)
-_ENCODED = "Are special characters in the user and the password %-encoded?"
-_ADVICE = {
-    "password authentication failed": "the server refused the user or the password.",
-    "no password supplied": "the server wants a password: is it in the URI or in PGPASSWORD?",
-    "does not exist": "the server knows no such database or user.",
-    "FATAL:": "the server refused the connection: does `psql` open the same URI?",
-    "refused": "no server accepts connections there: does it run, are host and port right?",
-    "No such file": "no server accepts connections there: does it run, is the socket right?",
-    "resolve": "there is no such host.",
-    "translate host name": "there is no such host.",
-    "bad value": _NO_URI,
-    "timeout": "no server answered in time: are host and port right?",
-    "invalid": _NO_URI,
-}
+def _without_secrets(message: str, values: Mapping[str, Any]) -> str:
+    public = ["", *_public_values(values)]  # a password may be the name of the user
+    for secret in map(str, values.values()):
+        if secret not in public:
+            message = message.replace(secret, "***")
+    return message
 
 
-def _check(conn: Any, name: str, *, write: bool) -> None:
+def _check_postgres_tables(conn: Any, name: str, *, write: bool) -> None:
     check_tables(
         name,
-        _NEEDED,
-        lambda table: {row["attname"] for row in conn.execute(_COLUMNS, (table,))},
+        _COLUMNS,
+        lambda table: {row["attname"] for row in conn.execute(_COLUMNS_OF, (table,))},
         library="langgraph-checkpoint-postgres",
-        advice="Call `setup()` of that which your application uses, then try again.",
+        advice="Call `setup()` of the version that your application uses, then try again.",
     )
     if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
-        raise ThreadError(f"{name} holds no checkpoint: nothing was looked at.")
+        raise ThreadError(f"{name} holds no checkpoint: there is nothing to read.")
     if not write and conn.execute("SHOW transaction_read_only").fetchone() != _READ_ONLY:
         raise ThreadError(
             f"{name} cannot be opened read-only: name the server itself, not a pooler before it."
@@ -201,7 +241,3 @@ def _check(conn: Any, name: str, *, write: bool) -> None:
 
 
 _READ_ONLY = {"transaction_read_only": "on"}
-
-
-def _first_line(error: Exception) -> str:
-    return f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}."

@@ -1,231 +1,201 @@
-"""Where threads lie, beyond what a checkpointer can tell: their keys, and how to forget.
+"""Find the store of a checkpointer, and open a database of threads safely.
 
-One `Source` for each kind of checkpointer. Keys come in pages, each of which begins where the
-last one ended, so that a scan holds one page in memory and no cursor open.
+Opening a database must execute nothing. By default LangGraph's serializer imports and calls
+whatever a msgpack row names, and a pickle row is code. So the serializer gets an allowlist, and
+pickles are not loaded. An instance of any other class is read as a dict. If such a value were
+written back, the class would be lost, so each one is recorded (`Database.blocked`).
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph_patch._langgraph import delete_from_memory
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads.stores.base import Key, Shard, behind
-from langgraph_patch.threads.stores.postgres_keys import is_lost, postgres_source
+from langgraph_patch.threads.stores.base import Key, Store, class_names
+from langgraph_patch.threads.stores.masking import masked
 
-__all__ = ["Key", "Shard", "Source", "ask_source", "behind", "has_failed", "source_of"]
-
-_PAGE = 500
+# --- the store of a checkpointer ---------------------------------------------------------
 
 
-class Source(Protocol):
-    """Where threads lie, beyond what a checkpointer can tell: one for each kind of saver.
-
-    The twin of each method, with an `a` before its name, is there for an async saver.
-    """
-
-    def page(self, last: Key | None) -> Sequence[Key]:
-        """The next keys that sort after `last` (None: the first), sorted; empty at the end."""
-        ...
-
-    def namespaces(self, thread_id: str) -> Sequence[Key]:
-        """The keys of one thread, sorted."""
-        ...
-
-    def forget(self, key: Key, newest: str) -> bool:
-        """Delete a checkpoint, if it still is the newest and nothing was written to it.
-
-        Returns:
-            Whether that was so.
-        """
-        ...
-
-
-# --- SQLite ------------------------------------------------------------------------------
-
-_KEYS = """SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
-WHERE (thread_id, checkpoint_ns) > (?, ?) ORDER BY thread_id, checkpoint_ns LIMIT ?"""
-_FIRST_KEYS = _KEYS.replace(">", ">=")
-_OF_THREAD = """SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
-WHERE thread_id = ? ORDER BY checkpoint_ns"""
-_NEWEST = """SELECT checkpoint_id, (SELECT count(*) FROM writes w WHERE
-w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
-AND w.checkpoint_id = c.checkpoint_id) FROM checkpoints c
-WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id DESC LIMIT 1"""
-_FORGET = (
-    "DELETE FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
-    "DELETE FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sqlite:
-    """The threads of a `SqliteSaver`."""
-
-    saver: SqliteSaver
-
-    def page(self, last: Key | None) -> Sequence[Key]:
-        return self._keys(*_page_query(last))
-
-    def namespaces(self, thread_id: str) -> Sequence[Key]:
-        return self._keys(_OF_THREAD, (thread_id,))
-
-    def _keys(self, query: str, values: Sequence[Any]) -> Sequence[Key]:
-        with self.saver.cursor(transaction=False) as cursor:
-            return [Key(*row) for row in cursor.execute(query, values)]
-
-    def forget(self, key: Key, newest: str) -> bool:
-        with self.saver.cursor() as cursor:
-            cursor.execute("BEGIN IMMEDIATE")
-            try:
-                unmoved = bool(cursor.execute(_NEWEST, key).fetchone() == (newest, 0))
-                for statement in _FORGET if unmoved else ():
-                    cursor.execute(statement, (*key, newest))
-            except BaseException:
-                self.saver.conn.rollback()
-                raise
-            return unmoved
-
-
-@dataclass(frozen=True, slots=True)
-class _AsyncSqlite:
-    """The threads of an `AsyncSqliteSaver`."""
-
-    saver: Any  # its module needs aiosqlite, which need not be there
-
-    async def apage(self, last: Key | None) -> Sequence[Key]:
-        return await self._keys(*_page_query(last))
-
-    async def anamespaces(self, thread_id: str) -> Sequence[Key]:
-        return await self._keys(_OF_THREAD, (thread_id,))
-
-    async def _keys(self, query: str, values: Sequence[Any]) -> Sequence[Key]:
-        await self.saver.setup()
-        async with self.saver.lock, self.saver.conn.execute(query, values) as cursor:
-            return [Key(*row) for row in await cursor.fetchall()]
-
-    async def aforget(self, key: Key, newest: str) -> bool:
-        await self.saver.setup()
-        async with self.saver.lock:
-            conn = self.saver.conn
-            await conn.execute("BEGIN IMMEDIATE")
-            try:
-                async with conn.execute(_NEWEST, key) as cursor:
-                    unmoved = bool(await cursor.fetchone() == (newest, 0))
-                for statement in _FORGET if unmoved else ():
-                    await conn.execute(statement, (*key, newest))
-            except BaseException:
-                await conn.rollback()
-                raise
-            await conn.commit()
-            return unmoved
-
-
-def _page_query(last: Key | None) -> tuple[str, Sequence[Any]]:
-    return (_FIRST_KEYS, ("", "", _PAGE)) if last is None else (_KEYS, (*last, _PAGE))
-
-
-# --- any other saver ---------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Listed:
-    """The threads of any saver. All checkpoints are read to learn their keys."""
-
-    saver: BaseCheckpointSaver[Any]
-
-    keys: list[Key] | None = None
-
-    def page(self, last: Key | None) -> Sequence[Key]:
-        if self.keys is None:
-            # Drained first: a saver may hold a lock while it lists.
-            self.keys = sorted({_key_of(saved.config) for saved in self.saver.list(None)})
-        return [key for key in self.keys if last is None or key > last]
-
-    async def apage(self, last: Key | None) -> Sequence[Key]:
-        if self.keys is None:
-            self.keys = sorted({_key_of(saved.config) async for saved in self.saver.alist(None)})
-        return [key for key in self.keys if last is None or key > last]
-
-    def namespaces(self, thread_id: str) -> Sequence[Key]:
-        found = self.saver.list({"configurable": {"thread_id": thread_id}})
-        return sorted({_key_of(saved.config) for saved in found})
-
-    async def anamespaces(self, thread_id: str) -> Sequence[Key]:
-        found = self.saver.alist({"configurable": {"thread_id": thread_id}})
-        return sorted({_key_of(saved.config) async for saved in found})
-
-    def forget(self, key: Key, newest: str) -> bool:
-        if not isinstance(self.saver, InMemorySaver):
-            raise ThreadError(
-                f"{type(self.saver).__name__} has no way to delete single checkpoints, so the "
-                f"repair of thread {key.thread_id!r} cannot be undone: go on from the checkpoint "
-                f"before it, with its checkpoint_id in the config."
-            )
-        stored = self.saver.storage.get(key.thread_id, {}).get(key.namespace, {})
-        if max(stored, default=None) != newest or self.saver.writes.get((*key, newest)):
-            return False
-        del stored[newest]
-        self.saver.writes.pop((*key, newest), None)
-        return True
-
-    async def aforget(self, key: Key, newest: str) -> bool:
-        return self.forget(key, newest)
-
-
-def _key_of(config: Any) -> Key:
-    place = config["configurable"]
-    return Key(str(place["thread_id"]), str(place.get("checkpoint_ns", "")))
-
-
-def source_of(saver: BaseCheckpointSaver[Any]) -> Any:
-    """The `Source` of a saver (its sync or its async half, as the saver is).
+def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
+    """The store of a checkpointer.
 
     Raises:
-        OptionError: If it is no checkpointer.
+        OptionError: If `saver` is not a checkpointer.
+
+    Example:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph_patch._sansio import run_sync
+        >>> from langgraph_patch.threads.stores.select import store_of
+        >>> run_sync(store_of(InMemorySaver()).keys_after(None))
+        []
     """
     if not isinstance(saver, BaseCheckpointSaver):
         raise OptionError(
             f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
             f"SqliteSaver or the `checkpointer` of a graph."
         )
-    if isinstance(saver, SqliteSaver):
-        return _Sqlite(saver)
-    if any(base.__name__ == "AsyncSqliteSaver" for base in type(saver).__mro__):
-        return _AsyncSqlite(saver)
-    return postgres_source(saver) or _Listed(saver)
-
-
-def ask_source(source: Any, method: str, *args: Any) -> IOGenerator[Any]:
-    """What a `Source` says, asked in the way that its saver is used."""
-    return (
-        yield IORequest(
-            lambda: _half(source, method, _ASYNC)(*args),
-            lambda: _half(source, f"a{method}", _SYNC)(*args),
+    # Other packages have a class `PostgresSaver` too, for other tables: hence the module.
+    names = class_names(saver, "langgraph.checkpoint.")
+    if names & {"SqliteSaver", "AsyncSqliteSaver"}:
+        from langgraph_patch.threads.stores.sqlite import (  # noqa: PLC0415 - imports sqlite3
+            sqlite_store,
         )
+
+        return sqlite_store(saver, is_async="AsyncSqliteSaver" in names)
+    if names & {"PostgresSaver", "AsyncPostgresSaver"}:
+        from langgraph_patch.threads.stores.postgres import (  # noqa: PLC0415 - imports psycopg
+            postgres_store,
+        )
+
+        return postgres_store(saver, is_async="AsyncPostgresSaver" in names)
+    return _AnyStore(saver)
+
+
+@dataclass(slots=True)
+class _AnyStore:
+    """The `Store` of any other checkpointer. It reads all checkpoints to learn their keys."""
+
+    saver: BaseCheckpointSaver[Any]
+    keys: Sequence[Key] | None = None
+
+    def keys_after(self, last: Key | None) -> IOGenerator[Sequence[Key]]:
+        if self.keys is None:
+            self.keys = yield from self._listed(None)
+        return [key for key in self.keys if last is None or key > last]
+
+    def keys_of(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
+        return self._listed({"configurable": {"thread_id": thread_id}})
+
+    def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
+        yield from ()  # a generator that requests no I/O
+        deleted = None
+        if isinstance(self.saver, InMemorySaver):
+            deleted = delete_from_memory(self.saver, *key, checkpoint_id)
+        if deleted is None:
+            raise ThreadError(
+                f"{type(self.saver).__name__} cannot delete single checkpoints, so the repair of "
+                f"thread {key.thread_id!r} cannot be undone: continue from the checkpoint before "
+                f"it, with its checkpoint_id in the config."
+            )
+        return deleted
+
+    def _listed(self, config: RunnableConfig | None) -> IOGenerator[Sequence[Key]]:
+        """The keys of all checkpoints. All are read first: a saver may hold a lock meanwhile."""
+
+        def synchronously() -> list[Key]:
+            return sorted({_key_of_config(saved.config) for saved in self.saver.list(config)})
+
+        async def asynchronously() -> list[Key]:
+            return sorted(
+                {_key_of_config(saved.config) async for saved in self.saver.alist(config)}
+            )
+
+        keys: list[Key] = yield IORequest(synchronously, asynchronously)
+        return keys
+
+
+def _key_of_config(config: RunnableConfig) -> Key:
+    configurable = config["configurable"]
+    return Key(str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", "")))
+
+
+def is_database_failure(error: BaseException) -> bool:
+    """Whether the database failed (locked, lost, shut down), and not the reading of one thread."""
+    if "OperationalError" in class_names(error, "sqlite3"):
+        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
+        return getattr(error, "sqlite_errorcode", None) is not None
+    names = class_names(error, "psycopg")
+    # A statement that took too long concerns one thread: the next one may be smaller.
+    return bool(names & {"OperationalError", "InterfaceError"}) and "QueryCanceled" not in names
+
+
+# --- opening -----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Database:
+    """An open database of threads.
+
+    Attributes:
+        saver: Its checkpointer.
+        blocked: The classes that rows named and that were not loaded, as `module:Class`.
+    """
+
+    saver: BaseCheckpointSaver[Any]
+    blocked: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def open_database(
+    target: str, *, write: bool = False, trust: Sequence[tuple[str, str]] = ()
+) -> Iterator[Database]:
+    """Open a database of threads without executing anything in it.
+
+    Args:
+        target: The path of a SQLite file, or the `postgresql://` URI of a PostgreSQL database.
+        write: Whether it may be written to. Default: it is opened read-only.
+        trust: Classes that may be loaded beside LangChain's and LangGraph's, as (module,
+            class). Default: none.
+
+    Raises:
+        ThreadError: If there is no such database, or it holds no threads, or it fails while it
+            is open.
+        OptionError: If it is a PostgreSQL database, and psycopg is not installed.
+
+    Example:
+        >>> from langgraph_patch.threads.stores.select import open_database
+        >>> with open_database("/no/such.db"):
+        ...     pass
+        Traceback (most recent call last):
+        langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
+    """
+    serde = JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
+    with _open_saver(target, write=write, serde=serde) as saver:
+        database = Database(saver)
+
+        def record(event: SerdeEvent) -> None:
+            if event["kind"] == "msgpack_blocked":
+                database.blocked.add(f"{event['module']}:{event['name']}")
+
+        unregister = register_serde_event_listener(record)
+        try:
+            yield database
+        finally:
+            unregister()
+
+
+def _open_saver(
+    target: str, *, write: bool, serde: JsonPlusSerializer
+) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
+    if target.startswith(("postgresql://", "postgres://")):
+        try:
+            from langgraph_patch.threads.stores.postgres import (  # noqa: PLC0415 - imports psycopg
+                open_postgres,
+            )
+        except ImportError as error:
+            raise OptionError(
+                "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
+            ) from error
+        return open_postgres(target, write=write, serde=serde)
+    if "://" in target or masked(target) != target:
+        raise ThreadError(
+            f"{masked(target)!r:.200} is not a supported database: expected a URI that begins "
+            f"with postgresql:// or postgres:// - or the path of a SQLite file."
+        )
+    from langgraph_patch.threads.stores.sqlite import (  # noqa: PLC0415 - imports sqlite3
+        open_sqlite,
     )
 
-
-_SYNC = "is used by plain calls: call scan_threads, repair_thread and undo_repair."
-_ASYNC = "is used in an event loop: await ascan_threads, arepair_thread and aundo_repair."
-
-
-def _half(source: Any, method: str, advice: str) -> Any:
-    found = getattr(source, method, None)
-    if found is None:
-        raise OptionError(f"{type(source.saver).__name__} {advice}")
-    return found
-
-
-def has_failed(error: BaseException) -> bool:
-    """Whether the database failed (locked, lost, shut down), and not one thread of it."""
-    # Without a code it is Python's own, of a text that is no UTF-8: a matter of one row.
-    coded = getattr(error, "sqlite_errorcode", None) is not None
-    return (isinstance(error, sqlite3.OperationalError) and coded) or is_lost(error)
+    return open_sqlite(target, write=write, serde=serde)

@@ -14,10 +14,10 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import interrupt
-from strict import StrictModel, ai, refuse
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.strict import StrictModel, ai, refuse
 
 
 @tool
@@ -43,7 +43,7 @@ async def print_report(pages: int) -> str:
 async def ask_later(seconds: float) -> str:
     """Run for a while, then wait for a human."""
     await asyncio.sleep(seconds)
-    return f"told: {interrupt('well?')}"
+    return f"answered: {interrupt('well?')}"
 
 
 BESIDE = {

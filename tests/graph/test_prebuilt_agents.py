@@ -1,14 +1,18 @@
-"""Every agent that people run, broken in every way that they break it."""
+"""The prebuilt agents: what is unique to them beside the matrix of agents and breaks."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from agents import (
-    CANCELLED,
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, Send
+from langgraph_swarm import create_handoff_tool, create_swarm
+
+from langgraph_patch import is_placeholder, validate_messages, with_patching
+from support.agents import (
     KINDS,
-    UNKNOWN,
     Bench,
     Graph,
     Kind,
@@ -20,44 +24,23 @@ from agents import (
     react_v2,
     thread,
 )
-from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END
-from langgraph.types import Command, Send
-from langgraph_swarm import create_handoff_tool, create_swarm
-from strict import RefusedError, StrictModel, ai, refuse
-
-from langgraph_patch import is_placeholder, validate_messages, with_patching
+from support.paused_agents import paused_agent
+from support.placeholder_texts import CANCELLED
+from support.running import run, sync_and_async
+from support.strict import RefusedError, StrictModel, ai, refuse
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 BOOKED = human("book it")
 NEVER_MIND = human("never mind")
 
 
-async def run(graph: Graph, value: Any, *, asynchronous: bool, config: Any = None) -> Any:
-    """Run the graph the way that the test asks for."""
-    config = config or thread()
-    return await graph.ainvoke(value, config) if asynchronous else graph.invoke(value, config)
-
-
-async def paused(kind: Kind, *script: Any, asynchronous: bool = False) -> Bench:
-    """A bare agent that waits for a human on its second call."""
-    bench = kind.make(
-        both_calls(), *script, asynchronous=asynchronous, checkpointer=InMemorySaver()
-    )
-    await run(bench.graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
-    assert bench.graph.get_state(thread()).next == (kind.pauses_in,)
-    return bench
-
-
 async def dead(kind: Kind, *script: Any, asynchronous: bool = False) -> Bench:
     """A thread that the bare agent broke: the model is next, and refuses.
 
-    A deep agent mends a new message by itself; its thread is broken by an edit instead.
+    A deep agent repairs its history before a new message; its thread is broken by an edit instead.
     """
-    bench = await paused(kind, asynchronous=asynchronous)
+    bench = await paused_agent(kind, asynchronous=asynchronous)
     if kind.heals:
         bench.graph.update_state(thread(), {"messages": [NEVER_MIND]}, as_node=kind.entry)
     with pytest.raises(ValueError, match="c1"):
@@ -73,36 +56,13 @@ async def dead(kind: Kind, *script: Any, asynchronous: bool = False) -> Bench:
 
 
 def expected(kind: Kind, *after: str) -> list[str]:
-    """The broken turn as it must stand in the state, and what was said after it."""
-    first, second = kind.told
+    """The repaired turn as the state must have it, and the messages after it."""
+    first, second = kind.results
     start = ["human: book it", "ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}"]
     return [*start, "human: never mind", *after]
 
 
-def check(bench: Bench, graph: Graph, *after: str) -> None:
-    """The state is what it must be, and valid; the model was never given anything else."""
-    messages = history(graph, thread())
-    assert lines(messages) == expected(bench.kind, *after)
-    assert validate_messages(messages) == []
-    assert [m.name for m in messages if isinstance(m, ToolMessage)] == ["send_email", "wire_money"]
-    assert graph.get_state(thread()).next == ()
-    for seen in bench.model.seen:
-        refuse(seen)
-
-
-# --- a new message instead of an approval ------------------------------------------------
-
-
-@each_kind
-@sync_and_async
-async def test_a_new_message_after_an_interrupt(kind: Kind, *, asynchronous: bool):
-    """The model answers the new message, and is told the truth of both calls."""
-    bench = await paused(kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    await run(graph, {"messages": [NEVER_MIND]}, asynchronous=asynchronous)
-    check(bench, graph, "ai: fine")
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
-    check(bench, graph, "ai: fine", "human: hello", "ai: yes?")
+# --- calls that wait ---------------------------------------------------------------------
 
 
 @each_kind
@@ -121,65 +81,6 @@ async def test_one_waiting_call(kind: Kind):
 
 
 @each_kind
-async def test_the_mail_is_not_sent_twice(kind: Kind):
-    """Nothing that a tool did is done again by a repair."""
-    bench = await paused(kind, AIMessage("fine"))
-    before = list(bench.tools.done)
-    with_patching(bench.graph).invoke({"messages": [NEVER_MIND]}, thread())
-    assert bench.tools.done == before
-
-
-# --- threads that died before the graph was patched --------------------------------------
-
-
-@each_kind
-@sync_and_async
-async def test_a_dead_thread_gets_a_new_message(kind: Kind, *, asynchronous: bool):
-    """A thread that the bare graph broke goes on with the next message."""
-    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    await run(graph, {"messages": [human("hello?")]}, asynchronous=asynchronous)
-    check(bench, graph, "human: hello?", "ai: fine")
-
-
-@each_kind
-@sync_and_async
-async def test_a_dead_thread_is_invoked_with_none(kind: Kind, *, asynchronous: bool):
-    """`invoke(None)` goes straight to the model: the last mile repairs."""
-    bench = await dead(kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    await run(graph, None, asynchronous=asynchronous)
-    check(bench, graph, "ai: fine")
-    await run(graph, {"messages": [human("hello")]}, asynchronous=asynchronous)
-    check(bench, graph, "ai: fine", "human: hello", "ai: yes?")
-
-
-@each_kind
-@sync_and_async
-async def test_a_dead_thread_is_sent_to_the_model(kind: Kind, *, asynchronous: bool):
-    """`Command(goto=<model>)` passes the front door by: the last mile repairs."""
-    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    await run(graph, Command(goto=kind.model_node), asynchronous=asynchronous)
-    check(bench, graph, "ai: fine")
-
-
-@each_kind
-@sync_and_async
-async def test_a_dead_state_is_sent_to_the_model(kind: Kind, *, asynchronous: bool):
-    """`Send(<model>, state)` hands the model a state of its own: what it sees and the state heal.
-
-    The state that is sent comes from the checkpointer: equal messages, other objects.
-    """
-    bench = await dead(kind, AIMessage("fine"), asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    graph.update_state(thread(), None, as_node=END)
-    state = graph.get_state(thread()).values
-    await run(graph, Command(goto=Send(kind.model_node, state)), asynchronous=asynchronous)
-    check(bench, graph, "ai: fine")
-
-
-@each_kind
 async def test_two_model_calls_in_one_step(kind: Kind):
     """A `Send` beside the model that is next anyway: both repair, the state is valid."""
     bench = await dead(kind, AIMessage("one"), AIMessage("two"))
@@ -194,38 +95,9 @@ async def test_two_model_calls_in_one_step(kind: Kind):
     assert rest == expected(kind)
 
 
-# --- edits that leave a call open --------------------------------------------------------
-
-
-@each_kind
-@sync_and_async
-async def test_an_edit_leaves_a_call_open(kind: Kind, *, asynchronous: bool):
-    """`update_state` with a call that nobody answers, then a message: a placeholder."""
-    bench = kind.make(
-        AIMessage("hello"),
-        AIMessage("fine"),
-        asynchronous=asynchronous,
-        checkpointer=InMemorySaver(),
-    )
-    graph = with_patching(bench.graph)
-    await run(graph, {"messages": [BOOKED]}, asynchronous=asynchronous)
-    edit = {"messages": [ai(("send_email", {"to": "bob"}, "c1"), id="a1")]}
-    graph.update_state(thread(), edit, as_node=kind.model_node)
-    await run(graph, {"messages": [NEVER_MIND]}, asynchronous=asynchronous)
-    assert lines(history(graph, thread())) == [
-        "human: book it",
-        "ai: hello",
-        "ai c1: ",
-        f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-        "human: never mind",
-        "ai: fine",
-    ]
-    assert bench.tools.done == []
-
-
 @each_kind
 async def test_an_edit_in_front_of_the_model(kind: Kind):
-    """The same edit made just before the model runs: the last mile answers the call."""
+    """The same edit made just before the model runs: the model node wrapper answers the call."""
     bench = kind.make(AIMessage("hello"), AIMessage("fine"), checkpointer=InMemorySaver())
     graph = with_patching(bench.graph)
     graph.invoke({"messages": [BOOKED]}, thread())
@@ -279,7 +151,7 @@ async def test_resume_goes_to_the_paused_tool(
 @each_kind
 async def test_an_approval_after_an_edit_still_arrives(kind: Kind):
     """A model that is called while a tool waits takes nothing from the waiting tool."""
-    bench = await paused(kind, AIMessage("wait"), AIMessage("done"))
+    bench = await paused_agent(kind, AIMessage("wait"), AIMessage("done"))
     graph = with_patching(bench.graph)
     aside = Command(update={"messages": [human("how long?")]}, goto=kind.model_node)
     graph.invoke(aside, thread())
@@ -297,7 +169,7 @@ async def test_an_approval_after_an_edit_still_arrives(kind: Kind):
 
 @each_kind
 def test_the_bare_agent_really_dies(kind: Kind):
-    """What the matrix repairs is broken without it, or is told less than the truth."""
+    """Without the package each of these agents fails or loses the recorded result."""
     bench = kind.make(both_calls(), AIMessage("fine"), checkpointer=InMemorySaver())
     bench.graph.invoke({"messages": [BOOKED]}, thread())
     if kind.heals:
@@ -312,19 +184,19 @@ def test_the_bare_agent_really_dies(kind: Kind):
 def test_a_healthy_run_is_as_before(kind: Kind):
     """Parallel calls, no break: no repair, no step, no message more than the bare agent's."""
     runs = {}
-    told: list[Any] = []
+    reported: list[Any] = []
     for name, wrap in (("bare", lambda graph: graph), ("patched", with_patching)):
         bench = kind.make(
             ai(("send_email", {"to": "a"}, "c1"), ("send_email", {"to": "b"}, "c2"), id="a1"),
             AIMessage("done", id="a2"),
             checkpointer=InMemorySaver(),
         )
-        options = {"on_patch": lambda *seen: told.append(seen)} if name == "patched" else {}
+        options = {"on_patch": lambda *seen: reported.append(seen)} if name == "patched" else {}
         graph = wrap(bench.graph, **options)
         graph.invoke({"messages": [BOOKED]}, thread())
         steps = [state.metadata["step"] for state in graph.get_state_history(thread())]
         runs[name] = lines(history(graph, thread())), steps
-        assert told == []
+        assert reported == []
     assert runs["patched"] == runs["bare"]
 
 
@@ -344,7 +216,7 @@ def test_the_drawing_shows_the_node(kind: Kind):
 
 
 def test_types_survive():
-    """`with_patching` returns what it was given: a compiled agent is a compiled agent."""
+    """`with_patching` returns the type that it got: a compiled agent is a compiled agent."""
     for kind in KINDS:
         bare = kind.make().graph
         assert type(with_patching(bare)) is type(bare)

@@ -15,22 +15,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from agents import (
-    CANCELLED,
-    KINDS,
-    ONE_TASK_EACH,
-    UNKNOWN,
-    Bench,
-    Graph,
-    Kind,
-    Tools,
-    both_calls,
-    human,
-    react,
-    react_v1,
-    react_v2,
-    thread,
-)
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
@@ -43,16 +27,43 @@ from langgraph.graph.message import _messages_delta_reducer  # no public name in
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
-from strict import StrictModel, ai
 
-from langgraph_patch import PLACEHOLDER_KEY, patch_node, validate_messages, with_patching
+from langgraph_patch import (
+    PLACEHOLDER_KEY,
+    is_placeholder,
+    patch_node,
+    validate_messages,
+    with_patching,
+)
 from langgraph_patch.evidence import search
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.agents import (
+    BY_NAME,
+    CREATE_AGENT,
+    DEEP_AGENT,
+    KINDS,
+    ONE_TASK_EACH,
+    REACT_V2,
+    Bench,
+    Graph,
+    Kind,
+    Tools,
+    both_calls,
+    human,
+    react,
+    react_v1,
+    react_v2,
+    thread,
+)
+from support.open_calls import UNKNOWN_STATEMENTS
+from support.paused_agents import paused_agent
+from support.placeholder_texts import CANCELLED, FAILED, UNKNOWN
+from support.running import run_in_worker, sync_and_async
+from support.strict import StrictModel, ai
+from support.transcripts import statements
 
 DURABILITIES = ["sync", "async", "exit"]
-FAILED = "Tool call {} with id {} failed: {}"
 
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 each_store = pytest.mark.parametrize("store", ["memory", "sqlite"])
 each_durability = pytest.mark.parametrize("durability", DURABILITIES)
 
@@ -91,14 +102,12 @@ def recorded_v1(model: Any, tools: Any, **options: Any) -> Graph:
     return react_v1(model, recording(tools), **options)
 
 
-BY_NAME = {kind.name: kind for kind in KINDS}
-V2, AGENT, DEEP = (BY_NAME[n] for n in ("react_v2", "create_agent", "create_deep_agent"))
 PLAIN = [BY_NAME["hand_built"], BY_NAME["react_v1"]]
 RECORDED = [
-    Kind("recorded_loop", recorded_loop, "agent", told=ONE_TASK_EACH),
-    Kind("recorded_v1", recorded_v1, "agent", told=ONE_TASK_EACH),
+    Kind("recorded_loop", recorded_loop, "agent", results=ONE_TASK_EACH),
+    Kind("recorded_v1", recorded_v1, "agent", results=ONE_TASK_EACH),
 ]
-OWN_TASKS = [V2, AGENT, DEEP, *RECORDED]
+OWN_TASKS = [REACT_V2, CREATE_AGENT, DEEP_AGENT, *RECORDED]
 
 
 def kinds(*these: Kind) -> Any:
@@ -119,36 +128,14 @@ async def saver_of(store: str, *, asynchronous: bool):
             yield saver
 
 
-async def run(graph: Graph, value: Any, *, asynchronous: bool, **options: Any) -> Any:
-    """Run the graph in the event loop, or without one."""
-    if asynchronous:
-        return await graph.ainvoke(value, thread(), **options)
-    return await asyncio.to_thread(graph.invoke, value, thread(), **options)
-
-
-async def said(graph: Graph, text: str, *, asynchronous: bool, **options: Any) -> Any:
-    """A human says something."""
-    value = {"messages": [human(text)]}
-    return await run(graph, value, asynchronous=asynchronous, **options)
-
-
 # --- what is compared ----------------------------------------------------------------------
 
 
-def told(messages: Sequence[BaseMessage]) -> list[tuple[str, ...]]:
-    """All that a model is told, but for the system message: of a result also how it is meant."""
-    lines: list[tuple[str, ...]] = []
+def assert_marked_as_errors(messages: Sequence[BaseMessage]) -> None:
+    """Every placeholder, and no real result, has the status "error"."""
     for message in messages:
         if isinstance(message, ToolMessage):
-            mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
-            meant = mark["cause"] if mark else "real"
-            assert message.status == ("error" if mark else "success")
-            lines.append((message.tool_call_id, message.text, meant))
-        elif isinstance(message, AIMessage) and message.tool_calls:
-            lines.append(("calls", *(str(call["id"]) for call in message.tool_calls)))
-        elif message.type != "system":
-            lines.append((message.type, message.text))
-    return lines
+            assert message.status == ("error" if is_placeholder(message) else "success")
 
 
 async def state_of(graph: Graph) -> Any:
@@ -160,111 +147,98 @@ async def state_of(graph: Graph) -> Any:
 
 async def check(graph: Graph, model: StrictModel, expected: Sequence[tuple[str, ...]]) -> None:
     """The model was shown all but the last message of `expected`; the state holds all."""
-    held = (await state_of(graph)).values["messages"]
-    assert told(model.seen[-1]) == list(expected[:-1])
-    assert told(held) == list(expected)
-    assert validate_messages(held) == []
-    assert len({message.id for message in held}) == len(held)
+    stored = (await state_of(graph)).values["messages"]
+    assert_marked_as_errors(stored)
+    assert statements(model.seen[-1]) == list(expected[:-1])
+    assert statements(stored) == list(expected)
+    assert validate_messages(stored) == []
+    assert len({message.id for message in stored}) == len(stored)
 
 
 SENT = ("c1", "sent to bob", "real")
 WAITED = ("c2", CANCELLED.format("wire_money", "c2"), "awaiting_input")
-NOTHING_KNOWN = [
-    ("c1", UNKNOWN.format("send_email", "c1"), "unknown"),
-    ("c2", UNKNOWN.format("wire_money", "c2"), "unknown"),
-]
 TURN = [("human", "book it"), ("calls", "c1", "c2")]
 NEVER_MIND = ("human", "never mind")
 
 
-async def paused(
-    kind: Kind, *script: Any, asynchronous: bool, saver: Any, durability: str = "async"
-) -> Bench:
-    """A bare agent whose mail is sent and whose wire waits for a human."""
-    bench = kind.make(both_calls(), *script, asynchronous=asynchronous, checkpointer=saver)
-    await said(bench.graph, "book it", asynchronous=asynchronous, durability=durability)
-    assert bench.tools.done == ["mail to bob"]
-    return bench
-
-
 async def broken(kind: Kind, bench: Bench, *, asynchronous: bool, **options: Any) -> None:
-    """The bare graph gets a message and dies of it, or, a deep agent, says what is not known."""
+    """The bare graph gets a message and fails, or, a deep agent, writes its own placeholders."""
     if kind.heals:
         bench.model.script[:] = [AIMessage("hm")]
-        await said(bench.graph, "never mind", asynchronous=asynchronous, **options)
+        await run_in_worker(bench.graph, "never mind", asynchronous=asynchronous, **options)
     else:
         with pytest.raises(ValueError, match="c1"):
-            await said(bench.graph, "never mind", asynchronous=asynchronous, **options)
+            await run_in_worker(bench.graph, "never mind", asynchronous=asynchronous, **options)
     bench.model.script[:] = [AIMessage("fine")]
 
 
 # --- 1: parallel calls, one of them waits ------------------------------------------------
 
 
-@kinds(V2, AGENT, DEEP)
+@kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @each_store
 @sync_and_async
 @each_durability
 async def test_a_new_message_instead_of_an_answer(kind, store, asynchronous, durability):
-    """The sent mail is told as sent, the wire as having waited; the mail goes out once."""
+    """The model reads that the mail was sent and that the wire was waiting; one mail is sent."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        bench = await paused_agent(kind, AIMessage("fine"), saver=saver, **how)
         graph = with_patching(bench.graph)
-        await said(graph, "never mind", **how)
+        await run_in_worker(graph, "never mind", **how)
         await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
 
 
-@kinds(V2, AGENT, DEEP)
+@kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @each_store
 @sync_and_async
 @each_durability
 async def test_a_thread_that_the_bare_graph_broke(kind, store, asynchronous, durability):
-    """One run later the truth is still told; a deep agent had written its own placeholders."""
+    """One run later the results are still recovered, also from a deep agent's placeholders."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, saver=saver, **how)
+        bench = await paused_agent(kind, saver=saver, **how)
         await broken(kind, bench, **how)
         graph = with_patching(bench.graph, replace_foreign=kind.heals)
-        await said(graph, "hello?", **how)
+        await run_in_worker(graph, "hello?", **how)
         since = [NEVER_MIND, *([("ai", "hm")] if kind.heals else []), ("human", "hello?")]
         await check(graph, bench.model, [*TURN, SENT, WAITED, *since, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
 
 
-@kinds(V2, AGENT)
+@kinds(REACT_V2, CREATE_AGENT)
 @each_store
 @sync_and_async
 @each_durability
 async def test_a_broken_thread_goes_on_at_the_model(kind, store, asynchronous, durability):
-    """`invoke(None)` passes the front door by: the last mile tells the same truth."""
+    """`invoke(None)` bypasses the entry check: the model node wrapper recovers the same results."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, saver=saver, **how)
+        bench = await paused_agent(kind, saver=saver, **how)
         await broken(kind, bench, **how)
         graph = with_patching(bench.graph)
         assert (await state_of(graph)).next == (kind.model_node,)
-        await run(graph, None, **how)
+        await run_in_worker(graph, None, **how)
         await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
 
 
-@kinds(V2, AGENT, DEEP)
+@kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @sync_and_async
 async def test_only_the_model_s_view_is_repaired(kind, asynchronous):
-    """With `persist=False` the model is told the same truth each time; the state stays."""
-    bench = await paused(kind, asynchronous=asynchronous, saver=InMemorySaver())
+    """With `persist=False` the model reads the same results in each run; the state is unchanged."""
+    bench = await paused_agent(kind, asynchronous=asynchronous, saver=InMemorySaver())
     bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
     graph = with_patching(bench.graph, persist=False, replace_foreign=True)
-    await said(graph, "never mind", asynchronous=asynchronous)
-    await said(graph, "hello?", asynchronous=asynchronous)
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
     for seen, since in zip(
         bench.model.seen[1:], ([], [("ai", "fine"), ("human", "hello?")]), strict=True
     ):
-        assert told(seen) == [*TURN, SENT, WAITED, NEVER_MIND, *since]
-    held = graph.get_state(thread()).values["messages"]
-    assert "sent to bob" not in "".join(message.text for message in held)
+        assert statements(seen) == [*TURN, SENT, WAITED, NEVER_MIND, *since]
+    stored = graph.get_state(thread()).values["messages"]
+    assert "sent to bob" not in "".join(message.text for message in stored)
 
 
 @sync_and_async
@@ -289,8 +263,8 @@ async def test_patch_node_before_the_model(asynchronous, durability):
     how = {"asynchronous": asynchronous, "durability": durability}
     for build in (hooked, placed):
         kind = Kind(build.__name__, build, "agent")
-        bench = await paused(kind, AIMessage("fine"), saver=InMemorySaver(), **how)
-        await said(bench.graph, "never mind", **how)
+        bench = await paused_agent(kind, AIMessage("fine"), saver=InMemorySaver(), **how)
+        await run_in_worker(bench.graph, "never mind", **how)
         await check(bench.graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
         assert bench.tools.done == ["mail to bob"]
 
@@ -298,10 +272,11 @@ async def test_patch_node_before_the_model(asynchronous, durability):
 RUNS = 300
 
 
+@pytest.mark.slow
 async def test_300_failed_runs_later():
-    """A thread that died, and on which 300 messages failed, comes back with the truth."""
+    """A thread on which 300 messages failed goes on with the recorded results."""
     with SqliteSaver.from_conn_string(":memory:") as saver:
-        bench = await paused(AGENT, asynchronous=False, saver=saver)
+        bench = await paused_agent(CREATE_AGENT, asynchronous=False, saver=saver)
         for number in range(RUNS):
             with pytest.raises(ValueError, match="c1"):
                 bench.graph.invoke({"messages": [human(str(number))]}, thread())
@@ -317,7 +292,7 @@ async def test_300_failed_runs_later():
 def chat(
     saver: Any, runs: int, *, idle: int = 0, schema: Any = MessagesState
 ) -> list[tuple[str, ...]]:
-    """The thread goes on for many runs under a graph that does not mind; what was said."""
+    """Continue the thread for many runs with a model that accepts anything; the new messages."""
     builder = StateGraph(schema)
     idlers = [(f"idle_{n}", lambda _: {}) for n in range(idle)]
     builder.add_sequence([*idlers, ("agent", lambda _: {"messages": [AIMessage("hm")]})])
@@ -356,14 +331,15 @@ class Counting(InMemorySaver):
             yield saved
 
 
+@pytest.mark.slow
 async def test_300_runs_later_and_under_20_reads():
-    """Damage 300 runs back is told truly, and found with fewer than 20 reads."""
+    """Damage that is 300 runs old is repaired with the recorded result, in fewer than 20 reads."""
     saver = Counting()
-    bench = await paused(V2, AIMessage("fine"), asynchronous=True, saver=saver)
+    bench = await paused_agent(REACT_V2, AIMessage("fine"), asynchronous=True, saver=saver)
     since = chat(saver, RUNS)
     graph = with_patching(bench.graph)
     saver.reads.clear()
-    await said(graph, "hello?", asynchronous=True)
+    await run_in_worker(graph, "hello?", asynchronous=True)
     assert 0 < saver.reads["list"] < 20
     assert saver.reads["get_tuple"] == 1  # LangGraph's own
     after = [*since, ("human", "hello?"), ("ai", "fine")]
@@ -384,10 +360,10 @@ async def test_a_healthy_thread_is_not_read(kind, asynchronous):
         lines = [both_calls(), *(AIMessage(f"{n}", id=f"s{n}") for n in range(3))]
         bench = kind.make(*lines, asynchronous=asynchronous, checkpointer=saver)
         graph = wrap(bench.graph)
-        await said(graph, "book it", asynchronous=asynchronous)
-        await run(graph, Command(resume=kind.yes), asynchronous=asynchronous)
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+        await run_in_worker(graph, Command(resume=kind.yes), asynchronous=asynchronous)
         for text in ("more", "and more"):
-            await said(graph, text, asynchronous=asynchronous)
+            await run_in_worker(graph, text, asynchronous=asynchronous)
         assert bench.model.script == []
         reads.append(saver.reads)
     assert reads[1] == reads[0]
@@ -395,21 +371,22 @@ async def test_a_healthy_thread_is_not_read(kind, asynchronous):
 
 
 class DeltaState(TypedDict):
-    """A state whose history is stored as what was added."""
+    """A state that stores its history as differences."""
 
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
 @pytest.mark.parametrize(("runs", "found"), [(14, True), (61, False)])
+@pytest.mark.slow
 async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):
     """DeltaChannel state is read back page by page, not for ever: beyond it is `unknown`."""
-    monkeypatch.setattr(search, "_LIGHT_PAGE", 50)  # 508 checkpoints instead of 1,858
+    monkeypatch.setattr(search, "_PAGE_WITHOUT_HISTORY", 50)  # 508 checkpoints instead of 1,858
     saver = Counting()
 
     def delta(model, tools, **options):
         return react_v2(model, tools, state_schema=DeltaAgentState, **options)
 
-    bench = await paused(
+    bench = await paused_agent(
         Kind("delta", delta, "agent"), AIMessage("fine"), asynchronous=False, saver=saver
     )
     since = chat(saver, runs, idle=31, schema=DeltaAgentState)
@@ -417,11 +394,11 @@ async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypa
     assert 450 < stored < 508 if found else stored > 2000
     graph = with_patching(bench.graph)
     saver.reads.clear()
-    await said(graph, "hello?", asynchronous=False)
+    await run_in_worker(graph, "hello?", asynchronous=False)
     assert saver.reads["list"] <= 11
-    truth = [SENT, WAITED] if found else NOTHING_KNOWN
+    expected = [SENT, WAITED] if found else UNKNOWN_STATEMENTS
     after = [*since, ("human", "hello?"), ("ai", "fine")]
-    await check(graph, bench.model, [*TURN, *truth, *after])
+    await check(graph, bench.model, [*TURN, *expected, *after])
 
 
 class DeltaAgentState(DeltaState):
@@ -437,9 +414,11 @@ class DeltaAgentState(DeltaState):
 @sync_and_async
 async def test_without_recording_the_mail_goes_out_twice(kind, asynchronous):
     """A fact of LangGraph: an answer to one call of a ToolNode runs all of them again."""
-    bench = await paused(kind, AIMessage("done"), asynchronous=asynchronous, saver=InMemorySaver())
+    bench = await paused_agent(
+        kind, AIMessage("done"), asynchronous=asynchronous, saver=InMemorySaver()
+    )
     graph = with_patching(bench.graph)
-    await run(graph, Command(resume="yes"), asynchronous=asynchronous)
+    await run_in_worker(graph, Command(resume="yes"), asynchronous=asynchronous)
     assert bench.tools.done == ["mail to bob", "mail to bob", "wire 3"]
 
 
@@ -448,13 +427,13 @@ async def test_without_recording_the_mail_goes_out_twice(kind, asynchronous):
 @sync_and_async
 @each_durability
 async def test_without_recording_nothing_is_known(kind, store, asynchronous, durability):
-    """One task ran both calls: each is said to be unknown, and never to be cancelled."""
+    """One task ran both calls: each is unknown, and never cancelled."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        bench = await paused_agent(kind, AIMessage("fine"), saver=saver, **how)
         graph = with_patching(bench.graph)
-        await said(graph, "never mind", **how)
-        await check(graph, bench.model, [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")])
+        await run_in_worker(graph, "never mind", **how)
+        await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
     assert "cancelled" not in str(bench.model.seen[-1])
 
 
@@ -466,9 +445,9 @@ async def test_with_recording_the_mail_goes_out_once(kind, store, asynchronous, 
     """On resume the recorded result is read back."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, AIMessage("done"), saver=saver, **how)
+        bench = await paused_agent(kind, AIMessage("done"), saver=saver, **how)
         graph = with_patching(bench.graph)
-        await run(graph, Command(resume="yes"), **how)
+        await run_in_worker(graph, Command(resume="yes"), **how)
         wired = ("c2", "wired: yes", "real")
         await check(graph, bench.model, [*TURN, SENT, wired, ("ai", "done")])
     assert bench.tools.done == ["mail to bob", "wire 3"]
@@ -479,12 +458,12 @@ async def test_with_recording_the_mail_goes_out_once(kind, store, asynchronous, 
 @sync_and_async
 @each_durability
 async def test_with_recording_the_mail_is_recovered(kind, store, asynchronous, durability):
-    """After a new message the recorded result is told, and the wire has waited."""
+    """After a new message the recorded result is recovered, and the wire was awaiting input."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
         how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused(kind, AIMessage("fine"), saver=saver, **how)
+        bench = await paused_agent(kind, AIMessage("fine"), saver=saver, **how)
         graph = with_patching(bench.graph)
-        await said(graph, "never mind", **how)
+        await run_in_worker(graph, "never mind", **how)
         await check(graph, bench.model, [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
 
@@ -511,17 +490,17 @@ async def test_a_recovered_result_is_whole(kind, asynchronous, shape):
     model = StrictModel(script=[both_calls(), AIMessage("fine")])
     async with saver_of("sqlite", asynchronous=asynchronous) as saver:
         graph = with_patching(kind.build(model, [send_email, wire_money], checkpointer=saver))
-        await said(graph, "book it", asynchronous=asynchronous)
-        await said(graph, "never mind", asynchronous=asynchronous)
-        held = (await state_of(graph)).values["messages"]
-    [found] = [message for message in held if message.id == "r1"]
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+        await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+        stored = (await state_of(graph)).values["messages"]
+    [found] = [message for message in stored if message.id == "r1"]
     assert found == whole
-    assert held[2] is found
-    assert [m for m in model.seen[-1] if m.type == "tool"] == held[2:4]
-    assert held[3].additional_kwargs[PLACEHOLDER_KEY] == {"cause": "awaiting_input"}
+    assert stored[2] is found
+    assert [m for m in model.seen[-1] if m.type == "tool"] == stored[2:4]
+    assert stored[3].additional_kwargs[PLACEHOLDER_KEY] == {"cause": "awaiting_input"}
 
 
-# --- 4: four truths ----------------------------------------------------------------------
+# --- 4: four outcomes --------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -603,7 +582,7 @@ FOUR = [("human", "book it"), ("calls", "c1", "c2", "c3", "c4")]
 
 
 def wild(kind: Kind, *calls: Any, asynchronous: bool, **options: Any) -> Bench:
-    """An agent with the tools of a `World`, whose model makes these calls."""
+    """An agent with the tools of a `World` and a model that makes these calls."""
     world = World()
     model = StrictModel(script=[ai(*calls, id="a1"), AIMessage("fine")])
     options = {"checkpointer": InMemorySaver(), **options}
@@ -621,61 +600,61 @@ async def hang_up(bench: Bench, running: Any) -> None:
 
 
 @kinds(*OWN_TASKS)
-async def test_four_siblings_four_truths(kind):
-    """Finished, waiting, raised and cut off: each sibling's own truth is told."""
+async def test_each_of_four_siblings_has_its_own_outcome(kind):
+    """Finished, waiting, failed and killed: each sibling gets its own result or placeholder."""
     bench = wild(kind, MAIL, WIRE, BOOM, SLOW, asynchronous=True)
     graph = with_patching(bench.graph)
     # In tasks of the graph, the error cuts off what still runs. In recorded calls, LangGraph
     # waits for all of them since one asks a human: there, a client hangs up.
     with pytest.raises(asyncio.CancelledError if kind in RECORDED else RuntimeError):
-        await hang_up(bench, said(graph, "book it", asynchronous=True))
-    await said(graph, "never mind", asynchronous=True)
-    truths = [
+        await hang_up(bench, run_in_worker(graph, "book it", asynchronous=True))
+    await run_in_worker(graph, "never mind", asynchronous=True)
+    expected_results = [
         SENT,
         WAITED,
         ("c3", FAILED.format("boom", "c3", "RuntimeError('kaput')"), "failed"),
         ("c4", UNKNOWN.format("slow", "c4"), "unknown"),
     ]
-    await check(graph, bench.model, [*FOUR, *truths, NEVER_MIND, ("ai", "fine")])
+    await check(graph, bench.model, [*FOUR, *expected_results, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
     assert bench.tools.tried == ["slow"]
 
 
 @kinds(*PLAIN)
 async def test_four_siblings_of_one_task(kind):
-    """Where one task ran all four, nothing is said of any of them."""
+    """Where one task ran all four calls, all four are unknown."""
     bench = wild(kind, MAIL, WIRE, BOOM, SLOW, asynchronous=True)
     graph = with_patching(bench.graph)
     # The node ends with the interrupt, which comes before the error.
-    await said(graph, "book it", asynchronous=True)
-    await said(graph, "never mind", asynchronous=True)
+    await run_in_worker(graph, "book it", asynchronous=True)
+    await run_in_worker(graph, "never mind", asynchronous=True)
     names = {"c1": "send_email", "c2": "wire_money", "c3": "boom", "c4": "slow"}
-    truths = [(i, UNKNOWN.format(name, i), "unknown") for i, name in names.items()]
-    await check(graph, bench.model, [*FOUR, *truths, NEVER_MIND, ("ai", "fine")])
+    expected_results = [(i, UNKNOWN.format(name, i), "unknown") for i, name in names.items()]
+    await check(graph, bench.model, [*FOUR, *expected_results, NEVER_MIND, ("ai", "fine")])
 
 
 @kinds(*PLAIN)
 @sync_and_async
 @pytest.mark.parametrize(
-    ("call", "truth"),
+    ("call", "expected"),
     [
         (WIRE, WAITED),
         (BOOM, ("c3", FAILED.format("boom", "c3", "RuntimeError('kaput')"), "failed")),
     ],
     ids=["waits", "raises"],
 )
-async def test_a_task_of_one_call(kind, asynchronous, call, truth):
+async def test_a_task_of_one_call(kind, asynchronous, call, expected):
     """What a plain ToolNode's task says is certain if it ran a single call."""
     bench = wild(kind, call, asynchronous=asynchronous)
     bench.tools.slow_began.set()
     graph = with_patching(bench.graph)
     if call is BOOM:
         with pytest.raises(RuntimeError, match="kaput"):
-            await said(graph, "book it", asynchronous=asynchronous)
+            await run_in_worker(graph, "book it", asynchronous=asynchronous)
     else:
-        await said(graph, "book it", asynchronous=asynchronous)
-    await said(graph, "never mind", asynchronous=asynchronous)
-    turn = [("human", "book it"), ("calls", call[2]), truth]
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    turn = [("human", "book it"), ("calls", call[2]), expected]
     await check(graph, bench.model, [*turn, NEVER_MIND, ("ai", "fine")])
 
 
@@ -687,55 +666,56 @@ MAIL_AND_SLOW = [("human", "book it"), ("calls", "c1", "c4")]
 
 @kinds(*OWN_TASKS, *PLAIN)
 async def test_a_cancelled_run(kind):
-    """A client that hangs up: what was finished is told, what was cut off is unknown."""
+    """A client cancels the run: finished calls are recovered, calls at work are unknown."""
     bench = wild(kind, MAIL, SLOW, asynchronous=True)
     graph = with_patching(bench.graph)
     with pytest.raises(asyncio.CancelledError):
-        await hang_up(bench, said(graph, "book it", asynchronous=True))
-    await said(graph, "never mind", asynchronous=True)
-    first = NOTHING_KNOWN[0] if kind in PLAIN else SENT
+        await hang_up(bench, run_in_worker(graph, "book it", asynchronous=True))
+    await run_in_worker(graph, "never mind", asynchronous=True)
+    first = UNKNOWN_STATEMENTS[0] if kind in PLAIN else SENT
     await check(graph, bench.model, [*MAIL_AND_SLOW, first, CUT, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.done == ["mail to bob"]
 
 
 @kinds(*OWN_TASKS, *PLAIN)
 @sync_and_async
+@pytest.mark.slow
 async def test_a_step_that_timed_out(kind, asynchronous):
     """A task is cut off, a thread is not: it finishes behind the error.
 
-    What it brings, LangGraph records if its executor still takes work then, and that is told.
+    If its result comes in time, LangGraph records it, and the repair recovers it.
     """
     bench = wild(kind, MAIL, SLOW, asynchronous=asynchronous)
     bench.graph.step_timeout, bench.tools.pace = 1.0, 2.0  # the model's step must not time out
     graph = with_patching(bench.graph)
     assert graph.step_timeout == 1.0
     with pytest.raises(TimeoutError):
-        await said(graph, "book it", asynchronous=asynchronous)
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
     assert bench.tools.done == (["mail to bob"] if asynchronous else ["mail to bob", "slow"])
     recorded = not asynchronous and "slowly" in repr(
         [saved.pending_writes for saved in graph.checkpointer.list(None)]
     )
-    await said(graph, "never mind", asynchronous=asynchronous)
-    first = NOTHING_KNOWN[0] if kind in PLAIN and not recorded else SENT
-    truths = [first, ("c4", "slowly", "real") if recorded else CUT]
-    await check(graph, bench.model, [*MAIL_AND_SLOW, *truths, NEVER_MIND, ("ai", "fine")])
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    first = UNKNOWN_STATEMENTS[0] if kind in PLAIN and not recorded else SENT
+    expected_results = [first, ("c4", "slowly", "real") if recorded else CUT]
+    await check(graph, bench.model, [*MAIL_AND_SLOW, *expected_results, NEVER_MIND, ("ai", "fine")])
 
 
 # create_react_agent is not here: instead of running out, it says that it needs more steps.
-@kinds(AGENT, DEEP, RECORDED[0], PLAIN[0])
+@kinds(CREATE_AGENT, DEEP_AGENT, RECORDED[0], PLAIN[0])
 @sync_and_async
 async def test_out_of_steps_before_the_tools(kind, asynchronous):
     """The recursion limit came before the tools: they did not run, and no more is claimed."""
     bench = wild(kind, MAIL, SLOW, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
-    limit = 2 if kind is DEEP else 1
+    limit = 2 if kind is DEEP_AGENT else 1
     limited = graph.with_config(recursion_limit=limit)
     with pytest.raises(RecursionError):
-        await said(limited, "book it", asynchronous=asynchronous)
+        await run_in_worker(limited, "book it", asynchronous=asynchronous)
     assert graph.get_state(thread()).values["messages"][-1].id == "a1"
-    await said(graph, "never mind", asynchronous=asynchronous)
-    truths = [NOTHING_KNOWN[0], CUT]
-    await check(graph, bench.model, [*MAIL_AND_SLOW, *truths, NEVER_MIND, ("ai", "fine")])
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    expected_results = [UNKNOWN_STATEMENTS[0], CUT]
+    await check(graph, bench.model, [*MAIL_AND_SLOW, *expected_results, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.tried == bench.tools.done == []
 
 
@@ -745,7 +725,7 @@ QUICK = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
 @sync_and_async
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "plain"])
 async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
-    """After three attempts: the recorded mail went out once and is told, the error is named."""
+    """After three attempts: the mail was sent once and is recovered, and the error is named."""
 
     def build(model, tools, **options):
         node = recording(tools) if recorded else ToolNode(tools)
@@ -755,15 +735,15 @@ async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
     bench = wild(Kind("retried", build, "agent"), *calls, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     with pytest.raises(ConnectionError, match="no route"):
-        await said(graph, "book it", asynchronous=asynchronous)
-    await said(graph, "never mind", asynchronous=asynchronous)
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     turn = [("human", "book it"), ("calls", "c1", "c5")]
     if recorded:
         error = FAILED.format("flaky", "c5", "ConnectionError('no route')")
-        truths = [SENT, ("c5", error, "failed")]
+        expected_results = [SENT, ("c5", error, "failed")]
     else:
-        truths = [NOTHING_KNOWN[0], ("c5", UNKNOWN.format("flaky", "c5"), "unknown")]
-    await check(graph, bench.model, [*turn, *truths, NEVER_MIND, ("ai", "fine")])
+        expected_results = [UNKNOWN_STATEMENTS[0], ("c5", UNKNOWN.format("flaky", "c5"), "unknown")]
+    await check(graph, bench.model, [*turn, *expected_results, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.tried == ["flaky"] * 3
     assert bench.tools.done == ["mail to bob"] * (1 if recorded else 3)
 
@@ -771,7 +751,7 @@ async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
 HANDOFFS = {
     "v2": ("v2", lambda tools: tools, SENT),
     "v1_recorded": ("v1", recording, SENT),
-    "v1_plain": ("v1", lambda tools: tools, NOTHING_KNOWN[0]),
+    "v1_plain": ("v1", lambda tools: tools, UNKNOWN_STATEMENTS[0]),
 }
 
 
@@ -782,7 +762,7 @@ HANDOFFS = {
 @each_durability
 async def test_a_handoff_with_a_sibling(how_alice_works, store, asynchronous, durability):
     """Bob's model sees what Alice's other call really did, if a task of its own ran it."""
-    version, node, truth = how_alice_works
+    version, node, expected = how_alice_works
     world = World()
     tools = [
         *world.tools(asynchronous=asynchronous),
@@ -796,13 +776,13 @@ async def test_a_handoff_with_a_sibling(how_alice_works, store, asynchronous, du
     async with saver_of(store, asynchronous=asynchronous) as saver:
         swarm = create_swarm([alice, bob], default_active_agent="alice")
         graph = with_patching(swarm.compile(checkpointer=saver))
-        await said(graph, "book it", **how)
+        await run_in_worker(graph, "book it", **how)
         handed = ("c9", "Successfully transferred to bob", "real")
         # With "exit", the step that handed over is written when the run is over: too late.
-        told_now = NOTHING_KNOWN[0] if durability == "exit" else truth
-        turn = [("human", "book it"), ("calls", "c1", "c9"), handed, told_now]
+        result_now = UNKNOWN_STATEMENTS[0] if durability == "exit" else expected
+        turn = [("human", "book it"), ("calls", "c1", "c9"), handed, result_now]
         await check(graph, bobs, [*turn, ("ai", "bob here")])
-        await said(graph, "never mind", **how)
+        await run_in_worker(graph, "never mind", **how)
         await check(graph, bobs, [*turn, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
     assert world.done == ["mail to bob"]
 
@@ -817,47 +797,48 @@ async def test_without_a_checkpointer(kind, asynchronous):
     bench = kind.make(AIMessage("fine"), asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     history = [human("book it"), both_calls(), human("never mind")]
-    state = await run(graph, {"messages": history}, asynchronous=asynchronous)
-    expected = [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")]
-    assert told(bench.model.seen[-1]) == expected[:-1]
-    assert told(state["messages"]) == expected
+    state = await run_in_worker(graph, {"messages": history}, asynchronous=asynchronous)
+    expected = [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")]
+    assert statements(bench.model.seen[-1]) == expected[:-1]
+    assert statements(state["messages"]) == expected
 
 
-@kinds(V2, AGENT, *RECORDED)
+@kinds(REACT_V2, CREATE_AGENT, *RECORDED)
 @sync_and_async
 async def test_recovery_switched_off(kind, asynchronous):
     """With `recover=False` the checkpointer is not read, and nothing is claimed."""
     saver = Counting()
-    bench = await paused(kind, AIMessage("fine"), asynchronous=asynchronous, saver=saver)
+    bench = await paused_agent(kind, AIMessage("fine"), asynchronous=asynchronous, saver=saver)
     graph = with_patching(bench.graph, recover=False)
-    await said(graph, "never mind", asynchronous=asynchronous)
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     assert saver.reads["list"] == 0
-    await check(graph, bench.model, [*TURN, *NOTHING_KNOWN, NEVER_MIND, ("ai", "fine")])
+    await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
 
 
 @pytest.mark.parametrize("new_saver", [True, False], ids=["another", "none"])
 @sync_and_async
+@pytest.mark.slow
 async def test_a_checkpointer_of_its_own(new_saver, asynchronous):
     """A history that moved house: `checkpointer=` names where its past is still recorded."""
     old = InMemorySaver()
-    bench = await paused(V2, AIMessage("fine"), asynchronous=asynchronous, saver=old)
+    bench = await paused_agent(REACT_V2, AIMessage("fine"), asynchronous=asynchronous, saver=old)
     # The pause hides the loss: only what was committed moves.
     moved = [human("book it"), both_calls(), human("never mind")]
     graph = react_v2(
         bench.model, bench.tools.tools(), checkpointer=InMemorySaver() if new_saver else None
     )
     graph = with_patching(graph, checkpointer=old)
-    state = await run(graph, {"messages": moved}, asynchronous=asynchronous)
+    state = await run_in_worker(graph, {"messages": moved}, asynchronous=asynchronous)
     expected = [*TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine")]
-    assert told(bench.model.seen[-1]) == expected[:-1]
-    assert told(state["messages"]) == expected
+    assert statements(bench.model.seen[-1]) == expected[:-1]
+    assert statements(state["messages"]) == expected
 
 
 async def test_a_fork_tells_what_its_own_past_knows():
     """A message on an older checkpoint: the branch that was left says nothing."""
-    bench = await paused(AGENT, asynchronous=False, saver=InMemorySaver())
+    bench = await paused_agent(CREATE_AGENT, asynchronous=False, saver=InMemorySaver())
     pause = bench.graph.get_state(thread()).config
-    await broken(AGENT, bench, asynchronous=False)
+    await broken(CREATE_AGENT, bench, asynchronous=False)
     late = ToolMessage("late", tool_call_id="c2")
     bench.graph.update_state(thread(), {"messages": [late]}, as_node="tools")
     graph = with_patching(bench.graph)
@@ -867,5 +848,5 @@ async def test_a_fork_tells_what_its_own_past_knows():
 
 def test_the_agents_of_this_file():
     """`create_agent` and the others are what the bench says they are."""
-    assert AGENT.build is create_agent
+    assert CREATE_AGENT.build is create_agent
     assert [kind.heals for kind in OWN_TASKS] == [False, False, True, False, False]

@@ -1,18 +1,16 @@
-"""Every kind of agent, broken in every way, goes on: by `ainvoke` and by `invoke`.
+"""The agent x break matrix: every kind of agent, and every way in which a thread of it breaks.
 
-Whatever the kind and the break: the model, which refuses what providers refuse, never refuses
-again; the state is valid; a result that was recorded of a call that the history holds is in
-the history.
+All agents have the same two tools: `send_email` finishes, `wire_money` waits, fails or hangs.
 
-What cannot be, and is therefore not asked here (`Kind.forgets`): when a run is abandoned
-*inside a subgraph that shares its parent's history* (a node that is an agent, the agents of a
-swarm, a supervisor and its agents), the calls have never reached the parent's history. The
-next message starts the subgraph anew; nothing dangles, and nothing can be repaired. That the
-mail was sent is known to the checkpointer only. A subgraph with a memory of its own
-(`checkpointer=True`) keeps its calls, and they are repaired there, if that graph was patched.
+Some breaks leave no trace in the history (`Agent.forgets`). When a run is abandoned inside a
+subgraph that shares its parent's history (a node that is an agent, the agents of a swarm, a
+supervisor and its agents), the calls have never reached the parent's history. The next message
+starts the subgraph anew: nothing dangles, and nothing can be repaired. Only the checkpointer has
+the result of the mail. A subgraph with a memory of its own (`checkpointer=True`) keeps its calls,
+and they are repaired there if that graph was patched.
 
-A plain `ToolNode` is one task for all its calls (`Kind.records`): what finished is lost with
-the rest, unless the node was given `record_tool_calls`.
+A plain `ToolNode` is one task for all its calls (`Agent.records` is false): results that finished
+are lost with the task, unless the node was made with `record_tool_calls`.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from agents import Graph, both_calls, hand_built, human, lines, react_v1, react_v2, thread
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
@@ -33,19 +30,30 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
     ToolCallLimitMiddleware,
 )
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
-from strict import StrictModel, ai, refuse
 
-from langgraph_patch import validate_messages, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.agents import (
+    Graph,
+    both_calls,
+    hand_built,
+    human,
+    react_v1,
+    react_v2,
+    thread,
+    with_approval,
+)
+from support.placeholder_texts import CANCELLED, FAILED, UNKNOWN
+from support.strict import StrictModel, ai
 
 Wrap = Callable[[Any], Any]
 
@@ -121,7 +129,7 @@ def simple(build: Callable[..., Graph]) -> Build:
 
 
 def recorded(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_react_agent` v1 whose tool node records each call."""
+    """`create_react_agent` v1 with a tool node that records each call."""
     node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
     return react_v1(model, node, **options)
 
@@ -161,7 +169,7 @@ def supervisor(desk: Desk, model: StrictModel, wrap: Wrap, saver: InMemorySaver)
 
 
 def compose(chief: StrictModel, agents: list[Graph], wrap: Wrap, saver: InMemorySaver) -> Graph:
-    """`create_supervisor`, whose own agent is a `create_react_agent`."""
+    """`create_supervisor`, with a `create_react_agent` of its own."""
     with warnings.catch_warnings():
         # The supervisor package still calls it, and its users see that.
         warnings.filterwarnings("ignore", message="create_react_agent has been moved")
@@ -196,7 +204,7 @@ def stateful(desk: Desk, model: StrictModel, wrap: Wrap, saver: InMemorySaver) -
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Agent:
     """A kind of agent.
 
     Attributes:
@@ -220,18 +228,19 @@ class Kind:
     namespace: str = ""
 
 
-KINDS = (
-    Kind("hand_built", simple(hand_built), "agent", records=False),
-    Kind("react_v1", simple(react_v1), "agent", records=False),
-    Kind("react_v1_recorded", simple(recorded), "agent"),
-    Kind("react_v2", simple(react_v2), "agent"),
-    Kind("create_agent", simple(create_agent)),
-    Kind("create_agent_with_all", simple(with_all), asks_first=True),
-    Kind("create_deep_agent", simple(create_deep_agent), heals=True),
-    Kind("swarm", swarm, "alice", forgets=True),
-    Kind("supervisor", supervisor, "supervisor", forgets=True),
-    Kind("nested", nested, "clerk", forgets=True),
-    Kind("stateful", stateful, "clerk", namespace="clerk"),
+AGENTS = (
+    Agent("hand_built", simple(hand_built), "agent", records=False),
+    Agent("react_v1", simple(react_v1), "agent", records=False),
+    Agent("react_v1_recorded", simple(recorded), "agent"),
+    Agent("react_v2", simple(react_v2), "agent"),
+    Agent("create_agent", simple(create_agent)),
+    Agent("create_agent_with_approval", simple(with_approval), asks_first=True),
+    Agent("create_agent_with_all", simple(with_all), asks_first=True),
+    Agent("create_deep_agent", simple(create_deep_agent), heals=True),
+    Agent("swarm", swarm, "alice", forgets=True),
+    Agent("supervisor", supervisor, "supervisor", forgets=True),
+    Agent("nested", nested, "clerk", forgets=True),
+    Agent("stateful", stateful, "clerk", namespace="clerk"),
 )
 
 
@@ -239,10 +248,10 @@ KINDS = (
 
 
 @dataclass(slots=True)
-class Play:
+class MatrixThread:
     """One thread: the bare graph that is broken, and the patched one that goes on."""
 
-    kind: Kind
+    agent: Agent
     wire: str
     asynchronous: bool
     saver: InMemorySaver = field(default_factory=InMemorySaver)
@@ -253,8 +262,8 @@ class Play:
 
     def __post_init__(self) -> None:
         self.desk = Desk(self.wire)
-        self.bare = self.kind.build(self.desk, self.model, lambda graph: graph, self.saver)
-        self.patched = self.kind.build(self.desk, self.model, with_patching, self.saver)
+        self.bare = self.agent.build(self.desk, self.model, lambda graph: graph, self.saver)
+        self.patched = self.agent.build(self.desk, self.model, with_patching, self.saver)
 
     async def run(self, graph: Graph, value: Any) -> Any:
         """Run the graph the way that the test asks for."""
@@ -264,15 +273,15 @@ class Play:
 
     async def until_tools(self, graph: Graph) -> Any:
         """What starts the tools: the booking, or the approval of it."""
-        if not self.kind.asks_first:
+        if not self.agent.asks_first:
             return {"messages": [BOOKED]}
         await self.run(graph, {"messages": [BOOKED]})
         return Command(resume={"decisions": [{"type": "approve"}]})
 
     def history(self) -> list[BaseMessage]:
         """The history of the agent, wherever it is."""
-        place = {"thread_id": "1", "checkpoint_ns": self.kind.namespace}
-        if self.kind.namespace:
+        place = {"thread_id": "1", "checkpoint_ns": self.agent.namespace}
+        if self.agent.namespace:
             saved = self.saver.get_tuple({"configurable": place})
             assert saved is not None
             return saved.checkpoint["channel_values"]["messages"]
@@ -287,115 +296,149 @@ class Play:
         )
 
 
-async def interrupted(play: Play) -> Any:
+async def interrupted(it: MatrixThread) -> Any:
     """A human is asked and says something else."""
-    await play.run(play.patched, {"messages": [BOOKED]})
-    assert play.patched.get_state(thread()).interrupts
+    await it.run(it.patched, {"messages": [BOOKED]})
+    assert it.patched.get_state(thread()).interrupts
     return {"messages": [NEVER_MIND]}
 
 
-async def cancelled(play: Play) -> Any:
+async def cancelled(it: MatrixThread) -> Any:
     """The run is cancelled while a tool hangs; it must be async, the next may be sync."""
-    asynchronous, play.asynchronous = play.asynchronous, True
-    value = await play.until_tools(play.patched)
-    running = asyncio.create_task(play.run(play.patched, value))
+    asynchronous, it.asynchronous = it.asynchronous, True
+    value = await it.until_tools(it.patched)
+    running = asyncio.create_task(it.run(it.patched, value))
     async with asyncio.timeout(SECONDS):
-        while "mail" not in play.desk.done or (play.kind.records and not play.recorded()):  # noqa: ASYNC110 - the saver has no event
+        while "mail" not in it.desk.done or (it.agent.records and not it.recorded()):  # noqa: ASYNC110 - the saver has no event
             await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    play.asynchronous = asynchronous
+    it.asynchronous = asynchronous
     return {"messages": [NEVER_MIND]}
 
 
-async def raised(play: Play) -> Any:
-    """A tool raises and nobody handles it; what its sibling did is on record by then."""
-    play.desk.ready = play.recorded if play.kind.records else lambda: True
-    value = await play.until_tools(play.patched)
+async def raised(it: MatrixThread) -> Any:
+    """A tool raises and nothing handles it; its sibling's result is recorded by then."""
+    it.desk.ready = it.recorded if it.agent.records else lambda: True
+    value = await it.until_tools(it.patched)
     with pytest.raises(ConnectionError, match="the bank is down"):
-        await play.run(play.patched, value)
+        await it.run(it.patched, value)
     return {"messages": [NEVER_MIND]}
 
 
-async def died(play: Play) -> None:
+async def break_the_bare_graph(it: MatrixThread) -> None:
     """The bare graph is broken for good: by a new message, or where that heals by an edit."""
-    await play.run(play.bare, {"messages": [BOOKED]})
-    if play.kind.forgets or play.kind.heals:
-        edit = [] if play.kind.heals else [both_calls()]
-        entry = "PatchToolCallsMiddleware.before_agent" if play.kind.heals else START
-        play.bare.update_state(thread(), {"messages": [*edit, NEVER_MIND]}, as_node=entry)
-    value = None if play.kind.forgets or play.kind.heals else {"messages": [NEVER_MIND]}
+    await it.run(it.bare, {"messages": [BOOKED]})
+    if it.agent.forgets or it.agent.heals:
+        edit = [] if it.agent.heals else [both_calls()]
+        entry = "PatchToolCallsMiddleware.before_agent" if it.agent.heals else START
+        it.bare.update_state(thread(), {"messages": [*edit, NEVER_MIND]}, as_node=entry)
+    value = None if it.agent.forgets or it.agent.heals else {"messages": [NEVER_MIND]}
     with pytest.raises(ValueError, match="c1"):
-        await play.run(play.bare, value)
-    play.model.script[:] = script().script
-    play.model.seen.clear()
+        await it.run(it.bare, value)
+    it.model.script[:] = script().script
+    it.model.seen.clear()
 
 
-async def died_and_invoked(play: Play) -> Any:
+async def died_and_written_to(it: MatrixThread) -> Any:
+    """A thread that died gets one more message."""
+    await break_the_bare_graph(it)
+    return {"messages": [human("hello?")]}
+
+
+async def died_and_invoked(it: MatrixThread) -> Any:
     """A thread that died is continued without an input."""
-    await died(play)
+    await break_the_bare_graph(it)
     return None
 
 
-async def died_and_sent(play: Play) -> Any:
+async def died_and_sent(it: MatrixThread) -> Any:
     """A thread that died is sent to its model."""
-    await died(play)
-    return Command(goto=play.kind.model_node)
+    await break_the_bare_graph(it)
+    return Command(goto=it.agent.model_node)
 
+
+async def died_and_sent_its_state(it: MatrixThread) -> Any:
+    """The model of a thread that died gets a state of its own, with equal messages."""
+    await break_the_bare_graph(it)
+    it.patched.update_state(thread(), None, as_node=END)
+    state = it.patched.get_state(thread()).values
+    return Command(goto=Send(it.agent.model_node, state))
+
+
+async def edited(it: MatrixThread) -> Any:
+    """`update_state` adds a call that no tool ran, and a human writes."""
+    it.model.script[:] = script().script
+    await it.run(it.patched, {"messages": [BOOKED]})
+    edit = {"messages": [ai(("send_email", {"to": "bob"}, "c1"), id="a1")]}
+    it.patched.update_state(thread(), edit, as_node=it.agent.model_node)
+    return {"messages": [NEVER_MIND]}
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A way in which a thread breaks.
+
+    Attributes:
+        make: Breaks the thread, and returns the input with which it goes on.
+        wire: What `wire_money` does: "asks", "raises" or "hangs".
+        live: Whether the patched graph itself was interrupted, not a bare one long ago.
+        agents: The agents that can break so. Default: all.
+    """
+
+    make: Callable[[MatrixThread], Awaitable[Any]]
+    wire: str = "asks"
+    live: bool = False
+    agents: tuple[str, ...] = tuple(agent.name for agent in AGENTS)
+
+
+ONE_HISTORY = tuple(a.name for a in AGENTS if not a.forgets and not a.namespace)
+"""The agents with one history, that of the whole graph."""
 
 BREAKS = {
-    "interrupted": (interrupted, "asks"),
-    "cancelled": (cancelled, "hangs"),
-    "raised": (raised, "raises"),
-    "invoke_none": (died_and_invoked, "asks"),
-    "goto": (died_and_sent, "asks"),
+    "interrupted": Break(interrupted, live=True),
+    "cancelled": Break(cancelled, "hangs", live=True),
+    "raised": Break(raised, "raises", live=True),
+    "new_message": Break(died_and_written_to, agents=ONE_HISTORY),
+    "invoke_none": Break(died_and_invoked),
+    "goto": Break(died_and_sent),
+    "send": Break(died_and_sent_its_state, agents=ONE_HISTORY),
+    "edited": Break(edited, agents=ONE_HISTORY),
 }
+CASES = [
+    pytest.param(agent, name, id=f"{agent.name}-{name}")
+    for agent in AGENTS
+    for name, way in BREAKS.items()
+    if agent.name in way.agents
+]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("way", BREAKS)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_it_goes_on(kind: Kind, way: str, *, asynchronous: bool):
-    """The model is never given what it refuses, the state is valid, nothing recorded is lost."""
-    break_it, wire = BREAKS[way]
-    play = Play(kind, wire, asynchronous)
-    value = await break_it(play)
-    recorded = play.recorded()
-    mails = play.desk.done.count("mail")
-
-    await play.run(play.patched, value)
-
-    messages = play.history()
-    said = lines(messages)
-    assert said[-1] == "ai: re: never mind"
-    assert validate_messages(messages) == []
-    refuse(messages)
-    assert play.patched.get_state(thread()).next == ()
-    abandoned = kind.forgets and way in ("interrupted", "cancelled", "raised")
-    results = {m.tool_call_id: m for m in messages if isinstance(m, ToolMessage)}
-    assert ("c1" in results and "c2" in results) is not abandoned
-    if not abandoned and recorded and not kind.forgets:
-        assert results["c1"].text == "sent to bob"
-        assert "was recorded" not in results["c2"].text or way == "cancelled"
-    assert play.desk.done.count("mail") == mails
-
-    for text in ("hello", "and now?", "really?"):
-        await play.run(play.patched, {"messages": [human(text)]})
-        assert validate_messages(play.history()) == []
-        assert lines(play.history())[-1] == f"ai: re: {text}"
-    summarised = "a summary" in "".join(lines(play.history()))
-    assert summarised is (kind.name == "create_agent_with_all")
+def expected_results(agent: Agent, way: str) -> list[str]:
+    """The lines of the tool messages that the repair of this break leaves in the history."""
+    unknown = [
+        f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
+        f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
+    ]
+    if way == "edited":
+        return unknown[:1]
+    tools_ran = way in ("cancelled", "raised") or not agent.asks_first
+    if agent.forgets or not (agent.records and tools_ran):
+        return unknown
+    second = {
+        "cancelled": UNKNOWN.format("wire_money", "c2"),
+        "raised": FAILED.format("wire_money", "c2", repr(ConnectionError("the bank is down"))),
+    }.get(way, CANCELLED.format("wire_money", "c2"))
+    return ["tool c1: sent to bob", f"tool c2: {second}"]
 
 
-@pytest.mark.parametrize("way", BREAKS)
-def test_what_is_recorded_is_known(way: str):
-    """The judge of the matrix: which kinds have a recorded result to lose, break by break."""
-    break_it, wire = BREAKS[way]
-    told = {}
-    for kind in KINDS:
-        play = Play(kind, wire, asynchronous=True)
-        asyncio.run(break_it(play))
-        told[kind.name] = play.recorded()
-    asked = way in ("cancelled", "raised")
-    assert told == {kind.name: kind.records and (asked or not kind.asks_first) for kind in KINDS}
+def expected_history(agent: Agent, way: str) -> list[str]:
+    """The history, on lines, after the first run that follows the break."""
+    results = expected_results(agent, way)
+    if way == "edited":
+        start = ["human: book it", "ai: re: book it", "ai c1: ", *results]
+    else:
+        start = ["human: book it", "ai c1 c2: ", *results]
+    if way == "new_message":
+        return [*start, "human: never mind", "human: hello?", "ai: re: hello?"]
+    return [*start, "human: never mind", "ai: re: never mind"]

@@ -1,0 +1,112 @@
+"""The private details of LangGraph that this package uses to read and change graphs.
+
+The attributes of `StateGraph` and `CompiledStateGraph` are not documented. If LangGraph changes
+one, these functions raise an error when the graph is patched, before its first run.
+
+`tests/graph/test_langgraph_internals.py` has one test for each function here. It fails if
+LangGraph changes the detail.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+from langchain_core.runnables import Runnable
+
+_DEFAULT_HANDLER = "__default_error_handler__"
+"""The node that `compile()` creates from a default error handler, each time."""
+
+
+def schema_keys(builder: Any) -> Collection[str]:
+    """The keys of the state schema: a node without an input schema of its own reads these."""
+    keys: Collection[str] = builder.schemas[builder.state_schema].keys()
+    return keys
+
+
+def node_runnables(builder: Any) -> dict[str, Any]:
+    """The runnable of each node. For a graph that is a node this is the compiled graph itself."""
+    return {node: spec.runnable for node, spec in builder.nodes.items()}
+
+
+def copy_builder(builder: Any) -> Any:
+    """A copy of a `StateGraph` that shares nothing that `compile()` or an edit changes.
+
+    `compile()` writes defaults into the node specs, and adds the node of a default error
+    handler. It refuses a builder that has this node, so the copy lacks it.
+    """
+    copied = copy.copy(builder)
+    for attribute, value in vars(builder).items():
+        if not isinstance(value, type):  # a schema is a class
+            setattr(copied, attribute, copy.copy(value))
+    for source, branches in builder.branches.items():
+        copied.branches[source] = dict(branches)
+    copied.nodes = {node: copy.copy(spec) for node, spec in builder.nodes.items()}
+    defaults = getattr(builder, "_node_defaults", None)
+    if getattr(defaults, "error_handler", None) is not None:
+        copied.nodes.pop(_DEFAULT_HANDLER, None)
+    copied.compiled = False
+    return copied
+
+
+def replace_runnable(builder: Any, node: str, runnable: Runnable[Any, Any]) -> None:
+    """Make `node` run `runnable`, with the same policies, metadata and input schema."""
+    builder.nodes[node] = dataclasses.replace(builder.nodes[node], runnable=runnable)
+
+
+def take_branches(builder: Any, source: str) -> tuple[list[str], dict[str, Any]]:
+    """Remove all edges that leave `source`.
+
+    Returns:
+        The targets of the plain edges, sorted, and the conditional edges by their names. A
+        conditional edge is a named tuple `(path, ends, input_schema)`.
+    """
+    targets = sorted(target for start, target in builder.edges if start == source)
+    builder.edges = {edge for edge in builder.edges if edge[0] != source}
+    return targets, builder.branches.pop(source, {})
+
+
+def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
+    """Add a conditional edge that `take_branches` removed, with some of its fields changed."""
+    builder.branches[source][name] = branch._replace(**changes)
+
+
+def read_by_branches(builder: Any, source: str, schema: type) -> None:
+    """Make the conditional edges that leave `source` read `schema`, the input schema of a node."""
+    for name, branch in builder.branches[source].items():
+        put_branch(builder, source, name, branch, input_schema=schema)
+
+
+_SET_AFTER_COMPILE = (
+    "config",
+    "stream_mode",
+    "stream_eager",
+    "step_timeout",
+    "retry_policy",
+    "cache_policy",
+)
+"""Attributes of a compiled graph that are no arguments of `compile()`."""
+
+
+def compile_like(graph: Any, builder: Any) -> Any:
+    """Compile `builder` with everything that the compiled `graph` was compiled with or set to."""
+    compiled = builder.compile(
+        checkpointer=graph.checkpointer,
+        cache=graph.cache,
+        store=graph.store,
+        interrupt_before=graph.interrupt_before_nodes,
+        interrupt_after=graph.interrupt_after_nodes,
+        debug=graph.debug,
+        name=graph.name,
+        transformers=graph.stream_transformers,
+    )
+    for attribute in _SET_AFTER_COMPILE:
+        setattr(compiled, attribute, getattr(graph, attribute))
+    return compiled
+
+
+def has_routers(graph: Any, node: str) -> bool:
+    """Whether the node of a compiled graph has conditional edges."""
+    return bool(graph.builder.branches.get(node))

@@ -1,0 +1,332 @@
+"""The steps of a thread repair; `repair.py` calls them in order.
+
+A step reads and writes through a copy of the application's graph over a `StagingSaver`. So the
+graph's own reducers make the new checkpoints, and nothing reaches the database before
+`StagingSaver.commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.graph import END, START
+from langgraph.types import Command
+
+from langgraph_patch._langgraph import (
+    ROOT_CHANNEL,
+    accepted_input,
+    is_delta_channel,
+    is_reserved,
+)
+from langgraph_patch._sansio import IOGenerator, call_method
+from langgraph_patch.errors import PatchError, ThreadError, brief
+from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.graph.message_equality import are_same, count_missing, without_ids
+from langgraph_patch.graph.state_update import Writes, writes_for
+from langgraph_patch.graph.state_values import unknown_key_error
+from langgraph_patch.history.pairing import Reading, read_history
+from langgraph_patch.history.patch import Change, Evidence, Patch
+from langgraph_patch.history.patcher import as_messages, patch_reading
+from langgraph_patch.threads.checkpoint_state import waiting_tasks
+from langgraph_patch.threads.options import RepairOptions
+from langgraph_patch.threads.staging import StagingSaver
+from langgraph_patch.threads.stores.base import Key
+from langgraph_patch.threads.target import (
+    find_checkpointer,
+    graph_of_namespace,
+    newest_config,
+    writing_nodes,
+)
+
+
+class RefusedError(Exception):
+    """Why a repair is not written. `repair.py` makes an outcome of it."""
+
+
+# --- the thread --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OpenThread:
+    """A thread under repair.
+
+    Attributes:
+        options: The options of the repair.
+        key: The thread and the namespace of the history.
+        config: The newest checkpoint of that namespace.
+        saver: The checkpointer of the application.
+        graph: The application's graph, over that checkpointer.
+        target: The graph that the history belongs to: `graph`, or one of its subgraphs.
+        base: The checkpoint that is repaired.
+        staging: Keeps the new checkpoints until they are checked.
+        staged_graph: The application's graph, over `staging`.
+    """
+
+    options: RepairOptions
+    key: Key
+    config: RunnableConfig
+    saver: BaseCheckpointSaver[Any]
+    graph: Any
+    target: Any
+    base: CheckpointTuple
+    staging: StagingSaver
+    staged_graph: Any
+
+    @property
+    def channel(self) -> Any:
+        """The channel of the history."""
+        return self.target.channels[self.options.messages_key]
+
+
+def open_thread(
+    graph: Any, config: RunnableConfig, options: RepairOptions
+) -> IOGenerator[OpenThread]:
+    """Read the newest checkpoint of the thread and the namespace that `config` names.
+
+    Raises:
+        ThreadError: If there is no such thread.
+        GraphError: If `graph` is not a compiled graph with a checkpointer, or has no such
+            namespace or state key.
+        OptionError: If the checkpointer of the options is not a checkpointer.
+    """
+    newest = newest_config(config)
+    key = Key(newest["configurable"]["thread_id"], newest["configurable"]["checkpoint_ns"])
+    saver = find_checkpointer(graph, config, options.checkpointer)
+    target = graph_of_namespace(graph, key.namespace)
+    if options.messages_key not in target.channels:
+        raise unknown_key_error(options.messages_key, target.channels)
+    base = yield from call_method(saver, "get_tuple", newest)
+    if base is None:
+        raise no_thread_error(key)
+    staging = StagingSaver(saver, base)
+    return OpenThread(
+        options=options,
+        key=key,
+        config=newest,
+        saver=saver,
+        graph=graph.copy({"checkpointer": saver}),
+        target=target,
+        base=base,
+        staging=staging,
+        staged_graph=graph.copy({"checkpointer": staging}),
+    )
+
+
+def no_thread_error(key: Key) -> ThreadError:
+    """The error for a thread or a namespace that is not stored."""
+    where = f" in namespace {key.namespace!r}" if key.namespace else ""
+    return ThreadError(f"There is no thread {key.thread_id!r}{where}.")
+
+
+def written_channels(saved: CheckpointTuple) -> list[tuple[str, str]]:
+    """The task and the channel of each pending write; their values may not be comparable."""
+    return [(task, channel) for task, channel, _ in saved.pending_writes or ()]
+
+
+# --- look --------------------------------------------------------------------------------
+
+
+def staged_state(thread: OpenThread, config: RunnableConfig | None = None) -> IOGenerator[Any]:
+    """The state as the application's graph reads it; by default the newest one."""
+    return _call_graph(thread, "get_state", config or thread.config)
+
+
+def _call_graph(thread: OpenThread, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
+    """Call the staged graph.
+
+    Raises:
+        RefusedError: If the application's code fails. What the database raises stays as it is.
+    """
+    try:
+        return (yield from call_method(thread.staged_graph, method, *args, **kwargs))
+    except Exception as error:
+        if isinstance(error, PatchError) or thread.staging.has_raised(error):
+            raise
+        raise RefusedError(f"the graph cannot read it: {brief(error)}") from error
+
+
+def messages_of(thread: OpenThread, state: Any) -> list[BaseMessage]:
+    """The history in a state that the graph read."""
+    messages_key = thread.options.messages_key
+    if messages_key == ROOT_CHANNEL:
+        return as_messages(state.values)
+    return as_messages(state.values.get(messages_key) or [])
+
+
+def read(thread: OpenThread, messages: list[BaseMessage]) -> Reading:
+    """Pair the tool calls and the results of a history."""
+    return read_history(messages, replace_foreign=thread.options.replace_foreign)
+
+
+def plan_patch(thread: OpenThread, reading: Reading) -> IOGenerator[Patch]:
+    """The patch of a history, with what the checkpoints of the thread recorded."""
+    options = thread.options
+    evidence: Evidence = {}
+    if options.recover:
+        evidence = yield from recover_evidence(
+            thread.saver, thread.base.config, reading.unanswered, messages_key=options.messages_key
+        )
+    return patch_reading(
+        reading, placeholder=options.placeholder, language=options.language, evidence=evidence
+    )
+
+
+def is_waiting(thread: OpenThread, live: Any) -> IOGenerator[bool]:
+    """Whether the thread waits for a human, and the answer can still arrive.
+
+    Args:
+        thread: The thread.
+        live: Its newest state, with the pending writes of finished tasks.
+    """
+    interrupts = {interrupt.id for interrupt in live.interrupts}
+    if interrupts and thread.key.namespace:
+        # An answer comes through the root graph only. If that has moved on, none will come.
+        root_config: RunnableConfig = {"configurable": {"thread_id": thread.key.thread_id}}
+        root = yield from staged_state(thread, root_config)
+        interrupts &= {interrupt.id for interrupt in root.interrupts}
+    return bool(interrupts) or _is_at_breakpoint(thread.target, live)
+
+
+def _is_at_breakpoint(graph: Any, live: Any) -> bool:
+    """Whether the graph was compiled to stop where the thread is."""
+    if not live.next or any(task.error for task in live.tasks):
+        return False
+    before = graph.interrupt_before_nodes
+    if graph.interrupt_after_nodes or before == "*":
+        return True
+    return any(node in before for node in live.next)
+
+
+# --- stage -------------------------------------------------------------------------------
+
+
+def commit_finished_work(thread: OpenThread, before: Reading, live: Any) -> IOGenerator[Reading]:
+    """Apply the writes of finished tasks, and drop the tasks that did not finish.
+
+    Args:
+        thread: The thread.
+        before: The history as it is stored.
+        live: The state with the pending writes of finished tasks.
+
+    Returns:
+        The history after these writes: `before` itself if they do not change it.
+
+    Raises:
+        RefusedError: If work or messages would be lost.
+    """
+    _check_tasks(thread, live)
+    if START in live.next:
+        yield from _commit_input(thread)
+    yield from _update(thread, None, END)
+    committed = messages_of(thread, (yield from staged_state(thread)))
+    after = before if are_same(committed, before.messages) else read(thread, committed)
+    _check_nothing_lost(before, messages_of(thread, live), after)
+    return after
+
+
+def _check_tasks(thread: OpenThread, live: Any) -> None:
+    """Refuse if the graph lacks the node of a task that finished or waits: its work is lost."""
+    tasks = {task.id for task in live.tasks}
+    for task, channel in written_channels(thread.base):
+        if task not in tasks and channel in thread.target.channels and not is_reserved(channel):
+            raise RefusedError(_NO_NODE.format("work that finished in this thread"))
+    if thread.options.on_pause == "keep" and not tasks.issuperset(waiting_tasks(thread.base)):
+        raise RefusedError(_NO_NODE.format("what waits for a human in this thread"))
+
+
+_NO_NODE = "the graph has no node for {}: is it the graph that the application runs?"
+
+
+def _commit_input(thread: OpenThread) -> IOGenerator[None]:
+    """Apply the input of a run that was killed before its first superstep."""
+    if any(map(is_delta_channel, thread.target.channels.values())):
+        # Such a channel would not receive the input, and the message would be lost.
+        raise RefusedError(
+            "a run was killed before its first superstep: continue it with invoke(None) first"
+        )
+    yield from _update(thread, accepted_input(thread.base), START)
+
+
+def _check_nothing_lost(before: Reading, live: Sequence[BaseMessage], after: Reading) -> None:
+    """Refuse if committing the finished work removed a message or a result."""
+    ids = {message.id for message in before.messages}
+    # A result gets its id when it is committed, and so does a message written as dict or tuple.
+    new = [m for m in live if m.id not in ids and not isinstance(m, ToolMessage)]
+    lost = count_missing(before.messages, after.messages)
+    lost += count_missing(without_ids(new), without_ids(after.messages))
+    if lost or len(after.unanswered) > len(before.unanswered):
+        raise RefusedError(
+            f"{lost} of its {len(before.messages) + len(new)} messages would be lost: a finished "
+            f"node removes or edits them, or the graph is not the one that wrote this thread"
+        )
+
+
+def stage_patch(thread: OpenThread, patch: Patch) -> IOGenerator[None]:
+    """Write the repair as a node: the first one for which the graph accepts it.
+
+    Raises:
+        RefusedError: If the reducer or every node prevents it.
+    """
+    messages_key = thread.options.messages_key
+    writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages, alone=True)
+    if writes is None:
+        raise RefusedError(f"the reducer of {messages_key!r} accepts no form of the repair")
+    update: Command[Any] = Command(update=[(messages_key, write) for write in writes])
+    failed: Exception | None = None
+    for node in writing_nodes(thread.target):
+        mark = thread.staging.mark()
+        try:
+            yield from _update(thread, update, node)
+            state = yield from staged_state(thread)
+            if are_same(messages_of(thread, state), patch.messages):
+                return
+        except (RefusedError, PatchError) as error:
+            failed = error
+        thread.staging.rewind(mark)
+    raise RefusedError("no node of the graph can write the repair") from failed
+
+
+def drop_next_tasks(thread: OpenThread) -> IOGenerator[None]:
+    """Drop the tasks that the node of the last write would start."""
+    if (yield from staged_state(thread)).next:
+        yield from _update(thread, None, END)
+
+
+def _update(thread: OpenThread, values: Any, node: str) -> IOGenerator[None]:
+    yield from _call_graph(thread, "update_state", thread.config, values, as_node=node)
+
+
+# --- check -------------------------------------------------------------------------------
+
+
+def check_staged_state(thread: OpenThread, wanted: list[BaseMessage]) -> IOGenerator[None]:
+    """Check that the staged state starts no task and holds the repaired history.
+
+    Raises:
+        RefusedError: If not.
+    """
+    state = yield from staged_state(thread)
+    if state.next or not are_same(messages_of(thread, state), wanted):
+        raise RefusedError("the graph did not keep what was written to it")
+
+
+def committed_results(
+    before: Sequence[BaseMessage], after: Sequence[BaseMessage]
+) -> Iterator[Change]:
+    """The changes that committing finished tasks made: one for each result that they recorded."""
+    ids = {message.id for message in before}
+    calls = {
+        call["id"]: (index, call["name"])
+        for index, message in enumerate(before)
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    for message in after:
+        if isinstance(message, ToolMessage) and message.id not in ids:
+            index, name = calls.get(message.tool_call_id, (len(before), message.name))
+            yield Change("recovered", index, message.tool_call_id, name, None, None, message)

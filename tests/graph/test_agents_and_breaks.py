@@ -1,0 +1,60 @@
+"""Every kind of agent, broken in every way, goes on with the expected history."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from langchain_core.messages import ToolMessage
+
+from langgraph_patch import validate_messages
+from support.agent_matrix import AGENTS, BREAKS, CASES, Agent, MatrixThread, expected_history
+from support.agents import human, lines, thread
+from support.running import sync_and_async
+from support.strict import refuse
+
+
+@sync_and_async
+@pytest.mark.parametrize(("agent", "way"), CASES)
+async def test_the_thread_goes_on(agent: Agent, way: str, *, asynchronous: bool):
+    """The history is the expected one and valid, no tool runs again, and later turns work."""
+    it = MatrixThread(agent, BREAKS[way].wire, asynchronous)
+    value = await BREAKS[way].make(it)
+    mails = it.desk.done.count("mail")
+
+    await it.run(it.patched, value)
+
+    messages = it.history()
+    assert validate_messages(messages) == []
+    refuse(messages)
+    assert it.patched.get_state(thread()).next == ()
+    assert it.desk.done.count("mail") == mails
+    results = [m for m in messages if isinstance(m, ToolMessage)]
+    if not agent.forgets:
+        assert lines(messages) == expected_history(agent, way)
+        assert lines(it.model.seen[-1])[-len(messages) + 1 :] == lines(messages[:-1])
+        names = {"c1": "send_email", "c2": "wire_money"}
+        assert [m.name for m in results] == [names[m.tool_call_id] for m in results]
+    else:
+        assert lines(messages)[-1] == "ai: re: never mind"
+        of_the_turn = {m.tool_call_id for m in results} & {"c1", "c2"}
+        assert of_the_turn == (set() if BREAKS[way].live else {"c1", "c2"})
+
+    for text in ("hello", "and now?", "really?"):
+        await it.run(it.patched, {"messages": [human(text)]})
+        assert validate_messages(it.history()) == []
+        assert lines(it.history())[-1] == f"ai: re: {text}"
+    summarised = "a summary" in "".join(lines(it.history()))
+    assert summarised is (agent.name == "create_agent_with_all")
+
+
+@pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised", "invoke_none", "goto"])
+def test_which_breaks_leave_a_recorded_result(way: str):
+    """The matrix can fail: these agents, and no others, have a recorded result to lose."""
+    recorded = {}
+    for agent in AGENTS:
+        it = MatrixThread(agent, BREAKS[way].wire, asynchronous=True)
+        asyncio.run(BREAKS[way].make(it))
+        recorded[agent.name] = it.recorded()
+    tools_ran = way in ("cancelled", "raised")
+    assert recorded == {a.name: a.records and (tools_ran or not a.asks_first) for a in AGENTS}

@@ -1,0 +1,653 @@
+"""One test for each function and constant of `_langgraph.py` and `_langgraph_builder.py`.
+
+Each compares the detail with the LangGraph that is installed, and fails if LangGraph changes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import pytest
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.cache.memory import InMemoryCache
+from langgraph.channels import DeltaChannel
+from langgraph.channels.binop import BinaryOperatorAggregate
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
+from langgraph.errors import ParentCommand
+from langgraph.func import task
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import create_react_agent
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command, RetryPolicy, Send, interrupt
+from typing_extensions import TypedDict
+
+from langgraph_patch import _langgraph, _langgraph_builder
+from langgraph_patch._langgraph import (
+    ERROR_SOURCE,
+    NEWEST_FORMAT,
+    NO_TASK,
+    PUSH,
+    RETURN,
+    ROOT_CHANNEL,
+    RUN_KEYS,
+    accepted_input,
+    can_start_tasks,
+    channels_of,
+    checkpointer_of,
+    delete_from_memory,
+    fresh_value,
+    input_of,
+    is_delta_channel,
+    is_for_node,
+    is_in_node,
+    is_reserved,
+    is_resuming,
+    keeps_state_between_runs,
+    later_checkpoint_id,
+    may_run_in_task,
+    own_interrupt_id,
+    parent_namespace,
+    send_index,
+    sent_call,
+    state_keys,
+    stored_value,
+    subgraph_path,
+    task_kind,
+    task_notes,
+    task_of_namespace,
+    thread_config,
+    triggered_node,
+    whole_value,
+)
+from langgraph_patch._langgraph_builder import (
+    compile_like,
+    copy_builder,
+    has_routers,
+    node_runnables,
+    put_branch,
+    read_by_branches,
+    replace_runnable,
+    schema_keys,
+    take_branches,
+)
+from support.agents import thread
+
+Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
+Graph: TypeAlias = "CompiledStateGraph[Any, Any, Any, Any]"
+
+QUESTION = {"messages": [HumanMessage("hi", id="h1")]}
+
+
+class State(MessagesState):
+    """A state with a second key."""
+
+    note: str
+
+
+def build(*nodes: Callable[..., Any] | Graph, schema: Any = State) -> Builder:
+    """A graph that runs the nodes `n1`, `n2`, ... one after the other."""
+    builder = StateGraph(schema)
+    builder.add_sequence([(f"n{number}", node) for number, node in enumerate(nodes, 1)])
+    return builder.add_edge(START, "n1")
+
+
+def run_with(read: Callable[[RunnableConfig], Any], *, durability: Any = "sync", **options: Any):
+    """What `read` returns for the config of a node."""
+    values = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        values.append(read(config))
+
+    build(node, **options).compile(checkpointer=InMemorySaver()).invoke(
+        QUESTION, thread(), durability=durability
+    )
+    return values[0]
+
+
+def nothing(state: Any) -> None:
+    """A node that writes nothing."""
+
+
+def pause(state: Any) -> None:
+    """A node that waits for an answer."""
+    interrupt("?")
+
+
+def checkpoints(saver: InMemorySaver) -> list[CheckpointTuple]:
+    """The checkpoints of the thread in all namespaces, newest first."""
+    return list(saver.list({"configurable": {"thread_id": "1"}}))
+
+
+def namespaces(saver: InMemorySaver) -> set[str]:
+    """The namespaces of the thread."""
+    return {saved.config["configurable"]["checkpoint_ns"] for saved in checkpoints(saver)}
+
+
+def pending(saver: InMemorySaver) -> list[Any]:
+    """The pending writes of the newest checkpoint of the root graph."""
+    saved = saver.get_tuple(thread())
+    return list(saved.pending_writes or ()) if saved else []
+
+
+def public_names() -> list[str]:
+    """The functions and constants that the two modules define."""
+    paths = [Path(module.__file__ or "") for module in (_langgraph, _langgraph_builder)]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    return re.findall(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", source, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_there_is_a_test_for_each_name(name: str):
+    """Each function and constant occurs below the imports of this module."""
+    tests = Path(__file__).read_text(encoding="utf-8").partition("\nclass State(")[2]
+    assert re.search(rf"\b{name}\b", tests)
+
+
+# --- the config of a node that runs ------------------------------------------------------
+
+
+def test_checkpointer_of():
+    """The config of a node has the checkpointer of the run."""
+    assert isinstance(run_with(checkpointer_of), InMemorySaver)
+    assert checkpointer_of({}) is None
+
+
+def test_channels_of():
+    """The config of a node has the live channels, with their reducers."""
+    channels = run_with(channels_of)
+    assert isinstance(channels["messages"], BinaryOperatorAggregate)
+    assert channels["messages"].operator is not None
+    assert channels_of({}) == {}
+
+
+def test_stored_value():
+    """A node reads the state as it was at the start of the superstep."""
+    assert run_with(lambda config: stored_value(config, "messages")) == QUESTION["messages"]
+    assert run_with(lambda config: stored_value(config, "note")) is None
+    assert stored_value({}, "messages") is None
+
+
+def test_input_of():
+    """The input of the run is available while START runs, and not later."""
+    inputs = []
+
+    def router(state: State, config: RunnableConfig) -> str:
+        inputs.append(input_of(config))
+        return "n1"
+
+    def node(state: State, config: RunnableConfig) -> None:
+        inputs.append(input_of(config))
+
+    builder = StateGraph(State).add_node("n1", node).add_conditional_edges(START, router)
+    builder.compile().invoke(QUESTION)
+    assert inputs == [QUESTION, None]
+
+
+def test_fresh_value():
+    """A router reads what its source node has just written, also a key that its schema lacks."""
+    values = []
+
+    def router(state: MessagesState, config: RunnableConfig) -> str:
+        values.append((fresh_value(config, "note"), stored_value(config, "note")))
+        return "n2"
+
+    builder = StateGraph(State).add_node("n1", lambda _: {"note": "new"}).add_node("n2", nothing)
+    builder.add_edge(START, "n1").add_conditional_edges("n1", router).compile().invoke(QUESTION)
+    assert values == [("new", None)]
+    assert fresh_value({}, "note") is None
+
+
+def test_task_notes():
+    """Notes last from the first attempt of a task to its last, and no longer."""
+    notes = []
+
+    def note(state: State, config: RunnableConfig) -> None:
+        notes.append(task_notes(config).get("attempt"))
+        task_notes(config)["attempt"] = len(notes)
+        if len(notes) == 1:
+            raise ConnectionError
+
+    again = RetryPolicy(initial_interval=0, jitter=False)
+    builder = StateGraph(State).add_node("n1", note, retry_policy=again).add_node("n2", note)
+    builder.add_edge(START, "n1").add_edge("n1", "n2").compile().invoke(QUESTION)
+    assert notes == [None, 1, None]
+    assert task_notes({}) == {}
+
+
+def test_can_start_tasks():
+    """A `@task` may be called in a node."""
+    assert run_with(can_start_tasks) is True
+    assert can_start_tasks({}) is False
+
+
+def test_is_resuming():
+    """The config of a node tells whether the run continues from a checkpoint."""
+    resuming = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        resuming.append(is_resuming(config))
+        interrupt("?")
+
+    graph = build(node).compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    assert resuming == [False, True]
+
+
+def test_is_in_node():
+    """The metadata of a node's config name the node."""
+    assert run_with(is_in_node) is True
+    assert is_in_node({}) is False
+
+
+def test_task_kind():
+    """The path of a task tells whether an edge, a `Send` or a call of a `@task` started it."""
+    kinds = []
+
+    @task
+    def child() -> None:
+        kinds.append(task_kind(get_config()))
+
+    def node(state: State, config: RunnableConfig) -> None:
+        kinds.append(task_kind(config))
+
+    def parent(state: State, config: RunnableConfig) -> None:
+        node(state, config)
+        child().result()
+
+    builder = build(parent).add_node("sent", node)
+    builder.add_conditional_edges("n1", lambda _: [Send("sent", {})])
+    builder.compile().invoke(QUESTION)
+    assert kinds == ["node", "task", "send"]
+
+
+# --- namespaces --------------------------------------------------------------------------
+
+
+def test_thread_config_names_the_current_checkpoint():
+    """The config of a node has the thread and the checkpoint that the run is at."""
+    saver, found = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append((thread_config(config), saver.get_tuple(thread())))
+
+    build(node).compile(checkpointer=saver).invoke(QUESTION, thread(), durability="sync")
+    ((config, saved),) = found
+    assert config == saved.config
+    assert thread_config({}) is None
+
+
+def test_thread_config_with_durability_exit():
+    """With `durability="exit"` the current checkpoint is not stored, so it is not named."""
+    config = run_with(thread_config, durability="exit")
+    assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
+
+
+def test_namespaces_of_subgraphs():
+    """The namespace of a subgraph is `node:task_id`, below that of its parent."""
+    saver = InMemorySaver()
+    configs: list[Any] = []
+
+    def leaf(state: State, config: RunnableConfig) -> None:
+        configs.append(thread_config(config))
+        interrupt("?")
+
+    middle = build(build(leaf).compile()).compile()
+    graph = build(middle).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    (outer,) = graph.get_state(thread()).tasks
+    child = f"n1:{outer.id}"
+    (below,) = namespaces(saver) - {"", child}
+    assert re.fullmatch(rf"{child}\|n1:[0-9a-f-]{{36}}", below)
+    assert configs[0]["configurable"]["checkpoint_ns"] == below
+    assert (parent_namespace(below), parent_namespace(child)) == (child, "")
+    assert task_of_namespace(child) == outer.id
+    assert may_run_in_task(below, "", outer.id)
+    assert not may_run_in_task(below, "", "another")
+    assert not keeps_state_between_runs(below)
+
+
+def test_namespaces_that_last_longer_than_a_task():
+    """A subgraph with `checkpointer=True` has the namespace `node`, a second one `node|1`."""
+    saver = InMemorySaver()
+    child = build(nothing).compile(checkpointer=True)
+
+    def caller(state: State) -> None:
+        child.invoke(state)
+        child.invoke(state)
+
+    graph = build(caller).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    lasting = namespaces(saver) - {""}
+    assert lasting == {"n1", "n1|1"}
+    assert all(map(keeps_state_between_runs, lasting))
+    assert {task_of_namespace(namespace) for namespace in lasting} == {None}
+    assert all(may_run_in_task(namespace, "", "any") for namespace in lasting)
+    assert {subgraph_path(n) for n in lasting} == {name for name, _ in graph.get_subgraphs()}
+
+
+def test_is_for_node():
+    """A `Command` for the parent names the parent by the namespace of its node."""
+    found = []
+
+    def handoff(state: State) -> Command[Any]:
+        return Command(graph=Command.PARENT, update={"note": "from below"})
+
+    inner = build(handoff).compile()
+
+    def node(state: State, config: RunnableConfig) -> None:
+        with pytest.raises(ParentCommand) as raised:
+            inner.invoke(state, config)
+        graph = raised.value.args[0].graph
+        found.append((is_for_node(graph, config), is_for_node(f"other|{graph}", config)))
+
+    build(build(node).compile()).compile().invoke(QUESTION)
+    assert found == [(True, False)]
+
+
+def test_own_interrupt_id():
+    """The id of an interrupt follows from the namespace of the task that raised it."""
+    saver = InMemorySaver()
+    build(build(pause).compile()).compile(checkpointer=saver).invoke(QUESTION, thread())
+    (child,) = namespaces(saver) - {""}
+    saved = saver.get_tuple({"configurable": {"thread_id": "1", "checkpoint_ns": child}})
+    assert saved is not None
+    ((task_id, _, (paused,)),) = saved.pending_writes or ()
+    assert own_interrupt_id(child, "n1", task_id) == paused.id
+    build(pause).compile(checkpointer=saver).invoke(QUESTION, thread("2"))
+    saved = saver.get_tuple(thread("2"))
+    assert saved is not None
+    ((task_id, _, (paused,)),) = saved.pending_writes or ()
+    assert own_interrupt_id("", "n1", task_id) == paused.id
+
+
+# --- pending writes ----------------------------------------------------------------------
+
+
+def test_return_channel_and_answers_without_a_task():
+    """A `@task` writes its result to RETURN; an answer without an id has the task id NO_TASK."""
+    saver = InMemorySaver()
+
+    @task
+    def child() -> str:
+        return "done"
+
+    def node(state: State) -> None:
+        child().result()
+        interrupt("first")
+        interrupt("second")
+
+    graph = build(node).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    assert (RETURN, "done") in {(channel, str(value)) for _, channel, value in pending(saver)}
+    graph.invoke(Command(resume="yes"), thread())
+    assert (NO_TASK, "__resume__", "yes") in pending(saver)
+
+
+def test_error_source_channel():
+    """The task that failed writes its node to ERROR_SOURCE if the node has an error handler."""
+    saver = InMemorySaver()
+
+    def fail(state: State) -> None:
+        raise ConnectionError
+
+    builder = StateGraph(State).add_node("n1", fail, error_handler=pause).add_edge(START, "n1")
+    builder.compile(checkpointer=saver).invoke(QUESTION, thread())
+    assert (ERROR_SOURCE, "n1") in {(channel, str(value)) for _, channel, value in pending(saver)}
+
+
+def test_path_of_a_send():
+    """The path of a task that a `Send` started has PUSH and the index of the `Send`."""
+    builder = build(nothing).add_node("sent", pause)
+    builder.add_conditional_edges("n1", lambda _: [Send("sent", {}), Send("sent", {})])
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, thread())
+    paths = [task.path for task in graph.get_state(thread()).tasks]
+    assert [path[0] for path in paths] == [PUSH, PUSH]
+    assert [send_index(path) for path in paths] == [0, 1]
+    assert send_index(("__pregel_pull", "n1")) is None
+
+
+@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
+@pytest.mark.filterwarnings("ignore:create_react_agent")
+def test_sent_call(maker: str):
+    """Both prebuilt agents send one call to each task of the tools node."""
+    from langchain.agents import create_agent  # noqa: PLC0415 - slow to import
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+    def wire(amount: int) -> None:
+        """Wire money."""
+        interrupt(amount)
+
+    calls = [{"name": "wire", "args": {"amount": n}, "id": f"c{n}"} for n in (1, 2)]
+    model = Model(messages=iter([AIMessage("", tool_calls=calls)]))
+    saver = InMemorySaver()
+    make = create_agent if maker == "create_agent" else create_react_agent
+    make(model, [wire], checkpointer=saver).invoke(QUESTION, thread())
+    saved = saver.get_tuple(thread())
+    assert saved is not None
+    sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+    assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+
+
+# --- stored checkpoints ------------------------------------------------------------------
+
+
+def test_format_of_a_checkpoint():
+    """LangGraph writes the newest format that is supported."""
+    saver = InMemorySaver()
+    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
+    assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {NEWEST_FORMAT}
+
+
+def test_keys_of_a_run():
+    """Beside the thread and its namespace, the config of a run has RUN_KEYS and reserved keys."""
+    keys = run_with(lambda config: set(config["configurable"]))
+    public = {key for key in keys if not is_reserved(key)}
+    assert public == {"thread_id", "checkpoint_ns", *RUN_KEYS}
+
+
+def test_reserved_and_triggering_channels():
+    """The names of the channels that are not keys of the state."""
+    saver = InMemorySaver()
+    builder = build(nothing, nothing).add_node("other", nothing).add_edge(START, "other")
+    builder.add_node("last", pause).add_edge(["n2", "other"], "last")
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    keys = {"messages", "note"}
+    channels = set(graph.channels) - keys
+    triggers = {channel: triggered_node(channel) for channel in channels}
+    assert {"n1", "n2", "other", "last"} <= set(triggers.values())
+    assert triggers["branch:to:n1"] == "n1"
+    assert triggers["join:n2+other:last"] == "last"
+    assert all(is_reserved(channel) for channel in channels if triggers[channel] is None)
+    assert {triggered_node(key) for key in keys} == {None}
+    assert state_keys(graph.channels) == sorted(keys)
+    versions = {
+        name for saved in checkpoints(saver) for name in saved.checkpoint["channel_versions"]
+    }
+    assert "branch:to:n1" in versions
+    assert {channel for _, channel, _ in pending(saver)} == {"__interrupt__"}
+    assert is_reserved("__interrupt__")
+
+
+def test_accepted_input():
+    """The first checkpoint of a run has the input that START has not applied yet."""
+    saver = InMemorySaver()
+    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
+    inputs = [accepted_input(saved) for saved in reversed(checkpoints(saver))]
+    assert inputs == [QUESTION, None, None]
+
+
+def test_root_channel():
+    """A state that is a single value has one channel."""
+    builder = StateGraph(Annotated[list[Any], operator.add])
+    builder.add_node("n1", lambda _: [1]).add_edge(START, "n1")
+    assert ROOT_CHANNEL in builder.compile().channels
+
+
+@pytest.mark.parametrize("frequency", [1, 1000])
+def test_delta_channels(frequency: int):
+    """A delta channel stores its writes, and its value in a snapshot now and then."""
+    channel = DeltaChannel(_messages_delta_reducer, snapshot_frequency=frequency)
+    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013
+    saver = InMemorySaver()
+    graph = build(nothing, schema=state).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    assert is_delta_channel(graph.channels["messages"])
+    assert not is_delta_channel(build(nothing).compile().channels["messages"])
+    values = [saved.checkpoint["channel_values"].get("messages") for saved in checkpoints(saver)]
+    snapshots = [value for value in values if value is not None]
+    assert bool(snapshots) == (frequency == 1)
+    assert all(not isinstance(value, list) for value in snapshots)
+    assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
+    assert whole_value(QUESTION["messages"]) is QUESTION["messages"]
+
+
+def test_later_checkpoint_id():
+    """The order of checkpoint ids is the order of time, also for an id that was moved on."""
+    saver = InMemorySaver()
+    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
+    ids = [saved.checkpoint["id"] for saved in reversed(checkpoints(saver))]
+    assert ids == sorted(ids)
+    one, two = later_checkpoint_id(ids[-1], 1), later_checkpoint_id(ids[-1], 2)
+    assert one is not None
+    assert two is not None
+    assert ids[-1] < one < two
+    assert later_checkpoint_id("1", 1) is None
+
+
+def test_delete_from_memory():
+    """The newest checkpoint of an `InMemorySaver` is deleted, unless it has pending writes."""
+    saver = InMemorySaver()
+    graph = build(nothing).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    newest, older, *_ = checkpoints(saver)
+    assert delete_from_memory(saver, "1", "", older.checkpoint["id"]) is False
+    assert delete_from_memory(saver, "1", "", newest.checkpoint["id"]) is True
+    assert checkpoints(saver)[0].config == older.config
+    paused = InMemorySaver()
+    build(pause).compile(checkpointer=paused).invoke(QUESTION, thread())
+    (saved, *_) = checkpoints(paused)
+    assert delete_from_memory(paused, "1", "", saved.checkpoint["id"]) is False
+    assert delete_from_memory(object(), "1", "", "any") is None  # type: ignore[arg-type]
+
+
+# --- building a graph --------------------------------------------------------------------
+
+
+def test_schema_keys():
+    """A builder lists the keys of the state schema."""
+    assert set(schema_keys(build(nothing))) == {"messages", "note"}
+
+
+def test_node_runnables():
+    """The runnable of a graph that is a node is the compiled graph, also with a config."""
+    subgraph = build(nothing).compile().with_config(tags=["a"])
+    runnables = node_runnables(build(subgraph, nothing))
+    assert list(runnables) == ["n1", "n2"]
+    assert runnables["n1"] is subgraph
+
+
+def test_has_routers():
+    """A compiled graph lists the conditional edges that leave a node."""
+    builder = build(nothing).add_conditional_edges("n1", lambda _: "n2").add_node("n2", nothing)
+    graph = builder.compile()
+    assert [has_routers(graph, node) for node in ("n1", "n2")] == [True, False]
+
+
+def test_copy_builder():
+    """The copy of a builder shares no container with it, and compiling it leaves it alone."""
+    builder = build(nothing, nothing).add_conditional_edges("n2", lambda _: "n1")
+    builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
+    builder.compile()
+    copied = copy_builder(builder)
+    before = str(sorted(vars(builder).items()))
+    copied.add_node("n3", nothing).add_edge("n1", "n3").add_conditional_edges("n1", lambda _: "n3")
+    copied.compile()
+    assert str(sorted(vars(builder).items())) == before
+    containers = {
+        name: value for name, value in vars(builder).items() if not isinstance(value, type)
+    }
+    shared = [value for name, value in containers.items() if vars(copied)[name] is value]
+    assert all(value is True or value is None for value in shared)
+    assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
+
+
+def test_replace_runnable():
+    """A node runs another runnable with the same policies."""
+    builder = StateGraph(State).add_edge(START, "n1")
+    builder.add_node("n1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
+    replace_runnable(builder, "n1", RunnableLambda(lambda _: {"note": "replaced"}))
+    spec = builder.nodes["n1"]
+    assert (spec.retry_policy, spec.defer) == (RetryPolicy(max_attempts=7), True)
+    assert builder.compile().invoke(QUESTION)["note"] == "replaced"
+
+
+def test_take_and_put_branches():
+    """Edges are removed from a node, and conditional edges are added again with other fields."""
+
+    def router(state: State) -> str:
+        return "n2"
+
+    builder = StateGraph(State).add_node("n1", nothing).add_node("n2", lambda _: {"note": "n2"})
+    builder.add_edge(START, "n1").add_conditional_edges("n1", router, ["n1", "n2"])
+    assert take_branches(builder, START) == (["n1"], {})
+    targets, branches = take_branches(builder, "n1")
+    assert (targets, list(branches)) == ([], ["router"])
+    assert (builder.edges, dict(builder.branches)) == (set(), {})
+    (branch,) = branches.values()
+    assert (branch.ends, branch.input_schema) == ({"n1": "n1", "n2": "n2"}, State)
+    put_branch(builder, START, "router", branch, ends={"n2": "n2"})
+    assert builder.branches[START]["router"].ends == {"n2": "n2"}
+    assert builder.compile().invoke(QUESTION)["note"] == "n2"
+
+
+def test_read_by_branches():
+    """A router reads the keys of its input schema."""
+    inputs: list[Any] = []
+    note = TypedDict("note", {"note": str})  # noqa: UP013
+    builder = StateGraph(State).add_node("n1", nothing, input_schema=note)
+    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "n1")
+    read_by_branches(builder, START, note)
+    builder.compile().invoke({**QUESTION, "note": "x"})
+    assert inputs == [{"note": "x"}]
+
+
+def test_compile_like():
+    """A graph keeps what it was compiled with and what was set on it since."""
+    options = {
+        "checkpointer": InMemorySaver(),
+        "cache": InMemoryCache(),
+        "store": InMemoryStore(),
+        "interrupt_before": ["n1"],
+        "interrupt_after": ["n2"],
+        "debug": True,
+        "name": "graph",
+        "transformers": [],
+    }
+    assert set(inspect.signature(StateGraph.compile).parameters) == {"self", *options}
+    builder = build(nothing, nothing)
+    graph = builder.compile(**options).with_config(tags=["a"])  # type: ignore[arg-type]
+    graph.step_timeout, graph.stream_mode, graph.stream_eager = 7.0, "values", True
+    graph.retry_policy, graph.cache_policy = (RetryPolicy(),), None
+    new = compile_like(graph, builder)
+    made_again = {"nodes", "channels", "builder", "managed", "stream_channels", "output_channels"}
+    names = [name for name in vars(graph) if not name.startswith("_") and name not in made_again]
+    assert {name: getattr(new, name) for name in names} == {
+        name: getattr(graph, name) for name in names
+    }

@@ -1,0 +1,1 @@
+"""What the tests share: agents, breaks, strict models, broken databases, wires."""

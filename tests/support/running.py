@@ -1,0 +1,56 @@
+"""Run graphs on one thread, synchronously and asynchronously."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.messages import BaseMessage
+
+from support.agents import Graph, human, thread
+
+sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+"""Runs a test twice: with `invoke` and with `ainvoke`."""
+
+
+def input_of(value: Any) -> Any:
+    """The input of a graph: a text is a human message, and messages become a state update."""
+    if isinstance(value, str):
+        value = human(value)
+    if isinstance(value, BaseMessage):
+        value = [value]
+    return {"messages": value} if isinstance(value, list) else value
+
+
+async def run(
+    graph: Graph, value: Any, *, asynchronous: bool = False, config: Any = None, **options: Any
+) -> Any:
+    """Run the graph by `ainvoke`, or by `invoke` inside the running event loop."""
+    config = config or thread()
+    if asynchronous:
+        return await graph.ainvoke(input_of(value), config, **options)
+    return graph.invoke(input_of(value), config, **options)
+
+
+async def run_in_worker(
+    graph: Graph, value: Any, *, asynchronous: bool, config: Any = None, **options: Any
+) -> Any:
+    """Run the graph by `ainvoke`, or by `invoke` in a worker thread, where no event loop runs."""
+    config = config or thread()
+    if asynchronous:
+        return await graph.ainvoke(input_of(value), config, **options)
+    return await asyncio.to_thread(graph.invoke, input_of(value), config, **options)
+
+
+async def run_by(graph: Graph, value: Any, method: str, config: Any = None) -> None:
+    """Run the graph by `invoke`, `ainvoke`, `stream` or `astream`."""
+    config = config or thread()
+    if method == "ainvoke":
+        await graph.ainvoke(input_of(value), config)
+    elif method == "astream":
+        assert [chunk async for chunk in graph.astream(input_of(value), config)]
+    elif method == "stream":
+        assert list(graph.stream(input_of(value), config))
+    else:
+        graph.invoke(input_of(value), config)
