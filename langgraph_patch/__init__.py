@@ -3,7 +3,8 @@
 `with_patching` repairs a graph while it runs, `patch_node` and
 `langgraph_patch.middleware` do so at one point of it, `repair_thread` repairs a stored thread,
 and `patch_messages` repairs a list of messages. `record_tool_calls` lets a tool node record
-each result at once, and `langgraph_patch.streaming` builds messages from streams.
+each result at once, `idempotency_key` names a call for the services that its tool uses, and
+`langgraph_patch.streaming` builds messages from streams.
 """
 
 from langgraph_patch.errors import (
@@ -16,6 +17,7 @@ from langgraph_patch.errors import (
     StreamError,
     ThreadError,
 )
+from langgraph_patch.graph.chat_model import patch_model
 from langgraph_patch.graph.patch_node import PatchNode, patch_node
 from langgraph_patch.graph.patching import with_patching
 from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
@@ -27,6 +29,7 @@ from langgraph_patch.history.placeholders import (
     is_placeholder,
     set_language,
 )
+from langgraph_patch.recording.idempotency import idempotency_key
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from langgraph_patch.threads import (
     arepair_thread,
@@ -62,8 +65,10 @@ __all__ = [
     "ascan_threads",
     "aundo_repair",
     "cancelled_text",
+    "idempotency_key",
     "is_placeholder",
     "patch_messages",
+    "patch_model",
     "patch_node",
     "record_tool_calls",
     "repair_thread",

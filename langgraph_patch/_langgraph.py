@@ -14,13 +14,16 @@ fails if LangGraph changes the detail.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import config as runnable_config
 from langgraph import channels
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.config import get_config
 from langgraph.graph import START
 from langgraph.types import Interrupt
 
@@ -41,6 +44,12 @@ _DURABILITY = "__pregel_durability"
 
 _RESUMING = "__pregel_resuming"
 """Whether the run continues from a checkpoint, so that earlier results may exist."""
+
+_PARENT_CONFIG: Any = getattr(runnable_config, "var_child_runnable_config", None)
+"""LangChain's context variable with the config of the runnable that runs."""
+
+_TASKS = "__pregel_tasks"
+"""The channel of the tasks that a `Send` makes in the next superstep."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -101,6 +110,23 @@ def fresh_value(config: RunnableConfig, key: str) -> Any:
     return read([key], True).get(key) if callable(read) else None  # noqa: FBT003 - its signature
 
 
+def runs_alone(config: RunnableConfig) -> bool:
+    """Whether no other task runs in the superstep of the node; True outside of a graph.
+
+    The channels that trigger nodes have a value for one superstep. The tasks that a `Send` makes
+    are in a channel of their own.
+    """
+    channels = channels_of(config)
+    started = {
+        triggered_node(name)
+        for name, channel in channels.items()
+        if triggered_node(name) is not None and channel.is_available()
+    }
+    tasks = channels.get(_TASKS)
+    sends = tasks.get() if tasks is not None and tasks.is_available() else []
+    return len(started) + len(sends) <= 1
+
+
 def task_notes(config: RunnableConfig) -> dict[str, Any]:
     """A dict that lives as long as the task of the node, over all attempts of a `RetryPolicy`.
 
@@ -121,9 +147,52 @@ def is_resuming(config: RunnableConfig) -> bool:
     return bool(config.get("configurable", {}).get(_RESUMING))
 
 
+def is_nested(config: RunnableConfig) -> bool:
+    """Whether the graph that runs is a node of another graph, or was called in one.
+
+    The namespace of a node has one segment for each graph above it, and its own.
+    """
+    return "|" in str(config.get("configurable", {}).get("checkpoint_ns", ""))
+
+
+def writes_at_exit(config: RunnableConfig) -> bool:
+    """Whether the run writes nothing before it ends (durability "exit")."""
+    return config.get("configurable", {}).get(_DURABILITY) == "exit"
+
+
+def node_of(config: RunnableConfig) -> str | None:
+    """The name of the node that runs, or None outside of a graph."""
+    name = config.get("metadata", {}).get(_NODE)
+    return name if isinstance(name, str) else None
+
+
 def is_in_node(config: RunnableConfig) -> bool:
     """Whether `config` is the config of a node, so that messages may be pushed to its stream."""
     return _NODE in config.get("metadata", {})
+
+
+def current_config() -> RunnableConfig:
+    """The config of the node that runs; an empty one outside of a graph."""
+    try:
+        return get_config()
+    except RuntimeError:
+        return {}
+
+
+@contextmanager
+def child_config(config: RunnableConfig) -> Iterator[None]:
+    """Let runnables that are called without a config find `config` as that of their parent.
+
+    Without LangChain's context variable it does nothing.
+    """
+    if _PARENT_CONFIG is None:
+        yield
+        return
+    token = _PARENT_CONFIG.set(config)
+    try:
+        yield
+    finally:
+        _PARENT_CONFIG.reset(token)
 
 
 # --- namespaces: `node:task_id`, joined by `|` ------------------------------------------
@@ -255,6 +324,52 @@ _TRIGGER_PREFIXES = ("branch:to:", "join:")
 def triggered_node(channel: str) -> str | None:
     """The node that a channel triggers, or None for any other channel."""
     return channel.rpartition(":")[2] if channel.startswith(_TRIGGER_PREFIXES) else None
+
+
+AFTER_MODEL: Final = ("post_model_hook", ".after_model")
+"""How the nodes are called that `create_react_agent` and `create_agent` run between the model and
+the tools: a name, and the end of the names of middleware nodes."""
+
+_TO_MODEL = ("agent", "model", "pre_model_hook", ".before_model", ".before_agent")
+"""The same for the model node and the nodes that run before it."""
+
+
+def runs_after_model(node: str) -> bool:
+    """Whether a prebuilt agent runs this node between the model and the tools.
+
+    Example:
+        >>> from langgraph_patch._langgraph import runs_after_model
+        >>> runs_after_model("HumanInTheLoopMiddleware.after_model"), runs_after_model("tools")
+        (True, False)
+    """
+    return node == AFTER_MODEL[0] or node.endswith(AFTER_MODEL[1])
+
+
+def leads_to_model(node: str) -> bool:
+    """Whether a prebuilt agent goes to this node after its tools."""
+    return node in _TO_MODEL[:-2] or node.endswith(_TO_MODEL[-2:])
+
+
+def last_nodes(saved: CheckpointTuple) -> set[str]:
+    """The nodes of the superstep that made a checkpoint, as far as edges triggered them.
+
+    A node notes the version of the channel that triggered it. The newest versions are theirs.
+    """
+    seen: dict[str, Any] = {}
+    for node, versions in (saved.checkpoint.get("versions_seen") or {}).items():
+        triggers = [v for c, v in versions.items() if triggered_node(c) == node]
+        if triggers:
+            seen[node] = max(triggers)
+    return {node for node, version in seen.items() if version == max(seen.values())}
+
+
+def is_node_timeout(error: object) -> bool:
+    """Whether a recorded error is LangGraph's for a node that took too long.
+
+    A synchronous node goes on after that. Most checkpointers store the `repr` of the error.
+    """
+    text = error if isinstance(error, str) else repr(error)
+    return text.startswith("NodeTimeoutError(") or type(error).__name__ == "NodeTimeoutError"
 
 
 def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:

@@ -107,6 +107,34 @@ def compile_like(graph: Any, builder: Any) -> Any:
     return compiled
 
 
+def can_be_followed(builder: Any, node: str) -> bool:
+    """Whether another node may run after `node`.
+
+    A conditional edge without a list of its ends may lead anywhere. So may a `Command` of a node
+    without annotated ends: to a node that no edge leads to, otherwise it could not run at all.
+    """
+    branches = builder.branches.get(node, {}).values()
+    if any(branch.ends is None for branch in branches):
+        return True
+    ends = {target for branch in branches for target in branch.ends.values()}
+    ends |= {target for source, target in builder.edges if source == node}
+    ends |= {target for sources, target in builder.waiting_edges if node in sources}
+    ends |= set(builder.nodes[node].ends or ())
+    return bool((ends | _nodes_without_edges(builder)) & (builder.nodes.keys() - {node}))
+
+
+def _nodes_without_edges(builder: Any) -> set[str]:
+    """The nodes that only a `Command` or a `Send` can start."""
+    branches = [branch for each in builder.branches.values() for branch in each.values()]
+    if any(branch.ends is None for branch in branches):
+        return set()
+    reached = {target for branch in branches for target in branch.ends.values()}
+    reached |= {target for _, target in builder.edges}
+    reached |= {target for _, target in builder.waiting_edges}
+    reached |= {target for spec in builder.nodes.values() for target in spec.ends or ()}
+    return set(builder.nodes) - reached
+
+
 def has_routers(graph: Any, node: str) -> bool:
     """Whether the node of a compiled graph has conditional edges."""
     return bool(graph.builder.branches.get(node))

@@ -6,20 +6,26 @@ has to change the import.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, cast
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import AgentState
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.config import get_config
 from langgraph.runtime import Runtime
 
+from langgraph_patch._langgraph import current_config
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode
+from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.guarded_node import last_turn
+from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 
 class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -30,6 +36,10 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     (`invoke(None)`, `Command(goto=...)`, an edited state) is repaired for the model at once, and
     in the state when the next message arrives. To write it at once, use `with_patching` on the
     agent. Both can be used together.
+
+    A tool call that the model did not finish writing never runs: LangChain completes its
+    arguments, here it is listed in `invalid_tool_calls`. If no complete call is left, the model is
+    asked once more, with the message and a placeholder for each call.
 
     Place it last. The first middleware of the list is the outermost, and this one must see the
     history as all others have changed it. Changes by a middleware that comes after it are not
@@ -61,7 +71,10 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
-            Default: True.
+            If a checkpoint cannot be read, a WARNING reports it and the calls count as `unknown`;
+            with `"required"` an `EvidenceError` is raised.
+            What the tool wrote to other state keys is restored with its result, if these keys
+            have not changed since; otherwise the result names what was not kept. Default: True.
         replace_foreign: Whether to treat the tool messages that deepagents or
             langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
             replaced by the recorded result, or by a placeholder with the recorded cause. Set it
@@ -69,11 +82,19 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
             It has a cost: every history is then read in full, also a valid one. Default: False,
             such messages count as results.
         checkpointer: The checkpointer to search. Default: the checkpointer of the run.
+        reconcile: For each tool name a function that takes a `DanglingCall` and returns the
+            result of the call as a `ToolMessage` or a text, or None if it does not know. It is
+            asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
+            `awaiting_input`). It may be asynchronous if the run is. If it raises, a WARNING
+            reports it and the call stays as it was. Default: None.
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
         persist: Whether to repair the state before the agent runs. If False, only the requests
             to the model are repaired. Default: True.
+        record: Whether to record the tool calls of the agent, as `record_tool_calls` does: each
+            start of a tool is marked, so that a call that was not run is reported as not run.
+            Middleware that comes after this one is inside the record. Default: False.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -97,13 +118,17 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         placeholder: Placeholder | None = None,
         language: Language | None = None,
         messages_key: str = "messages",
-        recover: bool = True,
+        recover: Recover = True,
         replace_foreign: bool = False,
         checkpointer: BaseCheckpointSaver[Any] | None = None,
+        reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
         persist: bool = True,
+        record: bool = False,
     ) -> None:
         super().__init__()
+        if record:  # `create_agent` asks the class whether it wraps tool calls
+            self.__class__ = _recording_class(type(self))  # type: ignore[arg-type]
         self._persist = persist
         self._node = PatchNode(
             placeholder=placeholder,
@@ -112,24 +137,25 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
             recover=recover,
             replace_foreign=replace_foreign,
             checkpointer=checkpointer,
+            reconcile=reconcile,
             on_patch=on_patch,
         )
 
     def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
         """Repair the state. Return the state update, or None if there is nothing to repair."""
-        return self._node.invoke(state, _config()) if self._persist else None
+        return self._node.invoke(state, current_config()) if self._persist else None
 
     async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
         """Do the same as `before_agent`, asynchronously."""
-        return await self._node.ainvoke(state, _config()) if self._persist else None
+        return await self._node.ainvoke(state, current_config()) if self._persist else None
 
     def wrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | AIMessage:
-        """Call the model with a valid history."""
-        return handler(run_sync(self._repaired(request)))
+        """Call the model with a valid history; no truncated call is left in its response."""
+        return run_sync(self._call_model(request, handler))
 
     async def awrap_model_call(
         self,
@@ -137,23 +163,61 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | AIMessage:
         """Do the same as `wrap_model_call`, asynchronously."""
-        return await handler(await run_async(self._repaired(request)))
+        return await run_async(self._call_model(request, handler))
 
-    def _repaired(self, request: ModelRequest[Any]) -> IOGenerator[ModelRequest[Any]]:
+    def _call_model(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
+    ) -> IOGenerator[ModelResponse[Any]]:
+        config = current_config()
+        request = yield from self._repaired(request, config)
+        response, guard = yield from _guarded(handler, request, config)
+        last = response.result[-1] if response.result else None
+        if last is None or not guard.left_without_calls(last):
+            return response
+        history = self._node.close_calls([*request.messages, last])
+        request = request.override(messages=cast("list[AnyMessage]", history))
+        again, _ = yield from _guarded(handler, request, config)
+        return replace(again, result=[*last_turn(history), *again.result])
+
+    def _repaired(
+        self, request: ModelRequest[Any], config: RunnableConfig
+    ) -> IOGenerator[ModelRequest[Any]]:
         """The request with a valid history; the same object if the history is valid."""
-        reading = self._node.read(request.messages)
+        reading = self._node.read(request.messages, recheck=False)
         if reading is None:
             return request
-        config = _config()
-        patch = yield from self._node.repair(reading, config)
+        patch = (yield from self._node.repair(reading, config, restore=False)).patch
         self._node.report(patch, config, written=False)
         messages: list[AnyMessage] = patch.messages  # type: ignore[assignment]  # no chunk class
         return request.override(messages=messages)
 
 
-def _config() -> RunnableConfig:
-    """The config of the node that runs; an empty one outside of a graph, as in a test of hooks."""
-    try:
-        return get_config()
-    except RuntimeError:
-        return {}
+@cache
+def _recording_class(base: type[PatchToolCallsMiddleware]) -> type[PatchToolCallsMiddleware]:
+    """The subclass that records tool calls. Its name is that of `base`, which replaces by name."""
+
+    def wrap_tool_call(_: Any, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return record_tool_calls(request, handler)
+
+    async def awrap_tool_call(_: Any, request: Any, handler: Callable[[Any], Any]) -> Any:
+        return await arecord_tool_calls(request, handler)
+
+    namespace = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "wrap_tool_call": wrap_tool_call,
+        "awrap_tool_call": awrap_tool_call,
+    }
+    return type(base.__name__, (base,), namespace)
+
+
+def _guarded(
+    handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any], config: RunnableConfig
+) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
+    """The response of the model, without truncated calls, and the guard that corrected it."""
+    response, guard = yield from guarded_call(
+        config, lambda _: handler(request), lambda _: handler(request)
+    )
+    if isinstance(response, AIMessage):
+        response = ModelResponse(result=[response])
+    return replace(response, result=guard.corrected(response.result)), guard

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""The options and the fixtures of all tests."""
 
 import hypothesis
 import pytest
@@ -6,20 +6,24 @@ import pytest
 from langgraph_patch.cli.main import main
 from support.paths import TESTS
 
-for _name, _examples in {"ci": 500, "long": 5_000}.items():
+for _name, _examples in {"quick": 100, "default": 500, "long": 5_000}.items():
     hypothesis.settings.register_profile(
         _name, max_examples=_examples, deadline=None, derandomize=True, database=None
     )
 
 
 def pytest_addoption(parser):
-    """`--long` runs the repeated, the generated and the killed in full."""
+    """Add `--long`: the long form of each test that repeats, generates or kills something."""
     parser.addoption("--long", action="store_true")
 
 
 def pytest_configure(config):
-    """500 generated examples for each property; with `--long`, 5,000."""
-    hypothesis.settings.load_profile("long" if config.getoption("--long", default=False) else "ci")
+    """Choose the number of generated examples for each property.
+
+    It is 500; 100 with `-m "not slow"`, and 5,000 with `--long`.
+    """
+    profile = "quick" if config.getoption("markexpr") == "not slow" else "default"
+    hypothesis.settings.load_profile("long" if config.getoption("--long") else profile)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,9 +21,13 @@ from langgraph.types import Command, Overwrite
 from langgraph_patch._langgraph import RETURN, whole_value
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.history.placeholders import is_foreign_placeholder, is_placeholder
+from langgraph_patch.history.placeholders import (
+    is_client_fake,
+    is_foreign_placeholder,
+    is_placeholder,
+)
 from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.records import read_record
+from langgraph_patch.recording.records import Record, hash_of_call, read_record
 
 
 class OpenCall(NamedTuple):
@@ -31,10 +36,28 @@ class OpenCall(NamedTuple):
     Attributes:
         message: The message that makes the call.
         id: The id of the call.
+        client_results: The ids of results that came with the input of the run. They are no
+            evidence.
     """
 
     message: AIMessage
     id: str
+    client_results: AbstractSet[str | None] = frozenset()
+
+
+def request_hash_of(call: OpenCall) -> str | None:
+    """The hash of a call in records; None if `tool_calls` does not contain it once."""
+    calls = call.message.tool_calls
+    found = [index for index, made in enumerate(calls) if made["id"] == call.id]
+    return hash_of_call(calls, found[0]) if len(found) == 1 else None
+
+
+def is_record_of(record: Record, call: OpenCall) -> bool:
+    """Whether a record may belong to a call: by message, id and request, where it has them."""
+    expected = {"message_id": call.message.id, "request_hash": request_hash_of(call)}
+    return record.get("call_id", call.id) == call.id and all(
+        None in (value, record.get(key)) or record[key] == value for key, value in expected.items()
+    )
 
 
 # --- one checkpoint -----------------------------------------------------------------------
@@ -98,19 +121,37 @@ class Checkpoint:
         except MessagesError:
             return None  # an older version of the application stored something else there
 
+    @property
+    def weight(self) -> int:
+        """The approximate size of the history, in characters; 1,000 at least for each message."""
+        value = whole_value(self.channels.get(self.messages_key))
+        contents = [getattr(m, "content", "") for m in value] if isinstance(value, list) else []
+        return sum(max(1_000, len(text)) for text in contents if isinstance(text, str | list))
+
     def written(self, *, include_returned: bool = True) -> list[tuple[str, list[BaseMessage]]]:
         """The task id and the messages of each pending write to the history.
 
         Args:
             include_returned: Whether to include what each `@task` returned.
         """
-        return [(t, m) for t, c, m in self._written if include_returned or c != RETURN]
+        return [(t, m) for t, c, m, _ in self._written if include_returned or c != RETURN]
+
+    def written_for(
+        self, call: OpenCall, *, include_returned: bool = True
+    ) -> list[tuple[str, list[BaseMessage]]]:
+        """The same without the records of `record_tool_calls` that belong to another call."""
+        return [
+            (task_id, messages)
+            for task_id, channel, messages, record in self._written
+            if (include_returned or channel != RETURN)
+            and (record is None or is_record_of(record, call))
+        ]
 
     @cached_property
-    def _written(self) -> list[tuple[str, str, list[BaseMessage]]]:
+    def _written(self) -> list[tuple[str, str, list[BaseMessage], Record | None]]:
         key = self.messages_key
         read = ((t, c, v) for t, c, v in self.writes if c in (key, RETURN))
-        return [(t, c, list(_messages_in(value, key))) for t, c, value in read]
+        return [(t, c, list(_messages_in(v, key)), read_record(v)) for t, c, v in read]
 
 
 def configured_id(config: RunnableConfig | None) -> str | None:
@@ -203,12 +244,20 @@ def is_subsequence(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) ->
     return all((stored.id or stored.text) in rest for stored in part)
 
 
-def first_result(messages: Sequence[BaseMessage], call_id: str) -> ToolMessage | None:
-    """The first tool message for a call that is not a placeholder."""
+def first_result(messages: Sequence[BaseMessage], call: OpenCall) -> ToolMessage | None:
+    """The first tool message for a call that is not a placeholder and does not name another tool.
+
+    A missing name agrees with any.
+    """
+    names = {made.name for made in read_calls(call.message) if made.id == call.id}
     for stored in messages:
-        if isinstance(stored, ToolMessage) and stored.tool_call_id == call_id:
-            if is_placeholder(stored) or is_foreign_placeholder(stored):
+        if isinstance(stored, ToolMessage) and stored.tool_call_id == call.id:
+            if stored.id in call.client_results:
+                continue
+            if is_placeholder(stored) or is_foreign_placeholder(stored) or is_client_fake(stored):
                 continue  # the real result may have been written later
+            if stored.name and names.isdisjoint({stored.name, ""}):
+                continue
             return stored
     return None
 
@@ -217,10 +266,10 @@ def result_of_call(messages: Sequence[BaseMessage], call: OpenCall) -> ToolMessa
     """The real result of a call in written messages, which may be a whole history."""
     index = index_of_call(messages, call.id)
     if index is None:
-        return first_result(messages, call.id)
+        return first_result(messages, call)
     stored = messages[index]
     if is_version_of(stored, call.message) and has_same_call(stored, call):
-        return first_result(messages[index + 1 :], call.id)
+        return first_result(messages[index + 1 :], call)
     return None
 
 

@@ -9,54 +9,108 @@ state, but they stay in the database, as do older checkpoints. This package read
 
 **What counts as evidence**, in this order of precedence:
 
-1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder. It is read
-   from a write to the history, from what a `@task` returned, from the update of a `Command`, or
-   from the history of an older checkpoint. It counts only if at that point this call was the
-   only open call with its id, and had the name and the arguments that it has now.
-2. An *error*, and 3. an *interrupt*, of a task that ran this call and nothing else: the task of
-   a `Send` (`create_agent`, `create_react_agent` v2), or a task of `record_tool_calls` (its last
-   attempt). The task of a node that runs all calls of a message (a plain `ToolNode`) counts only
-   if the message makes one call, no other node ran in that superstep, and a node wrote the
-   message in the superstep before. An error counts only if that node is called `tools`, because
-   in another node a middleware may have failed.
+1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder and names no
+   other tool. It is read from a write to the history, from a record of `record_tool_calls` of
+   this very call, or from the history of an older checkpoint. It counts only if at that point
+   this call was the only open call with its id, and had the name and the arguments that it has
+   now. What its task wrote beside it is returned as `Effects`, if the superstep was abandoned.
+2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
+   *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
+   Such a task is that of a `Send`, or of `record_tool_calls`. The task of a node that runs all
+   calls of a message (a plain `ToolNode`) counts only if the message makes one call, no other
+   node ran in that superstep, and a node wrote the message in the superstep before. An error
+   counts only if that node is called `tools`, because in another node a middleware may have
+   failed.
+3. That nothing has started the call (`not_started`): only nodes between the model and the tools
+   ran, and the last one paused without a recorded answer; or the supersteps after the message
+   have start marks of other calls of the message, and none of this one.
 
-**What does not count** is an error or an interrupt of a task
+Every finding is one about the record. It stays true if the call was started again without a
+trace. If the writes of a task do not say how it ended (an error and an interrupt, or an interrupt
+and an answer), older outcomes do not count either, because they are not the last.
 
-- after which the call may have been started again,
-- with a subgraph that received the call and may have finished it,
-- that was cancelled, or that was resumed without an interrupt id after its interrupt.
-
-Without evidence a call is absent from the answer, and the patch reports it as `unknown`.
+Without evidence a call is `unknown`. `Finding.recheck` is set if a task may be running that has
+not recorded its end: its superstep began in the last 10 minutes.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message, and if the message was the input of a subgraph, those of its
-parent graph. Beyond the newest 58 checkpoints, bisection finds the one in which a message was
-new. If that is impossible, 508 checkpoints are read (gaps between the steps, as durability
-"exit" leaves them, or branches that cannot be distinguished), or 1858 (`DeltaChannel` state).
+parent graph. Beyond the newest checkpoints (58, fewer in a long thread), bisection finds the one
+in which a message was new. If that is impossible, 508 checkpoints are read (gaps between the
+steps, as durability "exit" leaves them, or branches that cannot be distinguished), or 1858
+(`DeltaChannel` state).
 
 **Limits**: what follows is not recorded in a way that can be read back.
 
 - A waiting call was resumed *by interrupt id* (with durability "exit": resumed at all), and that
-  run was cancelled or killed: the call is reported as waiting.
-- A failed call was started again, and that run was killed: the call is reported as failed.
+  run was cancelled, killed, or still runs: the record shows a call that waits.
+- `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
 - With durability "exit", a killed run records nothing.
 - A run on a fork finds what the newest branch of the thread recorded about the same call.
+- Two calls of one message with one id cannot be distinguished: neither is searched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, TypeAlias
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from langgraph_patch._sansio import IOGenerator
+from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.queries import CheckpointReader
 from langgraph_patch.evidence.search import find_evidence
-from langgraph_patch.evidence.timeline import track_calls
-from langgraph_patch.history.patch import Evidence
+from langgraph_patch.evidence.timeline import (
+    TrackedCall,
+    TrackedMessage,
+    finding_of_malformed,
+    may_still_run,
+    track_calls,
+)
+from langgraph_patch.history.patch import Evidence, Finding
+from langgraph_patch.history.tool_calls import read_calls
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+_RUNNING = timedelta(minutes=10)
+"""How long a superstep may be running that has recorded no end."""
+
+_RETRY_SECONDS = (0.01, 0.05, 0.2)
+"""How long to wait for a result that may just be written, before each further search."""
+
+_JUST_STARTED = timedelta(seconds=5)
+"""How old a superstep may be for such a wait."""
+
+CallId: TypeAlias = tuple[str | None, str]
+"""(id of the message, id of the call)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What the checkpoints of a thread recorded.
+
+    Attributes:
+        evidence: (id of the message, id of the call) -> the recorded result, or the cause why
+            there is none. `unknown` means that the search found nothing. A call is absent if
+            it cannot be identified, or if the search did not come to an end.
+        effects: The dropped effects of the recorded results that had any.
+        searched: The id of the newest checkpoint that was searched, if no later write can change
+            the evidence; else None.
+    """
+
+    evidence: Evidence = field(default_factory=dict)
+    effects: Mapping[CallId, Effects] = field(default_factory=dict)
+    searched: str | None = None
 
 
 def recover_evidence(
@@ -65,7 +119,9 @@ def recover_evidence(
     calls: Sequence[tuple[AIMessage, str]],
     *,
     messages_key: str = "messages",
-) -> IOGenerator[Evidence]:
+    required: bool = False,
+    client_results: AbstractSet[str | None] = frozenset(),
+) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
 
     Args:
@@ -76,13 +132,14 @@ def recover_evidence(
             waits for it for a second at most.
         calls: Each call as the message that made it and the call's id, both as stored.
         messages_key: The state key of the history. Default: `"messages"`.
-
-    Returns:
-        (id of the message, id of the call) -> the recorded result, or the cause why there is
-        none. A call without certain evidence is absent.
+        required: Whether to raise if the checkpointer raises. Default: False, the logger
+            `langgraph_patch` reports it once with level WARNING, and only results that were
+            found before are returned.
+        client_results: The ids of results that came with the input of the run. They are no
+            evidence. Default: none.
 
     Raises:
-        EvidenceError: If the checkpointer raises.
+        EvidenceError: If the checkpointer raises and `required` is True.
 
     Example:
         >>> from langchain_core.messages import AIMessage, ToolMessage
@@ -104,15 +161,83 @@ def recover_evidence(
         ...     "model", lambda state: [Send(c["name"], [c]) for c in ai.tool_calls])
         >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
         >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, config)
-        >>> found = run_sync(recover_evidence(saver, config, [(ai, "c1"), (ai, "c2")]))
+        >>> found = run_sync(recover_evidence(saver, config, [(ai, "c1"), (ai, "c2")])).evidence
         >>> found["m1", "c1"].content, found["m1", "c2"].cause
         ('sent to bob', 'awaiting_input')
     """
-    messages = track_calls(calls)
-    yield from find_evidence(CheckpointReader(saver, messages_key), config, messages)
-    return {
-        (tracked.call.message.id, tracked.call.id): tracked.evidence
+    for seconds in (*_RETRY_SECONDS, None):
+        messages = track_calls(calls, client_results)
+        reader = CheckpointReader(saver, messages_key, required)
+        newest = yield from find_evidence(reader, config, messages)
+        if seconds is None or reader.error is not None or not _is_being_recorded(messages):
+            break
+        yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
+    if reader.error is not None:
+        logger.warning(
+            "%s The calls are unknown until the next turn searches again.",
+            reader.error,
+            exc_info=reader.error.__cause__,
+        )
+    evidence: dict[CallId, ToolMessage | Finding] = {}
+    effects: dict[CallId, Effects] = {}
+    for message in messages:
+        for tracked in message.calls:
+            key = tracked.call.message.id, tracked.call.id
+            found = _evidence_of(reader, tracked, message, newest)
+            if found is not None:
+                evidence[key] = found
+            if isinstance(found, ToolMessage) and tracked.source is not None:
+                dropped = effects_of(tracked.source, newest, tracked.call.id)
+                if dropped is not None:
+                    effects[key] = dropped
+    is_final = len(evidence) == sum(len(message.calls) for message in messages) and not any(
+        isinstance(found, Finding) and found.recheck for found in evidence.values()
+    )
+    return Recovery(evidence, effects, newest.id if newest and is_final else None)
+
+
+def _is_being_recorded(messages: Sequence[TrackedMessage]) -> bool:
+    """Whether the result of a recorded call may just be written.
+
+    LangGraph does not wait until the result is stored. After a handoff, the next agent may read
+    the checkpoint a moment too early.
+    """
+    since = (datetime.now(UTC) - _JUST_STARTED).isoformat()
+    return any(
+        tracked.evidence is None
+        and tracked.outcome is not None
+        and tracked.outcome.is_open_start
+        and tracked.outcome.checkpoint.saved.checkpoint["ts"] > since
         for message in messages
         for tracked in message.calls
-        if tracked.evidence is not None
-    }
+    )
+
+
+def _evidence_of(
+    reader: CheckpointReader,
+    tracked: TrackedCall,
+    message: TrackedMessage,
+    newest: Checkpoint | None,
+) -> ToolMessage | Finding | None:
+    """The evidence about a call as it is returned; None if the search did not come to an end."""
+    found = tracked.evidence
+    if isinstance(found, ToolMessage):
+        return found
+    if reader.error is not None:
+        return Finding("unknown", recheck=True)
+    if newest is None or (found is None and not reader.queries_left):
+        return None
+    if found is None or found.cause == "not_started":
+        found = _malformed(tracked, message) or found
+    found = found or Finding("unknown")
+    since = (datetime.now(UTC) - _RUNNING).isoformat()
+    may_change = may_still_run(tracked, message, since)
+    searched = None if may_change else newest.id
+    return replace(found, inner=tracked.inner, searched=searched, recheck=may_change)
+
+
+def _malformed(tracked: TrackedCall, message: TrackedMessage) -> Finding | None:
+    for call in read_calls(tracked.call.message):
+        if call.id == tracked.call.id and call.incomplete_args is not None:
+            return finding_of_malformed(message, call.incomplete_args)
+    return None

@@ -21,13 +21,16 @@ from langgraph_patch.evidence.checkpoint_messages import (
     index_of,
     is_subsequence,
 )
+from langgraph_patch.evidence.inner_results import inner_results
 from langgraph_patch.evidence.queries import (
-    MAX_SUBGRAPH_CHECKPOINTS,
+    PAGE_WEIGHT,
     CheckpointReader,
     list_checkpoints,
     newest_checkpoints,
+    parent_checkpoints,
     subgraph_checkpoints,
 )
+from langgraph_patch.evidence.supersteps import is_answered, send_task
 from langgraph_patch.evidence.task_outcomes import (
     TaskOutcome,
     applies_to_call,
@@ -39,8 +42,9 @@ from langgraph_patch.evidence.timeline import (
     Timeline,
     TrackedCall,
     TrackedMessage,
-    drop_stale_outcomes,
+    add_calls_that_did_not_start,
     read_only_task,
+    settle,
 )
 from langgraph_patch.history.patch import Finding
 
@@ -54,6 +58,15 @@ _PAGES = 10
 _NEAR = 8
 """Bisection stops within this many steps, and the rest is read as a page."""
 
+_GUESSES = 4
+"""Every so many probes, the middle is probed instead of a guess."""
+
+_PROBES = 4 * PAGE_WEIGHT
+"""How much the probes that are kept for other messages may weigh."""
+
+_AFTER = 3
+"""How many steps after the one in which a message was new are read at least."""
+
 _BISECTED_PAGES = 3
 """How many pages are read after bisection."""
 
@@ -63,27 +76,52 @@ _BRANCHES = 4
 
 def find_evidence(
     reader: CheckpointReader, config: RunnableConfig, messages: Sequence[TrackedMessage]
-) -> IOGenerator[None]:
+) -> IOGenerator[Checkpoint | None]:
     """Find the evidence about all calls of `messages`, in the namespace of `config` and below.
 
     Args:
         reader: The checkpointer.
         config: The thread, the namespace, and the current checkpoint if it is not the newest.
         messages: The messages. The evidence is stored in their calls.
+
+    Returns:
+        The newest checkpoint that was read, or None.
     """
     if not messages:
-        return
+        return None
     timeline = Timeline(_without_checkpoint(config), messages)
     newest = newest_checkpoints(reader, timeline.config, configured_id(config))
     timeline.read((yield from newest))
-    yield from _read_page(reader, timeline, _PAGE)
-    if timeline.unfinished() and not (yield from _bisect(reader, timeline)):
+    is_long = timeline.oldest is not None and timeline.oldest.weight >= PAGE_WEIGHT
+    for _ in range(2 if is_long else 1):  # a page is then a single checkpoint
+        yield from _read_page(reader, timeline, _PAGE)
+    # The number of queries is limited: the newest messages come first.
+    rest = timeline.unfinished()
+    for message in reversed([message for message in messages if message.is_finished]):
+        yield from _add_findings(reader, timeline.config, message)
+    if rest and not (yield from _bisect(reader, timeline)):
         yield from _read_pages(reader, timeline)
-    for message in messages:
-        if message.origin is not None and message.calls_without_evidence():
-            yield from _follow(reader, timeline.config, message, message.origin)
-        for call, outcome in drop_stale_outcomes(message):
-            yield from _check_outcome(reader, timeline.config, call, outcome)
+    for message in reversed(rest):
+        settle(message)
+        yield from _add_findings(reader, timeline.config, message)
+    return timeline.newest
+
+
+def _add_findings(
+    reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage
+) -> IOGenerator[None]:
+    """Add what the other graphs and the supersteps after a message show about its calls."""
+    pause = add_calls_that_did_not_start(message)
+    if pause is not None and message.oldest is not None:
+        yield from _drop_answered(reader, config, message)
+    if pause is None and message.origin is not None and message.calls_without_evidence():
+        yield from _follow(reader, config, message, message.origin)
+    for tracked in message.calls:
+        outcome = tracked.outcome
+        if outcome and outcome.finding and tracked.evidence is outcome.finding:
+            yield from _check_outcome(reader, config, tracked, outcome)
+        if not isinstance(tracked.evidence, ToolMessage):
+            yield from _add_inner_results(reader, config, tracked)
 
 
 def _without_checkpoint(config: RunnableConfig, namespace: str | None = None) -> RunnableConfig:
@@ -110,6 +148,11 @@ def _read_pages(reader: CheckpointReader, timeline: Timeline) -> IOGenerator[Non
         yield from _read_page(reader, timeline, _PAGE_WITHOUT_HISTORY if is_small else _PAGE)
 
 
+def _near(checkpoint: Checkpoint) -> int:
+    """How many checkpoints like this one are read instead of bisecting further."""
+    return max(1, min(_NEAR, PAGE_WEIGHT // max(checkpoint.weight, 1)))
+
+
 # --- bisection ----------------------------------------------------------------------------
 
 
@@ -123,20 +166,45 @@ def _bisect(reader: CheckpointReader, timeline: Timeline) -> IOGenerator[bool]:
     if bottom is None or bottom.history is None:
         return False
     probes: dict[int, list[Checkpoint]] = {}
-    for message in timeline.unfinished():
-        low, high = -2, bottom.step
-        while high - low > _NEAR:
-            middle = (low + high) // 2
-            if middle not in probes:
-                probes[middle] = yield from _list_step(reader, timeline, middle, bottom)
-            found = _ancestor(probes[middle], bottom, message)
-            if found is None:
-                return False
-            contains = message.is_in(found.history or [])
-            low, high = (low, middle) if contains else (middle, high)
-        if not (yield from _read_below(reader, timeline, message, high + _NEAR)):
+    for message in reversed(timeline.unfinished()):
+        high = yield from _step_of(reader, timeline, message, probes)
+        if high is None or not (yield from _read_below(reader, timeline, message, high)):
             return False
     return True
+
+
+def _step_of(
+    reader: CheckpointReader,
+    timeline: Timeline,
+    message: TrackedMessage,
+    probes: dict[int, list[Checkpoint]],
+) -> IOGenerator[int | None]:
+    """The step in which a message was new, or one soon after it; None if that is uncertain."""
+    bottom = timeline.oldest
+    if bottom is None or bottom.history is None:
+        return None
+    index = index_of(bottom.history, message.message) or 0
+    low, high, below, above = -2, bottom.step, 0, len(bottom.history)
+    count = 0
+    while high - low > _near(bottom):
+        count += 1
+        middle = (low + high) // 2
+        if count % _GUESSES and above > below:  # a thread grows evenly, more or less
+            guess = low + round((high - low) * (index - below) / (above - below))
+            middle = min(max(guess, low + 1), high - 1)
+        if middle not in probes:
+            if sum(c.weight for page in probes.values() for c in page) > _PROBES:
+                probes.clear()
+            probes[middle] = yield from _list_step(reader, timeline, middle, bottom)
+        found = _ancestor(probes[middle], bottom, message)
+        if found is None:
+            return None
+        history = found.history or []
+        if message.is_in(history):
+            high, above = middle, min(above, len(history))
+        else:
+            low, below = middle, max(below, min(index, len(history)))
+    return high
 
 
 def _list_step(
@@ -167,16 +235,17 @@ def _ancestor(
 
 
 def _read_below(
-    reader: CheckpointReader, timeline: Timeline, message: TrackedMessage, top: int
+    reader: CheckpointReader, timeline: Timeline, message: TrackedMessage, high: int
 ) -> IOGenerator[bool]:
-    """Read the checkpoints below step `top` for one message; False if `top` is uncertain."""
+    """Read the checkpoints around step `high` for one message; False if that is uncertain."""
     above = bottom = timeline.oldest
+    top = high + max(_near(bottom), _AFTER) if bottom else high
     if bottom is not None and top < bottom.step:
         found = yield from _list_step(reader, timeline, top, bottom)
         above = _ancestor(found, bottom, message)
     part = Timeline(timeline.config, [message], oldest=above)
     for _ in range(_BISECTED_PAGES):
-        yield from _read_page(reader, part, 3 * _NEAR)
+        yield from _read_page(reader, part, 3 * _near(bottom) if bottom else 1)
     return above is not None
 
 
@@ -213,7 +282,7 @@ def _search_subgraphs(
 
     A handoff moves the message out of a subgraph, but the results of its other calls stay there.
     """
-    first = yield from subgraph_checkpoints(reader, config, origin.checkpoint, step=-1)
+    first, _ = yield from subgraph_checkpoints(reader, config, origin.checkpoint, step=-1)
     found = {checkpoint.namespace for checkpoint in first}
     namespaces = sorted(ns for ns in found if task_of_namespace(ns) == origin.task_id)
     for namespace in namespaces:
@@ -235,23 +304,67 @@ def _search_graph(
     yield from find_evidence(reader, config, [other])
     for tracked, found in zip(calls, other.calls, strict=True):
         if isinstance(found.evidence, ToolMessage) or not results_only:
-            tracked.evidence = found.evidence
+            tracked.evidence, tracked.source = found.evidence, found.source
+            tracked.inner = found.inner
+
+
+# --- the tasks of calls -------------------------------------------------------------------
 
 
 def _check_outcome(
     reader: CheckpointReader, config: RunnableConfig, tracked: TrackedCall, outcome: TaskOutcome
 ) -> IOGenerator[None]:
     """Check an outcome against the subgraphs of its task: their checkpoints take precedence."""
-    namespace = config["configurable"]["checkpoint_ns"]
+    finding, namespace = outcome.finding, config["configurable"]["checkpoint_ns"]
+    is_waiting = finding is not None and finding.cause == "awaiting_input"
+    if is_waiting and (yield from _is_answered_above(reader, config, outcome.checkpoint)):
+        tracked.evidence = None
+        return
     if outcome.node is None or interrupted_itself(outcome, namespace):
         return
     tracked.evidence = None
-    if not reader.queries_left:
-        return
-    found = yield from subgraph_checkpoints(reader, config, outcome.checkpoint)
-    if len(found) == MAX_SUBGRAPH_CHECKPOINTS:
+    found, is_whole = yield from subgraph_checkpoints(reader, config, outcome.checkpoint)
+    if not is_whole:
         return
     own = [c for c in found if may_run_in_task(c.namespace, namespace, outcome.task_id)]
     evidence = evidence_in_subgraphs(own, outcome, tracked.call)
     if not isinstance(evidence, Finding) or applies_to_call(outcome, namespace, own):
         tracked.evidence = evidence
+
+
+def _is_answered_above(
+    reader: CheckpointReader, config: RunnableConfig, checkpoint: Checkpoint
+) -> IOGenerator[bool]:
+    """Whether a graph above recorded an answer: it records those to all graphs below."""
+    if not config["configurable"]["checkpoint_ns"]:
+        return False
+    above = yield from parent_checkpoints(reader, config, checkpoint)
+    return any(map(is_answered, above)) or reader.error is not None
+
+
+def _drop_answered(
+    reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage
+) -> IOGenerator[None]:
+    """Drop the cause of calls that were not approved, if a graph above recorded an answer."""
+    newest = message.newest_pending
+    if newest is not None and (yield from _is_answered_above(reader, config, newest)):
+        for tracked in message.calls:
+            if isinstance(tracked.evidence, Finding) and tracked.evidence.detail == "approval":
+                tracked.evidence = None
+
+
+def _add_inner_results(
+    reader: CheckpointReader, config: RunnableConfig, tracked: TrackedCall
+) -> IOGenerator[None]:
+    """Add the results of the calls inside a call, if its own task is known."""
+    namespace, outcome = config["configurable"]["checkpoint_ns"], tracked.outcome
+    if tracked.inner or (outcome is not None and interrupted_itself(outcome, namespace)):
+        return
+    checkpoint = outcome.checkpoint if outcome else tracked.sent_in
+    if checkpoint is None:
+        return
+    found, _ = yield from subgraph_checkpoints(reader, config, checkpoint)
+    if not found:
+        return
+    task_id = outcome.task_id if outcome else (send_task(checkpoint, tracked.call) or ("",))[0]
+    tracked.inner = inner_results(found, namespace, task_id)

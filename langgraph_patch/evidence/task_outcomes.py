@@ -19,8 +19,10 @@ from langgraph.types import Interrupt, Send
 from langgraph_patch._langgraph import (
     NO_TASK,
     RETURN,
+    is_node_timeout,
     keeps_state_between_runs,
     own_interrupt_id,
+    runs_after_model,
 )
 from langgraph_patch.evidence.checkpoint_messages import (
     Checkpoint,
@@ -30,14 +32,16 @@ from langgraph_patch.evidence.checkpoint_messages import (
     result_of_call,
 )
 from langgraph_patch.evidence.supersteps import (
+    is_answered,
     pending_sends,
     recorded_tasks,
     send_task,
+    start_marks,
     triggered_nodes,
 )
 from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.records import MARK
+from langgraph_patch.recording.records import MARK, STARTED, StartMark
 
 _TOOLS = "tools"
 """LangGraph's name for the node that runs tools. A node with another name may do anything."""
@@ -48,17 +52,22 @@ class TaskOutcome:
     """How a task ended that ran one call.
 
     Attributes:
-        finding: The cause why the call has no result.
+        finding: The cause why the call has no result; None if the writes of the task do not say.
         checkpoint: The checkpoint that has the outcome in its pending writes.
         task_id: The id of the task.
-        node: The node of the task, or None for a task of `record_tool_calls`, which runs
-            nothing but the tool.
+        node: The node of the task, or None if the outcome is that of the tool itself, because
+            `record_tool_calls` recorded it.
     """
 
-    finding: Finding
+    finding: Finding | None
     checkpoint: Checkpoint
     task_id: str
     node: str | None
+
+    @property
+    def is_open_start(self) -> bool:
+        """Whether the tool was started, and no end is recorded."""
+        return self.node is None and self.finding is None
 
 
 # --- the outcome of a call ----------------------------------------------------------------
@@ -67,25 +76,52 @@ class TaskOutcome:
 def outcome_of_call(
     checkpoint: Checkpoint, call: OpenCall, *, is_pending: bool
 ) -> TaskOutcome | None:
-    """The outcome of a task that ran this one call; an error takes precedence.
+    """The outcome of a task that ran this one call; None if none has recorded anything.
 
     Args:
         checkpoint: The checkpoint before the superstep.
         call: The call.
-        is_pending: Whether the call was still pending, so that marks of `record_tool_calls`
-            with its id are its own.
+        is_pending: Whether the call was still pending, so that records with its id are its own.
     """
+    if marks := start_marks(checkpoint, call):
+        return _outcome_of_start(checkpoint, marks[-1])
     tasks: list[tuple[str, str | None]] = []
     if is_pending:
-        tasks += [(task_id, None) for task_id in recorded_tasks(checkpoint, call.id)]
-    if sent := send_task(checkpoint, call):
+        tasks += [(task_id, None) for task_id in recorded_tasks(checkpoint, call)]
+    if any(task != NO_TASK for task, _, _ in checkpoint.writes) and (
+        sent := send_task(checkpoint, call)
+    ):
         tasks.append(sent)
+    with_writes = {task for task, _, _ in checkpoint.writes}
     outcomes = [
-        TaskOutcome(finding, checkpoint, task_id, node)
+        TaskOutcome(_finding_of(checkpoint, task_id), checkpoint, task_id, node)
         for task_id, node in tasks
-        if (finding := _finding_of(checkpoint, task_id)) is not None
+        if task_id in with_writes
     ]
-    return max(outcomes, key=lambda outcome: outcome.finding.cause == "failed", default=None)
+    return max(outcomes, key=_precedence, default=None)
+
+
+def _precedence(outcome: TaskOutcome) -> int:
+    causes = (None, "awaiting_input", "cancelled", "failed")
+    return causes.index(outcome.finding.cause if outcome.finding else None)
+
+
+def _outcome_of_start(checkpoint: Checkpoint, mark: StartMark) -> TaskOutcome:
+    """The outcome of the last recorded start of a call."""
+    own = dict(_writes_of(checkpoint, mark.task_id))
+    finding = None
+    if mark.ended == "interrupt" and not is_answered(checkpoint):
+        finding = Finding("awaiting_input")
+    elif mark.ended in ("error", None) and ERROR in own:
+        failure = _failure(own[ERROR])
+        # A task that failed elsewhere does not say how the start ended.
+        is_own = mark.ended is not None or (failure and _is_cut_off(failure))
+        finding = failure if is_own else None
+    return TaskOutcome(finding, checkpoint, mark.task_id, None)
+
+
+def _is_cut_off(failure: Finding) -> bool:
+    return failure.cause == "cancelled" or failure.detail == "timeout"
 
 
 def outcome_of_only_call(
@@ -104,10 +140,12 @@ def outcome_of_only_call(
         return None
     nodes = triggered_nodes(checkpoint)
     ended = {task for task, channel, _ in checkpoint.writes if channel in (INTERRUPT, ERROR)}
+    if any(map(runs_after_model, nodes)):
+        return None
     # A node runs all calls of a message, also those that a client has answered since.
     if not len(read_calls(message)) == len(nodes) == len(ended) == 1:
         return None
-    is_recorded = any(channel in (MARK, RETURN) for _, channel, _ in checkpoint.writes)
+    is_recorded = any(channel in (MARK, STARTED, RETURN) for _, channel, _ in checkpoint.writes)
     if pending_sends(checkpoint) or is_recorded or _wrote_results(origin, origin_task, message):
         return None
     task_id = ended.pop()
@@ -125,25 +163,31 @@ def _wrote_results(checkpoint: Checkpoint, task_id: str, message: AIMessage) -> 
     )
 
 
+def _writes_of(checkpoint: Checkpoint, task_id: str) -> list[tuple[str, object]]:
+    return [(channel, value) for task, channel, value in checkpoint.writes if task == task_id]
+
+
 def _finding_of(checkpoint: Checkpoint, task_id: str) -> Finding | None:
     """How a task without a result ended, or None if its writes do not say."""
-    writes = checkpoint.writes
-    own = {channel: value for task, channel, value in writes if task == task_id}
-    # An answer without an interrupt id is written by no task: any task may have used it.
-    is_answered = any(task == NO_TASK and channel == RESUME for task, channel, _ in writes)
+    own = dict(_writes_of(checkpoint, task_id))
     if ERROR in own:
-        # Both an error and an unanswered interrupt: two runs, and their order is not recorded.
-        is_ambiguous = INTERRUPT in own and RESUME not in own and not is_answered
-        return None if is_ambiguous else _failure(own[ERROR])
-    is_waiting = INTERRUPT in own and own.keys() <= {INTERRUPT, RESUME} and not is_answered
-    return Finding("awaiting_input") if is_waiting else None
+        failure = _failure(own[ERROR])
+        # Both an error and an interrupt: two runs, and their order is recorded only if the task
+        # wrote the answer with its error. A cancellation is reported whatever came after it.
+        is_last = INTERRUPT not in own or RESUME in own
+        return failure if failure and (is_last or failure.cause == "cancelled") else None
+    is_waiting = INTERRUPT in own and own.keys() <= {INTERRUPT, RESUME}
+    return Finding("awaiting_input") if is_waiting and not is_answered(checkpoint) else None
 
 
 def _failure(error: object) -> Finding | None:
-    """The failure that a recorded error means; a cancelled task may or may not have finished."""
+    """The finding that a recorded error means."""
     text = error if isinstance(error, str) else repr(error)  # most checkpointers store the repr
-    is_cancelled = isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError(")
-    return None if is_cancelled or isinstance(error, GraphBubbleUp) else Finding("failed", text)
+    if isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError("):
+        return Finding("cancelled")
+    if isinstance(error, GraphBubbleUp):
+        return None
+    return Finding("failed", text, detail="timeout" if is_node_timeout(error) else None)
 
 
 # --- tasks that ran subgraphs -------------------------------------------------------------
@@ -151,7 +195,9 @@ def _failure(error: object) -> Finding | None:
 
 def interrupted_itself(outcome: TaskOutcome, namespace: str) -> bool:
     """Whether the task of a node raised its interrupts itself, not one of its subgraphs."""
-    if outcome.finding.cause != "awaiting_input" or outcome.node is None:
+    if outcome.finding is None or outcome.finding.cause != "awaiting_input":
+        return False
+    if outcome.node is None:
         return False
     own = own_interrupt_id(namespace, outcome.node, outcome.task_id)
     raised = {of for task, of in _interrupts_in(outcome.checkpoint) if task == outcome.task_id}
@@ -166,7 +212,9 @@ def applies_to_call(outcome: TaskOutcome, namespace: str, subgraphs: Sequence[Ch
         namespace: The namespace of the graph that ran the task.
         subgraphs: All checkpoints of the subgraphs that the task ran.
     """
-    if outcome.finding.cause == "failed":  # in another node, a middleware may have failed
+    if (
+        outcome.finding is None or outcome.finding.cause != "awaiting_input"
+    ):  # in another node, a middleware may have failed
         return outcome.node == _TOOLS or bool(pending_sends(outcome.checkpoint))
     if subgraphs or keeps_state_between_runs(namespace):
         return True

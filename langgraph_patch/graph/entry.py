@@ -16,20 +16,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
-from langgraph.types import CachePolicy
+from langgraph.types import CachePolicy, Send
 
-from langgraph_patch._langgraph import fresh_value, input_of
+from langgraph_patch._langgraph import fresh_value, input_of, is_nested, stored_value
 from langgraph_patch._langgraph_builder import (
     put_branch,
     read_by_branches,
     schema_keys,
     take_branches,
 )
-from langgraph_patch.graph.patch_node import PatchNode
-from langgraph_patch.graph.state_values import get_value
+from langgraph_patch.errors import MessagesError
+from langgraph_patch.graph.patch_node import CLIENT_RESULTS, PatchNode, results_of
+from langgraph_patch.graph.state_values import get_messages, get_value
 
 
 def add_entry_check(builder: StateGraph[Any, Any, Any, Any], name: str, node: PatchNode) -> None:
@@ -54,13 +56,15 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], name: str, node: Pa
     for target in targets:
         builder.add_edge(name, target)
     if targets:
-        builder.add_conditional_edges(START, _EntryRouter(check, targets), [name, *targets])
+        router = _EntryRouter(check, targets, first=True)
+        builder.add_conditional_edges(START, router, [name, *targets])
         read_by_branches(builder, START, history)
-    for label, branch in branches.items():
+    for index, (label, branch) in enumerate(branches.items()):
         schema = branch.input_schema or builder.state_schema
         put_branch(builder, name, label, branch, input_schema=schema)
         ends = {**branch.ends, name: name} if branch.ends is not None else None
-        put_branch(builder, START, label, branch, path=_EntryRouter(check, branch.path), ends=ends)
+        router = _EntryRouter(check, branch.path, first=not targets and index == 0)
+        put_branch(builder, START, label, branch, path=router, ends=ends)
 
 
 def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
@@ -94,13 +98,56 @@ class _EntryCheck:
     one_step_keys: AbstractSet[str]
     router_keys: AbstractSet[str] | None
 
-    def needs_repair(self, state: Any, config: RunnableConfig) -> bool:
-        """Whether the history is damaged, and a superstep for its repair loses no input."""
+    def target(self, state: Any, config: RunnableConfig, *, first: bool) -> Any:
+        """Where START leads, if a superstep for the repair is needed and loses no input.
+
+        Args:
+            state: The state, with the input of the run.
+            config: The config of START.
+            first: Whether this is the first of the edges from START.
+
+        Returns:
+            The patch node; a `Send` to it, which names the calls that the input answers; or None
+            if there is nothing to repair.
+        """
         key = self.node.messages_key
         if get_value(state, key) is None:  # the input schema of a router may lack the key
             state = {key: fresh_value(config, key)}
-        reading = self.node.read(self.node.history(state, {}))
-        return reading is not None and not self._loses_input(config)
+        history = self.node.history(state, {})
+        calls = self._client_calls(config)
+        reading = self.node.read(history, client_results=results_of(history, calls))
+        if reading is None or self._loses_input(config):
+            return None
+        if not calls:
+            return self.name
+        return Send(self.name, {CLIENT_RESULTS: calls}) if first else []  # sent once
+
+    def _client_calls(self, config: RunnableConfig) -> list[str]:
+        """The calls that the input of the run answers, without results that the state has.
+
+        The input of a nested graph comes from its parent, not from a client.
+        """
+        results = self._results(input_of(config))
+        if not results or self.node.saver(config) is None or is_nested(config):
+            return []
+        stored = self._results(
+            {self.node.messages_key: stored_value(config, self.node.messages_key)}
+        )
+        contents = {(result.tool_call_id, str(result.content)) for result in stored}
+        return [
+            result.tool_call_id
+            for result in results
+            if (result.tool_call_id, str(result.content)) not in contents
+        ]
+
+    def _results(self, state: Any) -> list[ToolMessage]:
+        if get_value(state, self.node.messages_key) is None:
+            return []
+        try:
+            messages = get_messages(state, self.node.messages_key)
+        except MessagesError:  # it is no list: one message, or a value that a reducer reads
+            return []
+        return [message for message in messages if isinstance(message, ToolMessage)]
 
     def _loses_input(self, config: RunnableConfig) -> bool:
         run_input = input_of(config)
@@ -114,16 +161,24 @@ class _EntryCheck:
 class _EntryRouter(Runnable[Any, Any]):
     """A router of START that leads to the patch node if the history is damaged."""
 
-    def __init__(self, check: _EntryCheck, onward: Sequence[str] | Runnable[Any, Any]) -> None:
+    def __init__(
+        self,
+        check: _EntryCheck,
+        onward: Sequence[str] | Runnable[Any, Any],
+        *,
+        first: bool,
+    ) -> None:
         """Create the router.
 
         Args:
             check: Decides whether to repair.
             onward: Where START leads otherwise: some nodes, or a router.
+            first: Whether this is the first of the edges from START.
         """
         self.name = onward.name if isinstance(onward, Runnable) else check.name
         self._check = check
         self._onward = onward
+        self._first = first
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
         if isinstance(router := self._next(input, config), Runnable):
@@ -135,10 +190,9 @@ class _EntryRouter(Runnable[Any, Any]):
             return await router.ainvoke(input, config)
         return router
 
-    def _next(
-        self, state: Any, config: RunnableConfig | None
-    ) -> str | list[str] | Runnable[Any, Any]:
+    def _next(self, state: Any, config: RunnableConfig | None) -> Any:
         """The next node or nodes, or the router that names them."""
-        if self._check.needs_repair(state, config or {}):
-            return self._check.name
+        target = self._check.target(state, config or {}, first=self._first)
+        if target is not None:
+            return target
         return self._onward if isinstance(self._onward, Runnable) else list(self._onward)

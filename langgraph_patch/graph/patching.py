@@ -10,7 +10,7 @@ nothing if the history is valid.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -19,15 +19,17 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_builder import (
+    can_be_followed,
     compile_like,
     copy_builder,
     node_runnables,
     replace_runnable,
 )
 from langgraph_patch.errors import GraphError
+from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import add_entry_check
 from langgraph_patch.graph.model_node import ModelNodeWrapper
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode
+from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
 from langgraph_patch.graph.state_values import unknown_key_error
 from langgraph_patch.history.placeholders import Language, Placeholder
 
@@ -51,9 +53,10 @@ def with_patching(
     placeholder: Placeholder | None = None,
     language: Language | None = None,
     messages_key: str = "messages",
-    recover: bool = True,
+    recover: Recover = True,
     replace_foreign: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
+    reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
@@ -61,6 +64,13 @@ def with_patching(
     The history is checked before the first node of a run and before each model node. A damaged
     history is repaired in the state before the first node runs, by a node of its own. What damages
     it later is repaired around the model node.
+
+    A tool call that the model did not finish writing never runs. When a stream ends inside the
+    arguments (token limit, broken connection), LangChain completes them, and a bare graph runs
+    the tool with arguments that the model never wrote. In a patched graph the call is listed in
+    `invalid_tool_calls`. Complete calls of the same message run. If there are none, the node runs
+    once more, with the message and a placeholder for each call at the end of its history. A second
+    such message ends the turn.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only the input of a model
@@ -70,13 +80,19 @@ def with_patching(
     reducer must return a new value, as LangGraph requires: one that extends its first argument in
     place would extend it twice.
 
+    Results in the input of a run are compared with the checkpoints, because some clients answer
+    open calls with invented results: a recorded result replaces what the client sent. A result
+    of a call that no task of the graph ran stays as it is.
+
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.
         model_node: The name of the node that calls the model, or a list of names. Default: the
-            nodes `agent` and `model`, also in subgraphs. The input of each compiled graph that is
-            a node is repaired too, except for calls at the end of the history, which that graph
-            may be about to run: name the node if its graph answers them.
+            nodes `agent` and `model`, also in subgraphs. If no other node can follow such a node,
+            it may run its own tools, and calls at the end of its history are left to it. The
+            input of each compiled graph that is a node is repaired too, except for calls at the
+            end of the history, which that graph may be about to run: name the node if its graph
+            answers them.
         recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
             Default: True.
         persist: Whether to write repairs to the state. If False, only the input of the model
@@ -90,8 +106,11 @@ def with_patching(
             the process (`set_language`).
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
-            but are missing in the history. They are searched only if the history is damaged.
-            Default: True.
+            but are missing in the history. They are searched only if the history is damaged, or
+            if the input of the run has results. If a checkpoint cannot be read, a WARNING reports
+            it and the calls count as `unknown`; with `"required"` an `EvidenceError` is raised.
+            What the tool wrote to other state keys is restored with its result, if these keys
+            have not changed since; otherwise the result names what was not kept. Default: True.
         replace_foreign: Whether to treat the tool messages that deepagents or
             langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
             replaced by the recorded result, or by a placeholder with the recorded cause. Set it
@@ -99,6 +118,11 @@ def with_patching(
             It has a cost: every history is then read in full, also a valid one. Default: False,
             such messages count as results.
         checkpointer: The checkpointer to search. Default: the checkpointer of the run.
+        reconcile: For each tool name a function that takes a `DanglingCall` and returns the
+            result of the call as a `ToolMessage` or a text, or None if it does not know. It is
+            asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
+            `awaiting_input`). It may be asynchronous if the run is. If it raises, a WARNING
+            reports it and the call stays as it was. Default: None.
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
@@ -131,10 +155,12 @@ def with_patching(
         "recover": recover,
         "replace_foreign": replace_foreign,
         "checkpointer": checkpointer,
+        "reconcile": reconcile,
         "on_patch": on_patch,
     }
     context = _Context(
         model_nodes=_checked_names(model_node),
+        named=model_node is not None,
         recursive=recursive,
         persist=persist,
         name=name,
@@ -204,6 +230,7 @@ class _Context:
 
     Attributes:
         model_nodes: The names of the model nodes.
+        named: Whether the application named them.
         recursive: Whether to patch subgraphs.
         persist: Whether to write repairs to the state.
         name: The name of the new node.
@@ -213,6 +240,7 @@ class _Context:
     """
 
     model_nodes: frozenset[str]
+    named: bool
     recursive: bool
     persist: bool
     name: str
@@ -240,7 +268,9 @@ def _patch_builder(builder: _Builder, context: _Context) -> _Builder:
         if isinstance(runnable, CompiledStateGraph):
             _patch_subgraph(patched, node, runnable, context)
         elif node in context.model_nodes:
-            _wrap(patched, node, runnable, context.node, context)
+            runs_tools = not context.named and not can_be_followed(builder, node)
+            repair = context.node_before_tools if runs_tools else context.node
+            _wrap(patched, node, runnable, repair, context)
     if context.persist:
         add_entry_check(patched, context.name, context.node_before_tools)
     return patched
@@ -277,7 +307,7 @@ def _has_model_node(builder: _Builder, context: _Context) -> bool:
     return any(
         _has_model_node(runnable.builder, context)
         if isinstance(runnable, CompiledStateGraph)
-        else node in context.model_nodes
+        else node in context.model_nodes and (context.named or can_be_followed(builder, node))
         for node, runnable in node_runnables(builder).items()
     )
 

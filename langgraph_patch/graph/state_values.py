@@ -1,12 +1,14 @@
-"""Read and replace values in a graph's state, which may be a dict, a dataclass or a model."""
+"""Read and replace values in a state and in the output of a node, whatever its form."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
 from langgraph_patch._langgraph import state_keys
@@ -41,6 +43,83 @@ def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     for key, value in values.items():
         object.__setattr__(copied, key, value)  # the dataclass may be frozen
     return copied
+
+
+def is_state(value: Any) -> bool:
+    """Whether a value may be a state that is no dict: a model or a dataclass."""
+    is_model = isinstance(value, BaseModel) and not isinstance(value, BaseMessage)
+    return is_model or (is_dataclass(value) and not isinstance(value, type))
+
+
+def written_keys(output: Any) -> set[str]:
+    """The state keys that the output of a node writes, of any form of output."""
+    if isinstance(output, Command):
+        return written_keys(output.update)
+    if _is_pair(output):
+        return {output[0]}
+    if isinstance(output, list | tuple):
+        return {key for part in output for key in written_keys(part)}
+    if isinstance(output, dict):
+        return set(output)
+    return set(vars(output)) if is_state(output) else set()
+
+
+def written_messages(output: Any, key: str) -> list[BaseMessage]:
+    """The messages that the output of a node writes to `key`, of any form of output."""
+    if isinstance(output, Command):
+        return written_messages(output.update, key)
+    if _is_pair(output):
+        return _listed(output[1]) if output[0] == key else []
+    if isinstance(output, list | tuple):
+        return [message for part in output for message in written_messages(part, key)]
+    value = get_value(output, key)
+    return _listed(value.value if isinstance(value, Overwrite) else value)
+
+
+def with_messages_before(output: Any, key: str, messages: Sequence[BaseMessage]) -> Any:
+    """The output of a node, of the same form, that also writes `messages`, before its own.
+
+    An output that overwrites the whole history stays as it is.
+    """
+    if output is None:
+        return {key: [*messages]}
+    if isinstance(output, Command):
+        return replace(output, update=with_messages_before(output.update, key, messages))
+    if _is_pair(output):
+        return (key, _joined(messages, output[1])) if output[0] == key else output
+    if isinstance(output, list | tuple):
+        return _with_messages_before_parts(output, key, messages)
+    value = get_value(output, key)
+    return replace_values(output, {key: _joined(messages, value)})
+
+
+def _with_messages_before_parts(
+    parts: Sequence[Any], key: str, messages: Sequence[BaseMessage]
+) -> list[Any]:
+    for place, part in enumerate(parts):
+        if written_messages(part, key):
+            return [*parts[:place], with_messages_before(part, key, messages), *parts[place + 1 :]]
+    pairs = bool(parts) and all(map(_is_pair, parts))
+    return [(key, [*messages]) if pairs else {key: [*messages]}, *parts]
+
+
+def _is_pair(output: Any) -> bool:
+    """Whether an update is a pair of a key and a value."""
+    return isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], str)  # noqa: PLR2004
+
+
+def _joined(messages: Sequence[BaseMessage], value: Any) -> Any:
+    if isinstance(value, Overwrite):
+        return value
+    own = _listed(value)
+    ids = {message.id for message in own if message.id is not None}
+    return [*(message for message in messages if message.id not in ids), *own]
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, BaseMessage):
+        return [value]
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:

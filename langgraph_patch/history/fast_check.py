@@ -25,6 +25,10 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.ids import MAX_ID, VALID_NAME
+from langgraph_patch.history.placeholders import (
+    CLIENT_FAKE_TEXTS,
+    needs_recheck,
+)
 from langgraph_patch.history.tool_calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
@@ -68,6 +72,11 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
                 if fields["name"] not in names:
+                    return False
+                if fields["additional_kwargs"] and needs_recheck(message):
+                    return False
+                content = fields["content"]
+                if content in CLIENT_FAKE_TEXTS:
                     return False
             elif waiting:
                 return False

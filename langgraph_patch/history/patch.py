@@ -41,26 +41,70 @@ class Finding:
     """What checkpoints recorded about a call without a result.
 
     Attributes:
-        cause: Why there is no result: `"failed"`, `"awaiting_input"`, `"malformed"` or
-            `"unknown"`. See `DanglingCall`.
+        cause: Why there is no result: `"failed"`, `"awaiting_input"`, `"not_started"`,
+            `"cancelled"`, `"malformed"` or `"unknown"`. See `DanglingCall`.
         error: The recorded error for `failed`, the text of the arguments for `malformed`.
             Default: None.
+        detail: A variant of the cause: `"timeout"`, `"start_marks"`, `"approval"` or
+            `"tools_ran"`. See `DanglingCall`. Default: None.
+        inner: Short texts about recorded results of calls inside this call (of a subagent),
+            the newest first. The placeholder lists them. Default: none.
+        searched: The id of the newest checkpoint that was searched, if no later write can
+            change the finding. The call is then not searched again. Default: None.
+        recheck: Whether a task was still running when the checkpoints were searched, so that
+            the next turn must search again. It takes precedence over `searched`. Default: False.
 
     Example:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import Finding, patch_messages
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
-        >>> found = {("a1", "c1"): Finding("failed", "TimeoutError()")}
+        >>> found = {("a1", "c1"): Finding("failed", "ValueError('no')")}
         >>> patch = patch_messages([AIMessage("", tool_calls=[call], id="a1")], evidence=found)
         >>> patch.messages[1].content
-        'Tool call wire with id c1 failed: TimeoutError()'
+        "Tool call wire with id c1 failed in its last recorded attempt: ValueError('no')"
     """
 
     cause: Cause
     error: str | None = None
+    detail: str | None = None
+    inner: tuple[str, ...] = ()
+    searched: str | None = None
+    recheck: bool = False
 
 
-Evidence: TypeAlias = Mapping[tuple[str | None, str], "ToolMessage | Finding"]
+@dataclass(frozen=True, slots=True)
+class RecordedResult:
+    """A recorded result of a call, and what was not restored with it.
+
+    Attributes:
+        message: The recorded result.
+        not_kept: The names of effects of the call that were not restored: state keys, `goto`.
+            A sentence before the text of the result names them, and its marker holds them.
+            Default: none.
+        cause: `"reconciled"` if the application's own lookup settled the call; its marker
+            holds it. Default: None.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, ToolMessage
+        >>> from langgraph_patch import is_placeholder, patch_messages
+        >>> from langgraph_patch.history.patch import RecordedResult
+        >>> call = {"name": "write_file", "args": {}, "id": "c1"}
+        >>> result = RecordedResult(ToolMessage("Updated file", tool_call_id="c1"), ("files",))
+        >>> history = [AIMessage("", tool_calls=[call], id="a1")]
+        >>> recovered = patch_messages(history, evidence={("a1", "c1"): result}).messages[1]
+        >>> print(recovered.content)
+        These effects of the tool call were not kept: files. Its recorded result:
+        Updated file
+        >>> is_placeholder(recovered)
+        False
+    """
+
+    message: ToolMessage
+    not_kept: tuple[str, ...] = ()
+    cause: str | None = None
+
+
+Evidence: TypeAlias = Mapping[tuple[str | None, str], "ToolMessage | Finding | RecordedResult"]
 """(id of the `AIMessage`, stored id of the call) -> its real result, or why there is none."""
 
 

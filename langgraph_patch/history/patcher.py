@@ -9,11 +9,11 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
    There is no clock and no randomness: the same history gives the same bytes.
 4. **Pure**: the input messages are never changed.
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
-   content. If the call of a real result is in the history, the result is placed after it. A
-   result that is dropped is kept in `Patch.changes`. An id or a name is replaced in all places
-   at once.
+   content. A result is placed after its call, if it is certain which call that is
+   (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a name is
+   replaced in all places at once.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
-   decides what is a placeholder, not the text.
+   decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
 
 Not repaired, because it does not concern calls and results: the order of human, system and
@@ -25,15 +25,17 @@ calls, which no other provider accepts, with or without their results.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError
+from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
+from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch, RecordedResult
 from langgraph_patch.history.placeholders import (
     DanglingCall,
     Language,
@@ -51,7 +53,9 @@ __all__ = [
     "Evidence",
     "Finding",
     "Patch",
+    "RecordedResult",
     "as_messages",
+    "dangling_calls",
     "defects_of",
     "patch_messages",
     "patch_reading",
@@ -85,15 +89,18 @@ def patch_messages(
             the `AIMessage`, stored id of the call) to the real result (a `ToolMessage`) or to
             a `Finding`. A result is written after its call; a finding sets the cause of the
             placeholder. Default: none, so the cause is `unknown`, or `malformed` for arguments
-            that are not a complete JSON object.
+            that are not a complete JSON object and for a call without a name.
         replace_foreign: Whether placeholders that deepagents or langgraph-checkpoint-aws
-            wrote are replaced as well. Default: False, they count as real results.
+            wrote are replaced as well. Default: False, they count as real results, unless the
+            call has another real result. Results that agent-chat-ui and assistant-ui invent
+            for open calls are always replaced.
         allow_pending: Whether calls at the end of the history may stay without a result,
             because something that answers them runs next. Calls with incomplete arguments
             never stay. Default: False, they get placeholders, as is right before a model call.
 
     Returns:
-        The patch. `patch.messages` is `messages` itself if there was nothing to repair.
+        The patch. If there was nothing to repair, `patch.messages` is `messages` itself, or
+        the converted messages if it is not a list of LangChain messages.
 
     Raises:
         MessagesError: If `messages` is not a list of messages, or a message bypassed
@@ -120,7 +127,8 @@ def patch_messages(
         checked_language(language)
     if not evidence and not replace_foreign and _passes_fast_check(messages, allow_pending):
         return untouched(messages)
-    reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
+    history = as_messages(messages)
+    reading = read_history(history, replace_foreign=replace_foreign)
     patch = patch_reading(
         reading,
         placeholder=placeholder,
@@ -128,13 +136,13 @@ def patch_messages(
         evidence=evidence,
         allow_pending=allow_pending,
     )
-    return patch or untouched(messages)
+    return patch or untouched(history)
 
 
 def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -> list[Defect]:
     """List the defects of a history: what `patch_messages` would repair.
 
-    Placeholders of other packages count as real results.
+    Placeholders of other packages count as real results, unless the call has another one.
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
@@ -165,7 +173,12 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
 
 
 def read_if_damaged(
-    messages: Sequence[BaseMessage], *, replace_foreign: bool = False, allow_pending: bool = False
+    messages: Sequence[BaseMessage],
+    *,
+    replace_foreign: bool = False,
+    allow_pending: bool = False,
+    client_results: AbstractSet[str | None] = frozenset(),
+    recheck: bool = True,
 ) -> Reading | None:
     """Read a history once, for the damage check, the search for evidence and the patch.
 
@@ -173,18 +186,28 @@ def read_if_damaged(
         messages: The history; it is not changed.
         replace_foreign: Whether placeholders of other packages count as placeholders.
         allow_pending: Whether calls at the end of the history may be without a result.
+        client_results: The ids of `ToolMessage`s that came with the input of the run. The calls
+            that they answer are searched for (`Reading.doubted`): a recorded result replaces
+            what a client invented.
+        recheck: Whether a placeholder that asks for another search makes a valid history one to
+            be read. A turn needs that once.
 
     Returns:
-        The reading, for `patch_reading`; None if there is nothing to repair.
+        The reading, for `patch_reading`; None if there is nothing to repair and to search for.
 
     Raises:
         MessagesError: If `messages` is not a list of messages, or a message bypassed
             LangChain's validation and would not pass it.
     """
-    if not replace_foreign and _passes_fast_check(messages, allow_pending):
+    if not (replace_foreign or client_results) and _passes_fast_check(messages, allow_pending):
         return None
-    reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
-    return reading if defects_of(reading, allow_pending=allow_pending) else None
+    reading = read_history(
+        as_messages(messages), replace_foreign=replace_foreign, client_results=client_results
+    )
+    damaged = reading.needs_search(recheck=recheck) or defects_of(
+        reading, allow_pending=allow_pending
+    )
+    return reading if damaged else None
 
 
 def patch_reading(
@@ -206,7 +229,7 @@ def patch_reading(
     """
     history = cast("list[BaseMessage]", reading.messages)
     make = partial(make_placeholder, placeholder=placeholder, language=language)
-    options = RepairOptions(make, evidence or {}, allow_pending)
+    options = RepairOptions(make, evidence or {}, allow_pending, language)
     repaired, notes = repair_history(reading, options)
     return (
         Patch(repaired, tuple(change for _, change in notes), history)

@@ -1,140 +1,77 @@
-"""Placeholders: the `ToolMessage`s of calls without a result, their causes and their texts.
+"""Placeholders: the `ToolMessage`s of calls without a result, and how they are recognised.
 
-A placeholder states what the records support and nothing more. It has a public mark, so that a
-real result can replace it later, and an id that is derived from its call, so that the same
-history always gives the same placeholder.
+A placeholder states what the records support and nothing more (`texts`). It has a public
+marker, so that a real result can replace it later, and an id that is derived from its call, so
+that the same history always gives the same placeholder.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.ids import MAX_ID, MAX_NAME, digest_of
+from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.texts import (
+    CAUSES,
+    LANGUAGES,
+    MAX_TEXT,
+    Cause,
+    DanglingCall,
+    Language,
+    cancelled_text,
+    checked_language,
+    default_text,
+    not_kept_text,
+    set_language,
+)
+
+__all__ = [
+    "CAUSES",
+    "LANGUAGES",
+    "MAX_TEXT",
+    "PLACEHOLDER_KEY",
+    "Cause",
+    "DanglingCall",
+    "Language",
+    "Placeholder",
+    "cancelled_text",
+    "cause_of",
+    "checked_language",
+    "checked_placeholder",
+    "is_client_fake",
+    "is_foreign_placeholder",
+    "is_placeholder",
+    "is_settled",
+    "make_placeholder",
+    "marked_result",
+    "needs_recheck",
+    "set_language",
+]
 
 PLACEHOLDER_KEY: Final = "langgraph_patch"
-"""The key in `additional_kwargs` that marks a placeholder of this package.
+"""The key in `additional_kwargs` that marks what this package wrote. Its value is a dict.
 
-Its value is a dict: `cause`, and for some malformed calls `arguments`, their text.
+Of a placeholder:
+
+- `cause`: one of the causes (`DanglingCall.cause`).
+- `arguments`: for a malformed call the text of its incomplete arguments.
+- `searched`: the id of the newest checkpoint that was searched, if no later write can change
+  the finding. Such a placeholder is settled: its call is not searched again.
+- `recheck`: True if a task was still running when the checkpoints were searched. The next turn
+  searches again.
+
+Of a recovered result, which is no placeholder:
+
+- `not_kept`: the names of effects of its call that were not restored.
+- `cause`: `"reconciled"` if the application's own lookup settled the call.
 """
-
-MAX_TEXT = 500
-"""The maximum length of a default text. Recorded errors in it are shortened; real results never."""
-
-Cause = Literal["awaiting_input", "failed", "malformed", "unknown"]
-Language = Literal["en", "zh"]
-
-CAUSES: tuple[Cause, ...] = get_args(Cause)
-LANGUAGES: tuple[Language, ...] = get_args(Language)
-
-
-@dataclass(frozen=True, slots=True)
-class DanglingCall:
-    """A tool call without a result: the argument of a `placeholder` callable.
-
-    Attributes:
-        tool_call_id: The id of the call in the repaired history.
-        name: The name of the tool in the repaired history.
-        args: The arguments of the call; `{}` if they are not a complete JSON object.
-        cause: Why there is no result: `"failed"` (its task recorded an error),
-            `"awaiting_input"` (its task was interrupted and waits for an answer),
-            `"malformed"` (its arguments are not a complete JSON object) or `"unknown"`.
-        error: For `failed` the recorded error, for `malformed` the text of the arguments,
-            else None.
-        message: The `AIMessage` that made the call, as it is stored.
-        index: The index of that message in the history.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> from langgraph_patch import DanglingCall, patch_messages
-        >>> def text(call: DanglingCall) -> str:
-        ...     return f"{call.name}{dict(call.args)}: {call.cause}"
-        >>> call = {"name": "wire", "args": {"to": "bob"}, "id": "c1"}
-        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
-        >>> patch_messages(history, placeholder=text).messages[1].content
-        "wire{'to': 'bob'}: unknown"
-    """
-
-    tool_call_id: str
-    name: str
-    args: Mapping[str, Any]
-    cause: Cause
-    error: str | None
-    message: AIMessage
-    index: int
-
 
 Placeholder: TypeAlias = str | Mapping[Cause, str] | Callable[[DanglingCall], "str | ToolMessage"]
 """An application's own content of placeholders: one text, a text per cause, or a callable."""
-
-_TEXTS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "cancelled": (
-            "Tool call {name} with id {id} was cancelled - another message came in "
-            "before it could be completed."
-        ),
-        "awaiting_input": (
-            "Tool call {name} with id {id} was waiting for human input; "
-            "no answer came and it did not finish."
-        ),
-        "failed": "Tool call {name} with id {id} failed: {error}",
-        "malformed": (
-            "Tool call {name} with id {id} was not run: "
-            "its arguments are not a complete JSON object."
-        ),
-        "unknown": (
-            "No result of tool call {name} with id {id} was recorded; it may or may not have run."
-        ),
-    },
-    "zh": {
-        "cancelled": "工具调用 {name}(ID 为 {id})已被取消——在其完成之前收到了另一条消息。",
-        "awaiting_input": "工具调用 {name}(ID 为 {id})正在等待人工输入;没有收到答复,它没有完成。",
-        "failed": "工具调用 {name}(ID 为 {id})失败:{error}",
-        "malformed": "工具调用 {name}(ID 为 {id})没有执行:其参数不是完整的 JSON 对象。",
-        "unknown": "没有记录到工具调用 {name}(ID 为 {id})的结果;它可能已经执行,也可能没有执行。",
-    },
-}
-
-_process_language: Language = "en"
-
-
-def set_language(language: Language) -> None:
-    """Set the language of the default placeholder texts for the whole process.
-
-    Args:
-        language: `"en"` (English, used until this function is called) or `"zh"` (Chinese). An
-            option `language=` of a function or node takes precedence.
-
-    Raises:
-        OptionError: If `language` is neither of them.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch import patch_messages, set_language
-        >>> call = {"name": "wire", "args": {}, "id": "c1"}
-        >>> set_language("zh")
-        >>> patch_messages([AIMessage("", tool_calls=[call])]).messages[1].content
-        '没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。'
-        >>> set_language("en")
-    """
-    global _process_language  # noqa: PLW0603 - the setting is for the whole process
-    _process_language = checked_language(language)
-
-
-def checked_language(language: Language) -> Language:
-    """Return `language`.
-
-    Raises:
-        OptionError: If there are no texts in that language.
-    """
-    if language not in LANGUAGES:
-        raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
-    return language
 
 
 def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
@@ -159,28 +96,6 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
     return placeholder
 
 
-def cancelled_text(call: DanglingCall) -> str:
-    """The sentence that older systems write for every call without a result.
-
-    Use it as `placeholder=cancelled_text`. It is true only for a call that waited while another
-    message came in; the default texts are true for every call.
-
-    Args:
-        call: The call without a result.
-
-    Returns:
-        The sentence, in the language of the process (`set_language`).
-
-    Example:
-        >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch import DanglingCall, cancelled_text
-        >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)
-        >>> cancelled_text(call)
-        'Tool call wire with id c1 was cancelled - another message came in before it could be completed.'
-    """  # noqa: E501 - the sentence is shown in full
-    return _default_text("cancelled", call, None)
-
-
 def make_placeholder(
     call: DanglingCall,
     ordinal: int,
@@ -188,6 +103,8 @@ def make_placeholder(
     placeholder: Placeholder | None,
     language: Language | None,
     human_follows: bool,
+    searched: str | None = None,
+    recheck: bool = False,
 ) -> ToolMessage:
     """The placeholder for `call`.
 
@@ -197,31 +114,78 @@ def make_placeholder(
         placeholder: The application's own content. None: the default text of the cause.
         language: The language of the default texts. None: that of the process.
         human_follows: Whether a human message comes before the next message of the model.
+        searched: The checkpoint up to which the finding is final, for the marker.
+        recheck: Whether the marker asks for another search on the next turn.
 
     Raises:
         OptionError: If the application's callable returns neither a str nor a `ToolMessage`.
     """
     content = _own_content(call, placeholder)
     if content is None:
-        waited = call.cause == "awaiting_input" and human_follows
-        content = _default_text("cancelled" if waited else call.cause, call, language)
-    mark: dict[str, Any] = {"cause": call.cause}
+        content = default_text(call, language, human_follows=human_follows)
+    marker: dict[str, Any] = {"cause": call.cause}
     if call.cause == "malformed" and call.error is not None:
-        mark["arguments"] = call.error
+        marker["arguments"] = call.error
+    marker |= search_marker(searched, recheck=recheck)
     ids = {
         "id": f"patch-{digest_of('placeholder', call.message.id, call.tool_call_id, ordinal)[:32]}",
         "tool_call_id": call.tool_call_id,
     }
     if isinstance(content, ToolMessage):
-        extra = {**content.additional_kwargs, PLACEHOLDER_KEY: mark}
-        return content.model_copy(update={**ids, "additional_kwargs": extra})
+        return _marked(content, marker).model_copy(update=ids)
     return ToolMessage(
         content=content,
         name=call.name,
         status="error",
-        additional_kwargs={PLACEHOLDER_KEY: mark},
+        additional_kwargs={PLACEHOLDER_KEY: marker},
         **ids,
     )
+
+
+def search_marker(searched: str | None, *, recheck: bool) -> dict[str, Any]:
+    """What the marker of a placeholder holds of the search for evidence."""
+    if recheck:
+        return {"recheck": True}
+    return {} if searched is None else {"searched": searched}
+
+
+def with_search_marker(message: ToolMessage, searched: str | None) -> ToolMessage:
+    """A placeholder that asked for another search, after a search that settled it."""
+    marker = dict(message.additional_kwargs[PLACEHOLDER_KEY])
+    marker.pop("recheck", None)
+    return _marked(message, {**marker, **search_marker(searched, recheck=False)})
+
+
+def marked_result(
+    message: ToolMessage,
+    not_kept: Sequence[str],
+    cause: str | None,
+    language: Language | None,
+) -> ToolMessage:
+    """A recovered result with its marker, and with a sentence that names what was not kept.
+
+    Args:
+        message: The recorded result; it is not changed.
+        not_kept: The names of effects that were not restored.
+        cause: For the marker: `"reconciled"`, or None.
+        language: The language of the sentence. None: that of the process.
+    """
+    marker: dict[str, Any] = {"cause": cause} if cause else {}
+    if not not_kept:
+        return _marked(message, marker) if marker else message
+    sentence = not_kept_text(not_kept, language)
+    content: Any = message.content
+    if isinstance(content, str):
+        content = f"{sentence}\n{content}"
+    else:
+        content = [{"type": "text", "text": sentence}, *content]
+    marked = _marked(message, {**marker, "not_kept": list(not_kept)})
+    return marked.model_copy(update={"content": content})
+
+
+def _marked(message: ToolMessage, marker: Mapping[str, Any]) -> ToolMessage:
+    extra = {**message.additional_kwargs, PLACEHOLDER_KEY: dict(marker)}
+    return message.model_copy(update={"additional_kwargs": extra})
 
 
 def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | ToolMessage | None:
@@ -238,15 +202,6 @@ def _own_content(call: DanglingCall, placeholder: Placeholder | None) -> str | T
     return content
 
 
-def _default_text(key: str, call: DanglingCall, language: Language | None) -> str:
-    template = _TEXTS[language or _process_language][key]
-    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
-    max_error = MAX_TEXT - len(template.format(**names, error=""))
-    error = call.error or ""
-    error = error if len(error) <= max_error else error[: max_error - 1] + "…"
-    return template.format(**names, error=error)
-
-
 def is_placeholder(message: BaseMessage) -> bool:
     """Whether `message` is a placeholder that this package wrote.
 
@@ -254,8 +209,9 @@ def is_placeholder(message: BaseMessage) -> bool:
         message: Any message.
 
     Returns:
-        True if it is a `ToolMessage` with `PLACEHOLDER_KEY` in its `additional_kwargs`. The
-        text does not matter. False for placeholders of other packages.
+        True if it is a `ToolMessage` whose marker (`PLACEHOLDER_KEY` in its
+        `additional_kwargs`) has the cause of a placeholder. The text does not matter. False for
+        placeholders of other packages, and for recovered results, which may have a marker too.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -265,13 +221,58 @@ def is_placeholder(message: BaseMessage) -> bool:
         >>> [is_placeholder(m) for m in patch_messages(history).messages]
         [False, True, False]
     """
-    return isinstance(message, ToolMessage) and PLACEHOLDER_KEY in message.additional_kwargs
+    return isinstance(message, ToolMessage) and cause_of(message) is not None
 
 
-def cause_of(message: BaseMessage) -> str | None:
-    """The cause in the mark of a placeholder of this package; None for any other message."""
-    mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
-    return mark.get("cause") if isinstance(mark, dict) else None
+def _marker_of(message: BaseMessage) -> Mapping[str, Any]:
+    marker = message.additional_kwargs.get(PLACEHOLDER_KEY)
+    return marker if isinstance(marker, dict) else {}
+
+
+def cause_of(message: BaseMessage) -> Cause | None:
+    """The cause in the marker of a placeholder of this package; None for any other message."""
+    found = _marker_of(message).get("cause")
+    return next((cause for cause in CAUSES if cause == found), None)
+
+
+def needs_recheck(message: BaseMessage) -> bool:
+    """Whether a placeholder of this package asks for another search on the next turn."""
+    return is_placeholder(message) and bool(_marker_of(message).get("recheck"))
+
+
+def is_settled(message: BaseMessage) -> bool:
+    """Whether no search can find more than this placeholder of this package states."""
+    marker = _marker_of(message)
+    return is_placeholder(message) and "searched" in marker and not marker.get("recheck")
+
+
+AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
+AGENT_CHAT_UI_ID = "do-not-render-"
+ASSISTANT_UI_TEXT = '{"cancelled":true}'
+CLIENT_FAKE_TEXTS = (AGENT_CHAT_UI_TEXT, ASSISTANT_UI_TEXT)
+"""A tuple: comparing is faster than hashing long results."""
+
+_ASSISTANT_UI_SPACED = re.compile(r'\s*\{\s*"cancelled"\s*:\s*true\s*\}\s*\Z')
+
+
+def is_client_fake(message: BaseMessage, *, from_client: bool = False) -> bool:
+    """Whether `message` is a result that a known client invents for calls without a result.
+
+    agent-chat-ui marks its messages by their ids. assistant-ui writes JSON without spaces;
+    Python's `json.dumps` writes spaces, so a tool that returns this dict is not mistaken for it.
+
+    Args:
+        message: Any message.
+        from_client: Whether the message came with the input of the run. Spaces do not matter
+            then: no tool of the graph wrote it.
+    """
+    if not isinstance(message, ToolMessage) or not isinstance(message.content, str):
+        return False
+    if message.content == AGENT_CHAT_UI_TEXT:
+        return str(message.id).startswith(AGENT_CHAT_UI_ID)
+    if message.content == ASSISTANT_UI_TEXT:
+        return True
+    return from_client and bool(_ASSISTANT_UI_SPACED.match(message.content))
 
 
 _FOREIGN_MARKS = ("orphan_tool_call_placeholder",)  # langgraph-checkpoint-aws
@@ -294,10 +295,3 @@ def is_foreign_placeholder(message: BaseMessage) -> bool:
     if any(message.additional_kwargs.get(mark) is True for mark in _FOREIGN_MARKS):
         return True
     return isinstance(message.content, str) and bool(_FOREIGN_TEXTS.match(message.content))
-
-
-def placeholder_test(replace_foreign: bool) -> Callable[[BaseMessage], bool]:  # noqa: FBT001
-    """A function that returns whether a message counts as a placeholder."""
-    if not replace_foreign:
-        return is_placeholder
-    return lambda message: is_placeholder(message) or is_foreign_placeholder(message)

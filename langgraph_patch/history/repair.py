@@ -15,8 +15,16 @@ from typing import Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langgraph_patch.history.answers import (
+    dangling_call,
+    evidence_of,
+    is_only_settled,
+    is_pending,
+    keeps_answer,
+)
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.pairing import CallingMessage, PairedCall, Reading, StoredResult
+from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import (
     Change,
     ChangeKind,
@@ -24,13 +32,14 @@ from langgraph_patch.history.patch import (
     DefectKind,
     Evidence,
     Finding,
+    RecordedResult,
 )
 from langgraph_patch.history.placeholders import (
     Cause,
     DanglingCall,
-    cause_of,
-    is_foreign_placeholder,
-    is_placeholder,
+    Language,
+    marked_result,
+    with_search_marker,
 )
 from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
 from langgraph_patch.history.tool_calls import without_results
@@ -43,7 +52,13 @@ class MakePlaceholder(Protocol):
     """Makes the placeholder of a call; `ordinal` is the position of the call in its message."""
 
     def __call__(  # noqa: D102
-        self, call: DanglingCall, ordinal: int, *, human_follows: bool
+        self,
+        call: DanglingCall,
+        ordinal: int,
+        *,
+        human_follows: bool,
+        searched: str | None = None,
+        recheck: bool = False,
     ) -> ToolMessage: ...
 
 
@@ -55,11 +70,13 @@ class RepairOptions:
         make_placeholder: Makes a placeholder.
         evidence: What checkpoints recorded about calls without a result.
         allow_pending: Whether calls at the end of the history may stay without a result.
+        language: The language of the default texts; None for that of the process.
     """
 
     make_placeholder: MakePlaceholder
     evidence: Evidence
     allow_pending: bool
+    language: Language | None = None
 
 
 def repair_history(
@@ -100,7 +117,8 @@ def _note_dropped(stored: StoredResult, message: BaseMessage, reading: Reading) 
     call_id, name = stored.result.call_id or "", stored.result.name
     kind: DefectKind = "orphan"
     if stored.result.call_id in reading.call_ids:
-        kind = "superseded" if stored.is_placeholder else "duplicate"
+        synthetic = stored.is_placeholder or stored.is_foreign
+        kind = "superseded" if synthetic else "duplicate"
     return (
         Defect(kind, stored.index, call_id, name),
         Change("dropped", stored.index, call_id, name, None, message, None),
@@ -114,8 +132,12 @@ def _write_with_results(
     calling: CallingMessage, reading: Reading, options: RepairOptions
 ) -> tuple[list[BaseMessage], list[Note]]:
     """The message and the result of each of its calls."""
-    pending = {paired for paired in calling.calls if _is_pending(paired, reading, options)}
-    kept = {paired for paired in calling.calls if _keeps_answer(paired, reading, options)}
+    pending = {
+        paired
+        for paired in calling.calls
+        if is_pending(paired, reading, allow_pending=options.allow_pending)
+    }
+    kept = {paired for paired in calling.calls if keeps_answer(paired, reading, options.evidence)}
     message, notes = _write_calling_message(calling, pending)
     messages: list[BaseMessage] = [message]
     has_missing = len(kept) + len(pending) < len(calling.calls)
@@ -128,31 +150,6 @@ def _write_with_results(
         messages.append(result)
         notes += found
     return messages, notes
-
-
-def _is_pending(paired: PairedCall, reading: Reading, options: RepairOptions) -> bool:
-    """Whether a call at the end of the history stays without a result.
-
-    Never one with incomplete arguments: it would be listed with `{}`, and a tool node would run it.
-    """
-    at_end = paired.calling.end == len(reading.messages)
-    runnable = paired.call.incomplete_args is None and paired.call.source != "invalid_tool_calls"
-    return options.allow_pending and at_end and paired.answer is None and runnable
-
-
-def _keeps_answer(paired: PairedCall, reading: Reading, options: RepairOptions) -> bool:
-    """Whether the stored answer stays: a real result, or a placeholder that is up to date."""
-    if paired.real is not None:
-        return True
-    if paired.placeholder is None:
-        return False
-    stored = paired.placeholder.result.message
-    if reading.replace_foreign and is_foreign_placeholder(stored):
-        return False
-    evidence = _evidence_of(paired, reading, options)
-    if isinstance(evidence, Finding):
-        return evidence.cause == "unknown" or cause_of(stored) != "unknown"
-    return evidence is None
 
 
 def _write_calling_message(
@@ -221,7 +218,7 @@ def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
 def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Note]]:
     """The stored answer of a call."""
     answer = paired.answer
-    assert answer is not None  # noqa: S101 - by _keeps_answer
+    assert answer is not None  # noqa: S101 - by keeps_answer
     stored = answer.result.message
     message = write_result(stored, _renaming(paired))
     if not answer.result.is_tool_message and message.id is None:
@@ -253,64 +250,42 @@ def _write_substitute(
     paired: PairedCall, reading: Reading, options: RepairOptions, *, human_follows: bool
 ) -> tuple[ToolMessage, list[Note]]:
     """The recovered result of a call, else a placeholder."""
-    evidence = _evidence_of(paired, reading, options)
-    before = paired.placeholder.result.message if paired.placeholder else None
+    evidence = evidence_of(paired, reading, options.evidence)
+    before = paired.answer.result.message if paired.answer else None
     defect: DefectKind = "dangling" if paired.call.incomplete_args is None else "malformed"
     if before is not None:
         defect = "superseded"
     index = paired.calling.index
-    if isinstance(evidence, ToolMessage):
-        message = _recovered_result(evidence, paired, reading)
+    if isinstance(evidence, RecordedResult):
+        message = _recovered_result(evidence, paired, reading, options.language)
         return message, [_note("recovered", defect, index, paired, before=before, after=message)]
-    cause, error = _cause(paired, evidence)
-    made = options.make_placeholder(
-        _dangling_call(paired, cause, error), paired.ordinal, human_follows=human_follows
-    )
+    call = dangling_call(paired, evidence)
+    finding = evidence or Finding("unknown")
+    if before is not None and is_only_settled(call.cause, before):
+        made = with_search_marker(before, finding.searched)
+    else:
+        made = options.make_placeholder(
+            call,
+            paired.ordinal,
+            human_follows=human_follows,
+            searched=finding.searched,
+            recheck=finding.recheck,
+        )
     message = write_result(made, _renaming(paired))
-    note = _note("inserted", defect, index, paired, cause=cause, before=before, after=message)
+    note = _note("inserted", defect, index, paired, cause=call.cause, before=before, after=message)
     return message, [note]
 
 
-def _recovered_result(found: ToolMessage, paired: PairedCall, reading: Reading) -> ToolMessage:
-    """The result, under an id that no other message has; it may have that of its placeholder."""
-    message = write_result(found, _renaming(paired))
-    replaced = paired.placeholder.result.message.id if paired.placeholder else None
+def _recovered_result(
+    found: RecordedResult, paired: PairedCall, reading: Reading, language: Language | None
+) -> ToolMessage:
+    """The result, under an id that no other message has; it may have that of what it replaces."""
+    marked = marked_result(found.message, found.not_kept, found.cause, language)
+    message = write_result(marked, _renaming(paired))
+    replaced = paired.answer.result.message.id if paired.answer else None
     if message.id is None or (message.id != replaced and message.id in reading.message_ids):
         return message.model_copy(update={"id": _result_id(paired)})
     return message
-
-
-def _evidence_of(
-    paired: PairedCall, reading: Reading, options: RepairOptions
-) -> ToolMessage | Finding | None:
-    """The evidence about this call; None if it may be about another call with the same ids."""
-    if not options.evidence:
-        return None
-    key = (paired.calling.message.id, paired.call.id)
-    if reading.call_counts[key] > 1:
-        return None
-    evidence = options.evidence.get(key)
-    return None if isinstance(evidence, ToolMessage) and is_placeholder(evidence) else evidence
-
-
-def _cause(paired: PairedCall, evidence: Finding | None) -> tuple[Cause, str | None]:
-    if evidence is not None:
-        return evidence.cause, evidence.error
-    if paired.call.incomplete_args is not None:
-        return "malformed", paired.call.incomplete_args
-    return "unknown", None
-
-
-def _dangling_call(paired: PairedCall, cause: Cause, error: str | None) -> DanglingCall:
-    return DanglingCall(
-        tool_call_id=paired.new_id,
-        name=paired.new_name,
-        args=paired.call.args,
-        cause=cause,
-        error=error,
-        message=paired.calling.message,
-        index=paired.calling.index,
-    )
 
 
 def _result_id(paired: PairedCall) -> str:

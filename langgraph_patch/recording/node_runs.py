@@ -34,8 +34,8 @@ class ToolNodeRun:
         active: How many tools run now.
         last_finished: When the last tool finished, or the run began (monotonic clock).
         runtimes: The index of each call -> its `ToolRuntime`, an object of its own in each run.
-        reads: The checkpoint with earlier records, once it was read: empty, or one element. In
-            an event loop, the element is the future of the checkpoint.
+        reads: The checkpoints with earlier records, once they were read: empty, or one list. In
+            an event loop, the element is the future of the list.
         waiters: The futures of calls that wait in an event loop until they may start.
     """
 

@@ -1,7 +1,7 @@
-"""One tool call of a `ToolNode`, run as a LangGraph task.
+"""One tool call of a `ToolNode`: as a LangGraph task, or in the task of a `Send` with marks.
 
-This module identifies a call, starts its task and recovers its earlier result. How threads and
-event loops wait for each other is in `wrappers`.
+This module identifies a call, starts its task, marks its starts and recovers its earlier result.
+How threads and event loops wait for each other is in `wrappers`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolCall
+from langchain_core.messages import ToolCall
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
 from langgraph.func import task
 from langgraph.runtime import ExecutionInfo, get_runtime
 
@@ -25,21 +26,28 @@ from langgraph_patch._langgraph import (
     can_start_tasks,
     checkpointer_of,
     is_resuming,
+    node_of,
     parent_namespace,
     task_kind,
+    writes_at_exit,
 )
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method
+from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
 from langgraph_patch.errors import RecordingError
+from langgraph_patch.recording.call_messages import find_index, find_message
 from langgraph_patch.recording.node_runs import NodeRun, ToolNodeRun
 from langgraph_patch.recording.records import (
     MARK,
+    STARTED,
+    CallKey,
     Record,
     Start,
     find_result,
+    hash_of_call,
     hash_request,
     make_record,
     task_name,
 )
+from langgraph_patch.recording.supersteps import continued_supersteps
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -47,7 +55,7 @@ if TYPE_CHECKING:  # the import costs as much time as all other imports together
 START_SECONDS = 30.0
 """How long a call waits for a worker while no other call of its message runs."""
 
-_NOT_STARTED = Start("", 0, 0)
+_NOT_STARTED: Final = Start("", 0, 0)
 
 
 @dataclass(eq=False)
@@ -59,6 +67,8 @@ class RecordedCall:
         info: What LangGraph tells the node about its run.
         configurable: The node's own `config["configurable"]`.
         saver: The checkpointer, or None.
+        has_own_task: Whether a `Send` made a task for this call alone.
+        key: Which call of which node this is.
         siblings: All calls of the message.
         index: The index of the call among them, or None if it is not among them.
         node_run: The run of the node.
@@ -72,6 +82,8 @@ class RecordedCall:
     info: ExecutionInfo
     configurable: dict[str, Any]
     saver: BaseCheckpointSaver[Any] | None
+    has_own_task: bool
+    key: CallKey
     siblings: list[ToolCall]
     index: int | None
     node_run: NodeRun
@@ -81,22 +93,36 @@ class RecordedCall:
 
     @classmethod
     def from_request(cls, request: ToolCallRequest) -> RecordedCall | None:
-        """Read a request; None if a task is impossible (no graph) or unnecessary (`Send`)."""
+        """Read a request; None if nothing can be recorded: no graph, or a `Send` and no saver."""
         config = request.runtime.config if request.runtime else RunnableConfig()
         info = request.runtime.execution_info if request.runtime else None
-        kind = task_kind(config)
-        if not can_start_tasks(config) or info is None or kind == "send":
+        if not can_start_tasks(config) or info is None:
             return None
+        kind = task_kind(config)
         # The namespace of a @task does not lead to its checkpoint, so nothing is read or marked.
         saver = None if kind == "task" else checkpointer_of(config)
-        siblings = _siblings(request.state, request.tool_call)
-        index = _index_in(siblings, request.tool_call)
+        if kind == "send" and saver is None:
+            return None
+        call = request.tool_call
+        message_id, siblings = find_message(request.state, call)
+        index = find_index(siblings, call)
+        name = call["name"] if index is None else siblings[index]["name"]
+        key = CallKey(message_id, call["id"], name, node_of(config) or "", info.task_id)
         node_run = NodeRun.of(config)
         # A retry may begin while calls of the attempt before it still run.
-        key = info.node_attempt, tuple(call["id"] for call in siblings)
-        run = node_run.tool_node_run(key, index, request.runtime)
-        configurable = config.get("configurable", {})
-        return cls(request, info, configurable, saver, siblings, index, node_run, run)
+        run_key = info.node_attempt, tuple(call["id"] for call in siblings)
+        return cls(
+            request=request,
+            info=info,
+            configurable=config.get("configurable", {}),
+            saver=saver,
+            has_own_task=kind == "send",
+            key=key,
+            siblings=siblings,
+            index=index,
+            node_run=node_run,
+            run=node_run.tool_node_run(run_key, index, request.runtime),
+        )
 
     @property
     def id(self) -> str | None:
@@ -111,9 +137,7 @@ class RecordedCall:
         Returns:
             The future of the task.
         """
-        request_hash = _hash_of(self.siblings, self.index, self.request.tool_call)
-        key = self.info.node_attempt, self.id, request_hash
-        self.start = Start(request_hash, *self.node_run.count_start(key, self.request.runtime))
+        self._count_start()
         future = self.node_run.earlier_future(self.id, self.start)
         if future is not None:
             self.owner = "earlier attempt"
@@ -122,6 +146,11 @@ class RecordedCall:
             future = self.node_run.task_future(self.id, self.start, begin)
         self.run.has_started(self.index)
         return future
+
+    def _count_start(self) -> None:
+        request_hash = _hash_of(self.siblings, self.index, self.request.tool_call)
+        key = self.info.node_attempt, self.id, request_hash
+        self.start = Start(request_hash, *self.node_run.count_start(key, self.request.runtime))
 
     def waits_for_worker(self, future: Any) -> bool:
         """Whether no worker has taken the call yet.
@@ -177,30 +206,55 @@ class RecordedCall:
         """
         if self.saver is not None and is_resuming({"configurable": self.configurable}):
             # LangGraph finds a result only if the task has the same index in its node again.
-            saved = yield from self._read_checkpoint(self.saver)
-            record = find_result(saved, self.id, self.info.task_id, self.start)
+            supersteps = yield from self._read_supersteps(self.saver)
+            record = find_result(supersteps, self.key, self.start)
             if record is not None:
                 return record
+        own = (get_runtime().execution_info or self.info).task_id
+        started, result = yield from self._run_between_marks(execute, own)
+        return make_record(self.key, self.start, started=started, result=result)
+
+    def run_in_task_of_send(self, execute: Callable[[ToolCallRequest], Any]) -> IOGenerator[Any]:
+        """Run the tool as it is, between marks. LangGraph stores the result of the task itself.
+
+        Args:
+            execute: As in `run_tool`.
+        """
+        self._count_start()
+        _, result = yield from self._run_between_marks(execute, self.info.task_id)
+        return result
+
+    def _run_between_marks(
+        self, execute: Callable[[ToolCallRequest], Any], own_task: str
+    ) -> IOGenerator[tuple[int | None, Any]]:
+        """Run the tool.
+
+        Returns:
+            When it started, or None if no mark was written; and its result.
+        """
+        started = yield from self._mark_start(own_task)
         try:
             run = IORequest(lambda: execute(self.request), lambda: execute(self.request))
-            result = yield run
+            return started, (yield run)
         except Exception as error:
-            yield from self._mark(error)
+            yield from self._mark_end(own_task, started, error)
             raise
-        return make_record(self.id, self.info.task_id, self.start, result=result)
 
-    def _read_checkpoint(self, saver: BaseCheckpointSaver[Any]) -> IOGenerator[Any]:
-        """Read the checkpoint of the node once for all calls of the message."""
-        run, thread = self.run, self._thread()
+    def _read_supersteps(self, saver: BaseCheckpointSaver[Any]) -> IOGenerator[Any]:
+        """Read the checkpoints with earlier records once for all calls of the message."""
+        run = self.run
 
-        def read() -> CheckpointTuple | None:
+        def reading() -> IOGenerator[list[CheckpointTuple]]:
+            return continued_supersteps(saver, self._thread(), self.info.checkpoint_id)
+
+        def read() -> list[CheckpointTuple]:
             with run.condition:
-                run.reads = run.reads or [saver.get_tuple(thread)]
-                return cast("CheckpointTuple | None", run.reads[0])
+                run.reads = run.reads or [run_sync(reading())]
+                return cast("list[CheckpointTuple]", run.reads[0])
 
-        async def aread() -> CheckpointTuple | None:
-            run.reads = run.reads or [asyncio.ensure_future(saver.aget_tuple(thread))]
-            return cast("CheckpointTuple | None", await asyncio.shield(run.reads[0]))
+        async def aread() -> list[CheckpointTuple]:
+            run.reads = run.reads or [asyncio.ensure_future(run_async(reading()))]
+            return cast("list[CheckpointTuple]", await asyncio.shield(run.reads[0]))
 
         try:
             return (yield IORequest(read, aread))
@@ -209,25 +263,54 @@ class RecordedCall:
             raise RecordingError(
                 f"Tool call {self.id!r} was not run: the checkpointer raised {error!r} while "
                 "the record of an earlier run was read, so the tool may have run already. "
-                "Fix the checkpointer, then resume."
+                "Run the graph again when the checkpointer works."
             ) from error
 
-    def _mark(self, error: Exception) -> IOGenerator[None]:
-        """Record that the running task belongs to this call. The tool's error takes precedence."""
-        if self.saver is None:
-            return
-        own = (get_runtime().execution_info or self.info).task_id
-        attempt = self.info.node_attempt
-        mark = make_record(
-            self.id, self.info.task_id, self.start, node_attempt=attempt, task_id=own
-        )
-        # Under an id of its own: after a write of the task itself, LangGraph takes it as finished.
-        mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{MARK}:{own}"))
-        config = self._thread(checkpoint_id=self.info.checkpoint_id)
+    def _mark_start(self, own_task: str) -> IOGenerator[int | None]:
+        """Record that the tool body starts now, before it does.
+
+        Returns:
+            When it starts; None if nothing was recorded.
+
+        Raises:
+            RecordingError: If the checkpointer failed. Without its mark, the call would later be
+                reported as not started.
+        """
+        if self.saver is None or writes_at_exit({"configurable": self.configurable}):
+            return None
+        started = time.time_ns()
         try:
-            yield from call_method(self.saver, "put_writes", config, [(MARK, mark)], mark_id)
+            yield from self._write(STARTED, own_task, started=started)
+        except Exception as error:
+            raise RecordingError(
+                f"Tool call {self.id!r} was not run: the checkpointer raised {error!r} while "
+                "the start of the tool was recorded. Run the graph again when the checkpointer "
+                "works."
+            ) from error
+        return started
+
+    def _mark_end(self, own_task: str, started: int | None, error: Exception) -> IOGenerator[None]:
+        """Record that a start ended without a result. The tool's error takes precedence."""
+        ended = "interrupt" if isinstance(error, GraphInterrupt) else "error"
+        try:
+            yield from self._write(MARK, own_task, started=started, ended=ended)
         except Exception as failure:  # noqa: BLE001 - the caller must get the tool's error
             error.add_note(f"langgraph-patch could not record the call of this task: {failure!r}")
+
+    def _write(self, channel: str, own_task: str, **details: Any) -> IOGenerator[None]:
+        """Write a mark, under an id of its own.
+
+        After a write of the task itself, LangGraph takes the task as finished.
+        """
+        if self.saver is None:
+            return
+        attempt = self.info.node_attempt
+        details |= {"node_attempt": attempt, "task_id": own_task}
+        mark = make_record(self.key, self.start, **details)
+        parts = (channel, own_task, attempt, *self.start, details["started"])
+        mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
+        config = self._thread(checkpoint_id=self.info.checkpoint_id)
+        yield from call_method(self.saver, "put_writes", config, [(channel, mark)], mark_id)
 
     def _thread(self, **checkpoint: str) -> RunnableConfig:
         """The thread and the namespace of the graph that the node is in."""
@@ -236,40 +319,9 @@ class RecordedCall:
         return {"configurable": {**thread, **checkpoint}}
 
 
-# --- the message of a call ----------------------------------------------------------------
-
-
-def _siblings(state: Any, call: ToolCall) -> list[ToolCall]:
-    """All calls of the message that a call belongs to, whatever the shape of the state."""
-    channels = {"": state} if isinstance(state, list) else state
-    channels = channels if isinstance(channels, Mapping) else vars(channels)
-    for messages in channels.values():
-        if isinstance(messages, list) and messages and isinstance(messages[-1], BaseMessage):
-            last = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
-            if last is not None and _index_in(last.tool_calls, call) is not None:
-                return last.tool_calls
-    return []
-
-
-def _index_in(siblings: list[ToolCall], call: ToolCall) -> int | None:
-    """The index of a call: by id, because a wrapper may have changed its name or arguments.
-
-    If several calls have the id, by identity, or else by name and arguments.
-    """
-    found = [i for i, sibling in enumerate(siblings) if sibling["id"] == call["id"]]
-    if len(found) > 1:
-        same = [i for i in found if siblings[i] is call]
-        found = same or [i for i in found if _is_same(siblings[i], call)] or found
-    return found[0] if found else None
-
-
-def _is_same(one: ToolCall, other: ToolCall) -> bool:
-    return hash_request(one) == hash_request(other)
-
-
 def _hash_of(siblings: list[ToolCall], index: int | None, call: ToolCall) -> str:
     """The hash of a call as the model wrote it: a wrapper may change arguments in each run."""
     is_unique = sum(sibling["id"] == call["id"] for sibling in siblings) == 1
     if index is not None and is_unique:
-        return hash_request(siblings[index])
+        return hash_of_call(siblings, index)
     return hash_request(call, index)

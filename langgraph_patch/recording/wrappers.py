@@ -10,6 +10,11 @@ With a checkpointer and durability "sync" or "async":
 - A resume, a retry or a restart does not run a finished call again. Its result is read back.
 - The answer to an `interrupt()` reaches the call that asked for it. As with all parallel tasks,
   two calls that wait at the same time must be resumed by interrupt id.
+- Each start of a tool is marked in the checkpoint before it happens. So a call without a result
+  is reported as started or not started, also after a kill. With durability "exit", no start is
+  marked.
+- A result survives an `update_state` between the pause and the resume. A fork, which is an
+  `update_state` on a checkpoint that is not the newest, runs its calls again.
 - The state, the order of the results and the `messages` stream are those of a plain `ToolNode`.
   The `updates` and `tasks` streams have one more chunk for each call, under a name that begins
   with `recorded_`.
@@ -17,8 +22,11 @@ With a checkpointer and durability "sync" or "async":
 Limits:
 
 - With durability "exit", nothing is written before a run ends, so a crash loses all results.
-- A task that a `Send` made runs one call already (`create_agent`, `create_react_agent` v2) and is
-  left as it is: a task inside it might wait forever for the worker that it uses itself.
+- A task that a `Send` made runs one call already (`create_agent`, `create_react_agent` v2), and
+  LangGraph keeps its result. There only the starts are marked: a task inside it might wait forever
+  for the worker that it uses itself.
+- Pass all calls of a node to `record_tool_calls`, or none. A call without a start mark beside
+  calls with one is reported as not run.
 - Each recorded call needs a worker in addition to the node's. If `max_concurrency` leaves none,
   a `RecordingError` is raised after `recorded_call.START_SECONDS`, and the tool is not run.
 - If a wrapper of your own answers a call itself, the next recorded call of the message starts up
@@ -27,7 +35,8 @@ Limits:
   how often the node has made it before. If the node makes another request when it runs again,
   that request runs.
 
-The format of what is stored is in `records`.
+The format of what is stored is in `records`. A tool that must not do its work twice, even if it
+is killed in the middle of it, can pass `idempotency_key` to the service that it calls.
 """
 
 from __future__ import annotations
@@ -73,7 +82,7 @@ def record_tool_calls(
 
     Returns:
         What the tool returned: in this run, or in an earlier run of the same call. Outside a
-        graph, and in the task of a `Send`, `execute(request)` without a record.
+        graph, `execute(request)` without a record.
 
     Raises:
         RecordingError: If the tool was not run, because the checkpointer failed, because no
@@ -99,6 +108,11 @@ def record_tool_calls(
     call = RecordedCall.from_request(request)
     if call is None:
         return execute(request)
+    if call.has_own_task:
+        # An asynchronous checkpointer cannot be called synchronously in an event loop.
+        if _is_in_event_loop():
+            return execute(request)
+        return cast("Result", run_sync(call.run_in_task_of_send(execute)))
     _refuse_event_loop(call)
 
     def body() -> Record:
@@ -128,7 +142,7 @@ async def arecord_tool_calls(
 
     Returns:
         What the tool returned: in this run, or in an earlier run of the same call. Outside a
-        graph, and in the task of a `Send`, `await execute(request)` without a record.
+        graph, `await execute(request)` without a record.
 
     Raises:
         RecordingError: If the tool was not run, because the checkpointer failed, or because no
@@ -153,6 +167,8 @@ async def arecord_tool_calls(
     call = RecordedCall.from_request(request)
     if call is None:
         return await execute(request)
+    if call.has_own_task:
+        return cast("Result", await run_async(call.run_in_task_of_send(execute)))
 
     async def body() -> Record:
         with call.working():
@@ -219,11 +235,17 @@ def _wait_for_siblings(call: RecordedCall) -> None:
 def _refuse_event_loop(call: RecordedCall) -> None:
     # A ToolNode without awrap_tool_call uses the synchronous wrapper in an event loop. That
     # would block the loop while it waits for a task that only this loop can run.
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_event_loop():
         return
     raise RecordingError(
         f"Tool call {call.id!r} was not run: record_tool_calls would block the event loop. "
         "Pass awrap_tool_call=arecord_tool_calls to the ToolNode too."
     )
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -26,6 +26,7 @@ from langgraph_patch.history.tool_calls import (
     text_of,
     type_of,
 )
+from langgraph_patch.history.truncated_calls import REASON_KEYS
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
@@ -35,9 +36,6 @@ _Blocks: TypeAlias = list[_Block]
 
 _Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
 """Merged tool call chunks, each with its parsed arguments; None if they are incomplete."""
-
-_REASON_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
-"""Keys in `response_metadata` where integrations store why the stream ended."""
 
 _NORMAL_END = re.compile(
     "(?:stop|tool_calls?|function_call|tool_use|end_turn|stop_sequence|completed?|eos|eos_token)+"
@@ -214,7 +212,7 @@ def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:
 
 def _reasons(chunks: Sequence[AIMessageChunk]) -> set[str]:
     metadata = [chunk.response_metadata for chunk in chunks]
-    return {str(each[key]).lower() for each in metadata for key in _REASON_KEYS if each.get(key)}
+    return {str(each[key]).lower() for each in metadata for key in REASON_KEYS if each.get(key)}
 
 
 def _merge_calls(chunks: Sequence[AIMessageChunk], *, ended: bool) -> _Calls:

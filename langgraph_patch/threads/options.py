@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.errors import OptionError
+from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.history.placeholders import (
     Language,
     Placeholder,
@@ -69,6 +70,7 @@ class RepairOptions:
     language: Language | None
     messages_key: str
     recover: bool
+    reconcile: Mapping[str, Lookup]
     replace_foreign: bool
     checkpointer: BaseCheckpointSaver[Any] | None
 

@@ -8,6 +8,7 @@ the same time takes precedence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph import is_delta_channel
 from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
+from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile
 from langgraph_patch.graph.message_equality import are_same
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Language, Placeholder
@@ -31,9 +33,9 @@ from langgraph_patch.threads.repair_steps import (
     messages_of,
     no_thread_error,
     open_thread,
-    plan_patch,
+    plan_repair,
     read,
-    stage_patch,
+    stage_repair,
     staged_state,
     written_channels,
 )
@@ -53,6 +55,7 @@ def repair_thread(
     language: Language | None = None,
     messages_key: str = "messages",
     recover: bool = True,
+    reconcile: Mapping[str, Lookup] | None = None,
     replace_foreign: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> ThreadRepair:
@@ -83,6 +86,11 @@ def repair_thread(
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history, and for causes of missing results. Results that
             finished tasks wrote beside a pause or a failure are kept in any case. Default: True.
+        reconcile: For the name of a tool, a function that is called with a `DanglingCall` if the
+            checkpoints do not show what happened to a call of that tool (its cause is `unknown`,
+            `cancelled` or `awaiting_input`). It returns the result, a text or a `ToolMessage`,
+            or None if it does not know more. In `arepair_thread` it may be asynchronous.
+            Default: None.
         replace_foreign: Whether to treat the tool messages that deepagents or
             langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
             replaced by the recorded result, or by a placeholder with the recorded cause.
@@ -128,6 +136,7 @@ def repair_thread(
         language=language,
         messages_key=messages_key,
         recover=recover,
+        reconcile=checked_reconcile(reconcile),
         replace_foreign=replace_foreign,
         checkpointer=checkpointer,
     )
@@ -146,6 +155,7 @@ async def arepair_thread(
     language: Language | None = None,
     messages_key: str = "messages",
     recover: bool = True,
+    reconcile: Mapping[str, Lookup] | None = None,
     replace_foreign: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
 ) -> ThreadRepair:
@@ -167,6 +177,8 @@ async def arepair_thread(
         messages_key: The state key of the history. Default: `"messages"`.
         recover: Whether to search older checkpoints for recorded results and causes. Default:
             True.
+        reconcile: For the name of a tool, a function that settles a call about which the
+            checkpoints record neither a result nor an end. It may be asynchronous. Default: None.
         replace_foreign: Whether to replace the placeholders of deepagents and
             langgraph-checkpoint-aws too. Default: False.
         checkpointer: The checkpointer that holds the thread. Default: that of the config or the
@@ -199,6 +211,7 @@ async def arepair_thread(
         language=language,
         messages_key=messages_key,
         recover=recover,
+        reconcile=checked_reconcile(reconcile),
         replace_foreign=replace_foreign,
         checkpointer=checkpointer,
     )
@@ -227,19 +240,20 @@ def _repair_open_thread(thread: OpenThread) -> IOGenerator[ThreadRepair]:
     stored = yield from staged_state(thread, thread.base.config)
     live = yield from staged_state(thread)
     before = read(thread, messages_of(thread, stored))
-    patch = yield from plan_patch(thread, before)
-    reason = _reason_to_skip(thread, patch, waits=(yield from is_waiting(thread, live)))
+    repair = yield from plan_repair(thread, before)
+    reason = _reason_to_skip(thread, repair.patch, waits=(yield from is_waiting(thread, live)))
     if reason is not None:
         return _result(thread, *reason)
 
     # 2. Stage what finished tasks wrote: a repair that is written first would destroy it.
     after = yield from commit_finished_work(thread, before, live)
     if after is not before:
-        patch = yield from plan_patch(thread, after)
+        repair = yield from plan_repair(thread, after)
+    patch = repair.patch
 
     # 3. Stage the repair, and drop the tasks that its node would start.
     if patch:
-        yield from stage_patch(thread, patch)
+        yield from stage_repair(thread, repair)
     yield from drop_next_tasks(thread)
 
     # 4. Check the staged state.

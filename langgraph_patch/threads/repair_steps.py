@@ -25,12 +25,16 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
+from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.message_equality import are_same, count_missing, without_ids
+from langgraph_patch.graph.patch_node import Repair
 from langgraph_patch.graph.state_update import Writes, writes_for
 from langgraph_patch.graph.state_values import unknown_key_error
+from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Change, Evidence, Patch
+from langgraph_patch.history.patch import Change, Evidence
 from langgraph_patch.history.patcher import as_messages, patch_reading
 from langgraph_patch.threads.checkpoint_state import waiting_tasks
 from langgraph_patch.threads.options import RepairOptions
@@ -163,17 +167,32 @@ def read(thread: OpenThread, messages: list[BaseMessage]) -> Reading:
     return read_history(messages, replace_foreign=thread.options.replace_foreign)
 
 
-def plan_patch(thread: OpenThread, reading: Reading) -> IOGenerator[Patch]:
-    """The patch of a history, with what the checkpoints of the thread recorded."""
+def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
+    """The repair of a history, with what the checkpoints of the thread recorded."""
     options = thread.options
     evidence: Evidence = {}
+    restored: StateWrites = ()
     if options.recover:
-        evidence = yield from recover_evidence(
-            thread.saver, thread.base.config, reading.unanswered, messages_key=options.messages_key
+        recovery = yield from recover_evidence(
+            thread.saver,
+            thread.base.config,
+            reading.unanswered,
+            messages_key=options.messages_key,
+            required=True,
         )
-    return patch_reading(
+        evidence, restored = settle(
+            recovery,
+            persist=True,
+            own_keys={options.messages_key},
+            channels=thread.target.channels,
+        )
+    if options.reconcile:
+        answers = yield from reconcile_calls(dangling_calls(reading, evidence), options.reconcile)
+        evidence = {**evidence, **answers}
+    patch = patch_reading(
         reading, placeholder=options.placeholder, language=options.language, evidence=evidence
     )
+    return Repair(patch, restored)
 
 
 def is_waiting(thread: OpenThread, live: Any) -> IOGenerator[bool]:
@@ -266,17 +285,18 @@ def _check_nothing_lost(before: Reading, live: Sequence[BaseMessage], after: Rea
         )
 
 
-def stage_patch(thread: OpenThread, patch: Patch) -> IOGenerator[None]:
+def stage_repair(thread: OpenThread, repair: Repair) -> IOGenerator[None]:
     """Write the repair as a node: the first one for which the graph accepts it.
 
     Raises:
         RefusedError: If the reducer or every node prevents it.
     """
-    messages_key = thread.options.messages_key
+    messages_key, patch = thread.options.messages_key, repair.patch
     writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages, alone=True)
     if writes is None:
         raise RefusedError(f"the reducer of {messages_key!r} accepts no form of the repair")
-    update: Command[Any] = Command(update=[(messages_key, write) for write in writes])
+    messages = [(messages_key, write) for write in writes]
+    update: Command[Any] = Command(update=[*messages, *repair.restored])
     failed: Exception | None = None
     for node in writing_nodes(thread.target):
         mark = thread.staging.mark()

@@ -11,15 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph import task_of_namespace
 from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
 from langgraph_patch.errors import EvidenceError, ThreadError, brief
 from langgraph_patch.evidence.recover import recover_evidence
-from langgraph_patch.history.pairing import Reading
+from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Evidence
 from langgraph_patch.history.patcher import defects_of, patch_reading, read_if_damaged
+from langgraph_patch.history.placeholders import is_placeholder, is_settled
 from langgraph_patch.threads.checkpoint_state import age_of, history_of, waiting_tasks
 from langgraph_patch.threads.options import check_kind, sorted_ids
 from langgraph_patch.threads.reports import ThreadReport
@@ -246,13 +248,23 @@ def _read_report(scan: _Scan, key: Key) -> IOGenerator[ThreadReport]:
         "age": age_of(saved),
         "messages": None if history is None else len(history),
     }
-    reading = read_if_damaged(history or [], allow_pending=waits)
+    reading = _read(history or [], allow_pending=waits)
     defects = tuple(defects_of(reading, allow_pending=waits)) if reading else ()
     if waits or reading is None:
         return ThreadReport(*key, "paused" if waits else "healthy", defects=defects, **facts)
     evidence, reason = yield from _evidence(scan, saved, reading)
     patch = patch_reading(reading, evidence=evidence)
+    if not patch:
+        return ThreadReport(*key, "healthy", **facts)
     return ThreadReport(*key, "damaged", defects=defects, patch=patch, reason=reason, **facts)
+
+
+def _read(history: list[BaseMessage], *, allow_pending: bool) -> Reading | None:
+    """A history that a repair may change: it has a defect, or a placeholder that is not settled."""
+    reading = read_if_damaged(history, allow_pending=allow_pending)
+    if reading is None and any(is_placeholder(m) and not is_settled(m) for m in history):
+        return read_history(history)
+    return reading
 
 
 def _is_waiting(pause: _LivePause, key: Key, saved: CheckpointTuple) -> bool:
@@ -272,12 +284,16 @@ def _evidence(
 ) -> IOGenerator[tuple[Evidence, str | None]]:
     """The evidence; if the older checkpoints cannot be read, none, and the reason."""
     try:
-        evidence = yield from recover_evidence(
-            scan.saver, saved.config, reading.unanswered, messages_key=scan.messages_key
+        recovery = yield from recover_evidence(
+            scan.saver,
+            saved.config,
+            reading.unanswered,
+            messages_key=scan.messages_key,
+            required=True,
         )
     except EvidenceError as error:
         return {}, f"its older checkpoints cannot be read: {_reason(error.__cause__ or error)}"
-    return evidence, None
+    return recovery.evidence, None
 
 
 def _reason(error: BaseException) -> str:

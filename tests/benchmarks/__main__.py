@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench_core
+import bench_evidence
 import bench_import
 import bench_loop
 import bench_recording
@@ -26,6 +27,7 @@ PARTS = {
     "core": bench_core.rows,
     "loop": bench_loop.rows,
     "scan": bench_scan.rows,
+    "evidence": bench_evidence.rows,
     "import": bench_import.rows,
     "streaming": bench_streaming.rows,
     "recording": bench_recording.rows,

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -17,6 +18,7 @@ from langgraph.prebuilt import ToolNode
 from measuring import Row, in_turns, ratio, spent, spread
 
 from langgraph_patch import record_tool_calls
+from langgraph_patch.recording.recorded_call import RecordedCall
 
 CALLS = 4
 
@@ -44,6 +46,18 @@ def talk(graph: Any, threads: int) -> None:
         assert len(found["messages"]) == 1 + CALLS
 
 
+def without_start_mark(_call: Any, _task: str) -> Iterator[Any]:
+    """In place of the function that writes a start mark."""
+    return
+    yield
+
+
+def without_marks(kind: str, threads: int) -> float:
+    """As `measured`, recorded without start marks."""
+    with mock.patch.object(RecordedCall, "_mark_start", without_start_mark):
+        return measured(kind, threads, recorded=True)
+
+
 def measured(kind: str, threads: int, *, recorded: bool) -> float:
     """The CPU seconds of all threads over a new checkpointer."""
     options = {"wrap_tool_call": record_tool_calls} if recorded else {}
@@ -64,6 +78,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
             name: partial(measured, kind, threads, recorded=recorded)
             for name, recorded in (("recorded", True), ("plain", False))
         }
+        ways["unmarked"] = partial(without_marks, kind, threads)
         times = in_turns(ways, rounds)
         calls = threads * CALLS
         each = {name: min(found) / calls * 1e6 for name, found in times.items()}
@@ -72,4 +87,10 @@ def rows(*, quick: bool) -> Iterator[Row]:
             ratio(times, "recorded", "plain"),
             detail=f"{each['plain']:.0f} -> {each['recorded']:.0f} us a call, whole run; "
             + spread(times, "recorded", "plain"),
+        )
+        yield Row(
+            f"start marks / recording without them, {kind}",
+            ratio(times, "recorded", "unmarked"),
+            detail=f"{each['unmarked']:.0f} -> {each['recorded']:.0f} us a call, whole run; "
+            + spread(times, "recorded", "unmarked"),
         )

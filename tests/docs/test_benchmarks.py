@@ -45,6 +45,8 @@ ROWS = {
     "a message of all chunks: message_from_stream": 1,
     "record_tool_calls / plain ToolNode, SqliteSaver": 1,
     "record_tool_calls / plain ToolNode, InMemorySaver": 1,
+    "start marks / recording without them, ": 2,
+    "search of a call at ": 6,
 }
 """How a row begins -> how many there are."""
 

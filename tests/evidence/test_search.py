@@ -31,6 +31,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
+from langgraph_patch._langgraph import NO_TASK
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import search as evidence
@@ -39,9 +40,11 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import patch_messages
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.evidence_agents import (
+    APPROVAL,
     AWAITING_INPUT,
     BOTH,
     BOTH_RECOVERED,
+    CANCELLED,
     CONFIG,
     FAILED_KAPUT,
     KINDS,
@@ -186,8 +189,8 @@ def test_four_siblings_with_four_outcomes(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-async def test_cancelled_is_unknown(kind):
-    """A cancelled call may or may not have run: there is no evidence for it."""
+async def test_cancelled(kind):
+    """A recorded cancellation is reported as one, and nothing more."""
     message = ai_with_calls("m1", "send_email:c1", "slow:c2")
     saver = InMemorySaver()
     graph = KINDS[kind]([message], saver)
@@ -196,7 +199,8 @@ async def test_cancelled_is_unknown(kind):
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert recovered(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
+    found = recovered(saver, (message, "c1"), (message, "c2"))
+    assert found == {("m1", "c1"): "sent to bob", ("m1", "c2"): CANCELLED}
 
 
 @pytest.mark.parametrize("kind", ["v2", "agent", "recorded"])
@@ -269,18 +273,22 @@ def test_one_task_of_two_calls_says_nothing(sibling, saver):
     assert recovered(saver, (message, "c1"), (message, "c2")) == {}
 
 
-@pytest.mark.parametrize(
-    ("calls", "expected"),
-    [(["wire_money:c1"], {("m1", "c1"): AWAITING_INPUT}), (["wire_money:c1", "wire_money:c2"], {})],
-    ids=["one", "two"],
-)
-def test_human_in_the_loop_middleware(calls, expected, saver):
-    """An interrupt of a middleware belongs to the message's only call, or to no call."""
+@pytest.mark.parametrize("calls", [["wire_money:c1"], ["wire_money:c1", "send_email:c2"]])
+def test_human_in_the_loop_middleware(calls, saver):
+    """A middleware that pauses before the tools has started none of the calls, until it goes on."""
     message = ai_with_calls("m1", *calls)
     asks = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True})
-    graph = create_agent(scripted_model(message), TOOLS, checkpointer=saver, middleware=[asks])
+    script = scripted_model(message, AIMessage("done"))
+    graph = create_agent(script, TOOLS, checkpointer=saver, middleware=[asks])
     run_until_stop(graph, human_input("go"))
-    assert recovered(saver, *((message, c["id"]) for c in message.tool_calls)) == expected
+    every = [(message, call["id"]) for call in message.tool_calls]
+    expected = {("m1", call_id): APPROVAL for _, call_id in every}
+    assert recovered(saver, *every) == expected
+    pause = graph.get_state(CONFIG).config
+    run_until_stop(graph, human_input())
+    assert recovered(saver, *every) == expected
+    saver.put_writes(pause, [("__resume__", "yes")], NO_TASK)
+    assert recovered(saver, *every) == {}
 
 
 def test_error_of_the_next_model_is_not_the_call_s(saver):
@@ -449,9 +457,9 @@ def test_result_that_was_dropped(saver):
     result = ToolMessage("sent to bob", tool_call_id="c1", id="t1", artifact={"a": 1})
     run_until_stop(graph, {"messages": [HumanMessage("go"), BOTH, result]})
     run_until_stop(graph, {"messages": [RemoveMessage("t1"), HumanMessage("and?")]})
-    assert run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])) == {
-        ("m1", "c1"): result
-    }
+    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])).evidence
+    assert found["m1", "c1"] == result
+    assert found["m1", "c2"].cause == "unknown"
 
 
 def test_real_result_after_a_placeholder(saver):
@@ -628,9 +636,9 @@ class Broken(InMemorySaver):
 async def test_error_of_the_checkpointer():
     """An error of the checkpointer names the thread and what was asked, and keeps its cause."""
     with pytest.raises(EvidenceError, match=r"Thread '1': .*gone.* namespace ''") as sync:
-        run_sync(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")]))
+        run_sync(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
     with pytest.raises(EvidenceError) as asynchronous:
-        await run_async(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")]))
+        await run_async(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
     assert str(sync.value) == str(asynchronous.value)
     assert isinstance(sync.value.__cause__, ConnectionError)
     assert isinstance(asynchronous.value.__cause__, ConnectionError)
@@ -654,7 +662,7 @@ def test_with_what_the_core_asks(saver):
     run_until_stop(graph, human_input("go"))
     run_until_stop(graph, human_input())
     history: list[BaseMessage] = graph.get_state(CONFIG).values["messages"]
-    found = run_sync(recover_evidence(saver, CONFIG, read_history(history).unanswered))
+    found = run_sync(recover_evidence(saver, CONFIG, read_history(history).unanswered)).evidence
     changes = patch_messages(history, evidence=found).changes
     assert [(c.kind, c.tool_call_id, c.cause) for c in changes] == [
         ("recovered", "c1", None),

@@ -24,11 +24,11 @@ from support.agents import (
 from support.open_calls import UNKNOWN_STATEMENTS
 from support.paused_agents import paused_agent
 from support.placeholder_texts import (
-    CANCELLED,
     DEEPAGENTS_CANCELLED,
     DEEPAGENTS_INCOMPLETE,
     DEEPAGENTS_MALFORMED,
     UNKNOWN,
+    WAITED,
 )
 from support.running import run_in_worker, sync_and_async
 from support.strict import ai
@@ -50,7 +50,7 @@ def check(bench: Bench, graph: Graph, *expected: tuple[str, ...]) -> None:
 
 START_OF_TURN = [("human", "book it"), ("calls", "c1", "c2")]
 SENT = ("c1", "sent to bob", "real")
-WAITED = ("c2", CANCELLED.format("wire_money", "c2"), "awaiting_input")
+WAITING = ("c2", WAITED.format("wire_money", "c2"), "awaiting_input")
 FOREIGN = [
     ("c1", DEEPAGENTS_INCOMPLETE.format("send_email", "c1"), "real"),
     ("c2", DEEPAGENTS_INCOMPLETE.format("wire_money", "c2"), "real"),
@@ -74,7 +74,7 @@ async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
     repair_thread(bench.graph, thread(), min_age=0)
     await run_in_worker(bench.graph, "hello?", asynchronous=asynchronous)
     after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
-    check(bench, bench.graph, *START_OF_TURN, SENT, WAITED, *after)
+    check(bench, bench.graph, *START_OF_TURN, SENT, WAITING, *after)
 
 
 @each_kind
@@ -98,7 +98,7 @@ async def test_a_placeholder_gives_way_beside_other_damage(kind, asynchronous):
         ("human", "hello?"),
         ("ai", "yes?"),
     ]
-    check(bench, graph, *START_OF_TURN, SENT, WAITED, *after)
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
     assert bench.tools.done == ["mail to bob"]
 
 
@@ -111,7 +111,7 @@ async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
     )
     graph = with_patching(bench.graph)
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
-    check(bench, graph, *START_OF_TURN, SENT, WAITED, NEVER_MIND, ("ai", "fine"))
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, NEVER_MIND, ("ai", "fine"))
     late = ToolMessage("wired after all", tool_call_id="c2", name="wire_money", id="late")
     await run_in_worker(graph, [late, human("hello?")], asynchronous=asynchronous)
     wired = ("c2", "wired after all", "real")
@@ -147,7 +147,7 @@ async def test_a_deep_agent_s_own_repair_is_replaced(asynchronous):
     graph = with_patching(bench.graph, replace_foreign=True)
     await run_in_worker(graph, "hello?", asynchronous=asynchronous)
     after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, SENT, WAITED, *after)
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
     assert bench.tools.done == ["mail to bob"]
 
 
@@ -215,7 +215,7 @@ async def test_known_placeholders_of_others_are_replaced(kind, written, asynchro
     graph = with_patching(bench.graph, replace_foreign=True)
     await run_in_worker(graph, "hello?", asynchronous=asynchronous)
     after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, SENT, WAITED, *after)
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
 
 
 @bare_repair

@@ -67,7 +67,15 @@ from support.agents import (
 )
 from support.broken_threads import application, killed
 from support.open_calls import UNKNOWN_RESULTS
-from support.placeholder_texts import CANCELLED, FAILED, MALFORMED, UNKNOWN, WAITED
+from support.placeholder_texts import (
+    CANCELLED,
+    FAILED,
+    INCOMPLETE,
+    MALFORMED,
+    UNKNOWN,
+    WAITED,
+    WAITING,
+)
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai
 from support.watched import Watched
@@ -77,9 +85,10 @@ WIRE = ("wire_money", {"amount": 3}, "c2")
 BOOM = ("boom", {}, "c3")
 SLOW = ("slow", {}, "c4")
 SENT = "tool c1: sent to bob"
-NOT_WIRED = f"tool c2: {CANCELLED.format('wire_money', 'c2')}"
+NOT_WIRED = f"tool c2: {WAITED.format('wire_money', 'c2')}"
 FAILED_BOOM = f"tool c3: {FAILED.format('boom', 'c3', repr(RuntimeError('kaput')))}"
-CUT_OFF = f"tool c4: {UNKNOWN.format('slow', 'c4')}"
+AT_WORK = f"tool c4: {UNKNOWN.format('slow', 'c4')}"
+CUT_OFF = f"tool c4: {CANCELLED.format('slow', 'c4')}"
 FINE = AIMessage("fine", id="fine")
 
 
@@ -242,14 +251,14 @@ async def test_f03_each_sibling_has_its_own_outcome():
     await run(graph, "never mind", asynchronous=True)
     assert valid_lines(graph)[2:6] == [SENT, NOT_WIRED, FAILED_BOOM, CUT_OFF]
     assert [
-        (m.status, m.additional_kwargs.get(PLACEHOLDER_KEY))
+        (m.status, m.additional_kwargs.get(PLACEHOLDER_KEY, {}).get("cause"))
         for m in model.seen[-1]
         if isinstance(m, ToolMessage)
     ] == [
         ("success", None),
-        ("error", {"cause": "awaiting_input"}),
-        ("error", {"cause": "failed"}),
-        ("error", {"cause": "unknown"}),
+        ("error", "awaiting_input"),
+        ("error", "failed"),
+        ("error", "cancelled"),
     ]
 
 
@@ -281,7 +290,7 @@ async def test_f04_a_live_pause_is_left_alone(*, asynchronous: bool):
     await run(graph, "book it", asynchronous=asynchronous)
     repaired = await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    assert valid_lines(graph)[2:] == [f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [f"tool c2: {WAITING.format('wire_money', 'c2')}"]
 
 
 async def repair(graph: Graph, *, asynchronous: bool, **options: Any) -> Any:
@@ -312,7 +321,7 @@ async def test_f05_a_tool_that_is_still_at_work(*, asynchronous: bool):
     await office.began.wait()
     repaired = await repair(graph, asynchronous=asynchronous, force=True)
     assert repaired.outcome == "repaired"
-    assert valid_lines(graph)[2:] == [CUT_OFF]
+    assert valid_lines(graph)[2:] == [AT_WORK]
     office.go_on.set()
     await running
     assert valid_lines(graph)[2:] == ["tool c4: slowly", "ai: fine"]
@@ -588,7 +597,7 @@ async def test_f15_a_repair_keeps_what_a_sibling_has_just_finished(*, asynchrono
     graph, _ = agent(both_calls(), FINE)
     await run(graph, "book it", asynchronous=asynchronous)
     await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
-    assert valid_lines(graph)[2:] == [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [SENT, f"tool c2: {WAITING.format('wire_money', 'c2')}"]
     await run(graph, "and?", asynchronous=asynchronous)
     assert valid_lines(graph)[-1] == "ai: fine"
 
@@ -608,7 +617,7 @@ async def test_f16_a_repair_erases_nothing(*, asynchronous: bool):
     else:
         repaired = repair_thread(graph, config, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    reported = [SENT, f"tool c2: {WAITED.format('wire_money', 'c2')}"]
+    reported = [SENT, f"tool c2: {WAITING.format('wire_money', 'c2')}"]
     assert valid_lines(ran) == ["human: book it", "ai c1 c2: ", *reported]
 
 
@@ -954,8 +963,8 @@ def test_f25_a_stored_chunk_that_was_cut(name: str):
         assert answer.text == UNKNOWN.format("send_email", "c1")
     else:
         raw = {"cause": "malformed", "arguments": '{"to": "bo'}
-        assert answer.additional_kwargs[PLACEHOLDER_KEY] == raw
-        assert answer.text == NOT_RUN
+        assert answer.additional_kwargs[PLACEHOLDER_KEY].items() >= raw.items()
+        assert answer.text == INCOMPLETE.format("send_email", "c1")
     assert valid_lines(graph)[-1] == "ai: fine"
 
 
@@ -1013,7 +1022,9 @@ async def test_f36_a_repair_is_made_once_and_always_alike(
                 await run(graph, text, asynchronous=asynchronous)
             assert valid_lines(graph)[:6] == REPAIRED[:6]
             messages = history(graph, thread())
-            texts.append([m.model_dump_json() for m in messages if m.id not in {"fine", "yes"}])
+            dumped = [m.model_dump_json() for m in messages if m.id not in {"fine", "yes"}]
+            # The checkpoint that was searched is not the same in two threads.
+            texts.append([re.sub(r'"searched":"[^"]+"', "", text) for text in dumped])
     assert texts[0] == texts[1]
     assert [record.name for record in caplog.records] == ["langgraph_patch"] * 2
 

@@ -5,14 +5,17 @@ Each compares the detail with the LangGraph that is installed, and fails if Lang
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
@@ -24,7 +27,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.errors import ParentCommand
 from langgraph.func import task
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import create_react_agent
@@ -34,6 +37,7 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import _langgraph, _langgraph_builder
 from langgraph_patch._langgraph import (
+    AFTER_MODEL,
     ERROR_SOURCE,
     NEWEST_FORMAT,
     NO_TASK,
@@ -45,19 +49,28 @@ from langgraph_patch._langgraph import (
     can_start_tasks,
     channels_of,
     checkpointer_of,
+    child_config,
+    current_config,
     delete_from_memory,
     fresh_value,
     input_of,
     is_delta_channel,
     is_for_node,
     is_in_node,
+    is_nested,
+    is_node_timeout,
     is_reserved,
     is_resuming,
     keeps_state_between_runs,
+    last_nodes,
     later_checkpoint_id,
+    leads_to_model,
     may_run_in_task,
+    node_of,
     own_interrupt_id,
     parent_namespace,
+    runs_after_model,
+    runs_alone,
     send_index,
     sent_call,
     state_keys,
@@ -69,8 +82,10 @@ from langgraph_patch._langgraph import (
     thread_config,
     triggered_node,
     whole_value,
+    writes_at_exit,
 )
 from langgraph_patch._langgraph_builder import (
+    can_be_followed,
     compile_like,
     copy_builder,
     has_routers,
@@ -208,6 +223,38 @@ def test_fresh_value():
     assert fresh_value({}, "note") is None
 
 
+def test_runs_alone():
+    """The node sees whether other tasks run in its superstep."""
+    alone = {}
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        alone.setdefault(config["metadata"]["langgraph_node"], []).append(runs_alone(config))
+
+    builder = build(node, node)
+    builder.add_node("b1", node).add_node("b2", node).add_node("sent", node)
+    builder.add_edge("n2", "b1").add_edge("n2", "b2")
+    builder.add_conditional_edges("b1", lambda _: [Send("sent", {})], ["sent"])
+    builder.compile().invoke(QUESTION)
+    assert alone == {"n1": [True], "n2": [True], "b1": [False], "b2": [False], "sent": [True]}
+    assert runs_alone({}) is True
+
+
+def test_runs_alone_beside_tasks_of_a_send():
+    """Two tasks of a `Send`, and a task of a `Send` beside a node, are not alone."""
+    alone = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        alone.append(runs_alone(config))
+
+    two = StateGraph(State).add_node("n", node)
+    two.add_conditional_edges(START, lambda _: [Send("n", {}), Send("n", {})], ["n"])
+    two.compile().invoke(QUESTION)
+    mixed = StateGraph(State).add_node("n", node).add_node("m", node)
+    mixed.add_conditional_edges(START, lambda _: [Send("n", {}), "m"], ["n", "m"])
+    mixed.compile().invoke(QUESTION)
+    assert alone == [False] * 4
+
+
 def test_task_notes():
     """Notes last from the first attempt of a task to its last, and no longer."""
     notes = []
@@ -273,6 +320,25 @@ def test_task_kind():
 
 
 # --- namespaces --------------------------------------------------------------------------
+
+
+def test_current_config():
+    """It is the config of the node that runs; outside of a graph it is empty."""
+    assert current_config() == {}
+    names = run_with(lambda _: current_config()["metadata"]["langgraph_node"])
+    assert names == "n1"
+
+
+def test_child_config(monkeypatch: pytest.MonkeyPatch):
+    """A runnable that is called without a config has it as that of its parent."""
+    child = RunnableLambda(lambda _, config: config["tags"])
+    config: RunnableConfig = {"tags": ["outer"]}
+    with child_config(config):
+        assert child.invoke(None) == ["outer"]
+    assert child.invoke(None) == []
+    monkeypatch.setattr(_langgraph, "_PARENT_CONFIG", None)
+    with child_config(config):
+        assert child.invoke(None) == []
 
 
 def test_thread_config_names_the_current_checkpoint():
@@ -570,6 +636,26 @@ def test_has_routers():
     assert [has_routers(graph, node) for node in ("n1", "n2")] == [True, False]
 
 
+def test_can_be_followed():
+    """A node is followed through edges, routers, annotated commands and free commands."""
+
+    def to_n2(state: State) -> Command[Literal["n2"]]:
+        return Command(goto="n2")
+
+    edge = build(nothing, nothing)
+    assert [can_be_followed(edge, node) for node in ("n1", "n2")] == [True, False]
+    loop = build(nothing).add_conditional_edges("n1", lambda _: "n1", ["n1", END])
+    assert not can_be_followed(loop, "n1")
+    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
+    assert can_be_followed(anywhere, "n1")
+    annotated = build(to_n2).add_node("n2", nothing).add_edge(START, "n2")
+    assert can_be_followed(annotated, "n1")
+    free = build(nothing).add_node("n2", nothing)
+    assert can_be_followed(free, "n1")
+    waiting = build(nothing, nothing).add_node("n3", nothing).add_edge(["n1", "n2"], "n3")
+    assert can_be_followed(waiting, "n2")
+
+
 def test_copy_builder():
     """The copy of a builder shares no container with it, and compiling it leaves it alone."""
     builder = build(nothing, nothing).add_conditional_edges("n2", lambda _: "n1")
@@ -651,3 +737,88 @@ def test_compile_like():
     assert {name: getattr(new, name) for name in names} == {
         name: getattr(graph, name) for name in names
     }
+
+
+# --- the names and the traces of nodes ---------------------------------------------------
+
+
+def test_writes_at_exit():
+    """The config of a node names the durability of the run."""
+    assert run_with(writes_at_exit, durability="exit") is True
+    assert run_with(writes_at_exit, durability="sync") is False
+
+
+def test_is_nested():
+    """A node of a nested graph has the namespaces of the graphs above it."""
+    assert run_with(is_nested) is False
+    values = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        values.append(is_nested(config))
+
+    build(build(node).compile()).compile(checkpointer=InMemorySaver()).invoke(QUESTION, thread())
+    assert values == [True]
+
+
+def test_node_of():
+    """The metadata of a node's config has its name."""
+    assert run_with(node_of) == "n1"
+    assert node_of({}) is None
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_nodes_around_the_model_of_the_prebuilt_agents():
+    """`create_react_agent` and `create_agent` name the nodes around the model and tools so."""
+    model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
+    react = create_react_agent(
+        model, [], pre_model_hook=RunnableLambda(nothing), post_model_hook=RunnableLambda(nothing)
+    )
+    agent = create_agent(model, middleware=[Around()])
+    names = {*react.nodes, *agent.nodes} - {START}
+    assert {name for name in names if runs_after_model(name)} == {
+        AFTER_MODEL[0],
+        f"Around{AFTER_MODEL[1]}",
+    }
+    assert {name for name in names if leads_to_model(name)} == {
+        "agent",
+        "model",
+        "pre_model_hook",
+        "Around.before_model",
+    }
+
+
+class Around(AgentMiddleware[Any, Any, Any]):
+    """A middleware with a node before and one after the model."""
+
+    def before_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+
+def test_last_nodes():
+    """A checkpoint notes which version of its trigger each node has seen."""
+    saver = InMemorySaver()
+    builder = StateGraph(State).add_node("first", nothing).add_node("second", nothing)
+    builder.add_edge(START, "first").add_edge("first", "second")
+    builder.compile(checkpointer=saver).invoke({"messages": []}, thread())
+    after_second, after_first, *_ = checkpoints(saver)
+    assert last_nodes(after_second) == {"second"}
+    assert last_nodes(after_first) == {"first"}
+
+
+async def test_is_node_timeout():
+    """A node that takes too long records LangGraph's own error."""
+
+    async def slow(state: Any) -> None:
+        await asyncio.sleep(5)
+
+    saver = InMemorySaver()
+    builder = StateGraph(State).add_node("slow", slow, timeout=0.05).add_edge(START, "slow")
+    with pytest.raises(Exception, match=r"(?i)time") as raised:
+        await builder.compile(checkpointer=saver).ainvoke({"messages": []}, thread())
+    assert is_node_timeout(raised.value)
+    [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
+    assert is_node_timeout(error)
+    assert not is_node_timeout(TimeoutError("the tool's own"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -276,10 +277,10 @@ class Failing(InMemorySaver):
 @each_place
 @sync_and_async
 async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
-    """An EvidenceError says what to do, nothing is guessed or written; the next run heals."""
+    """With required evidence nothing is guessed or written; the next run repairs."""
     saver = Failing()
     bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
-    graph = with_patching(bench.graph)
+    graph = with_patching(bench.graph, recover="required")
     saver.down = True
     with pytest.raises(EvidenceError, match=r"'1'.*the database is gone.*recover=False") as raised:
         await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
@@ -301,7 +302,7 @@ async def test_a_failing_checkpointer_and_another_message(kind, logged):
     """After an EvidenceError a further message heals as well as a repeated run."""
     saver = Failing()
     bench = await ready(kind, "entry", asynchronous=False, saver=saver)
-    graph = with_patching(bench.graph)
+    graph = with_patching(bench.graph, recover="required")
     saver.down = True
     with pytest.raises(EvidenceError):
         graph.invoke(says("never mind"), thread())
@@ -319,11 +320,40 @@ async def test_a_closed_database_of_its_own():
         bench = await ready(V2, "entry", asynchronous=False, saver=old)
     new = InMemorySaver()
     graph = react_v2(bench.model, bench.tools.tools(), checkpointer=new)
-    graph = with_patching(graph, checkpointer=old)
+    graph = with_patching(graph, checkpointer=old, recover="required")
     history = [human("book it"), both_calls(), human("never mind")]
     with pytest.raises(EvidenceError, match="closed database"):
         graph.invoke({"messages": history}, thread())
     assert stored(new) == []
+
+
+@each_place
+@sync_and_async
+async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, logged):
+    """The calls are unknown, and one WARNING names the error."""
+    saver = Failing()
+    bench = await ready(V2, place, asynchronous=asynchronous, saver=saver)
+    graph = with_patching(bench.graph)
+    saver.down = True
+    await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
+    saver.down = False
+    warnings = [line for level, line in logged() if level == logging.WARNING]
+    assert len(warnings) == 1
+    assert "the database is gone" in warnings[0]
+    read = bench.model.seen[-1]
+    causes = [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in read if is_placeholder(m)]
+    assert causes == ["unknown", "unknown"]
+
+
+async def test_a_checkpointer_of_its_own_is_not_waited_for():
+    """It never gets the checkpoint that the run is at: the search takes no second for it."""
+    bench = await ready(V2, "entry", asynchronous=False, saver=(old := InMemorySaver()))
+    graph = react_v2(bench.model, bench.tools.tools(), checkpointer=InMemorySaver())
+    graph = with_patching(graph, checkpointer=old)
+    start = time.monotonic()
+    graph.invoke({"messages": [human("book it"), both_calls(), human("never mind")]}, thread())
+    assert time.monotonic() - start < 0.8
+    assert next(m.text for m in bench.model.seen[-1] if m.type == "tool") == "sent to bob"
 
 
 async def test_a_healthy_thread_needs_no_checkpointer_that_works():

@@ -24,7 +24,7 @@ from langgraph_patch.graph.model_node import ModelNodeWrapper
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
 from support.open_calls import model_saying
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.strict import StrictModel, ai, refuse
 
 CALL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
@@ -310,7 +310,7 @@ def test_a_thread_id_that_is_no_text(kind: str, thread_id: Any):
             "human: go",
             "ai c1 c2: ",
             "tool c1: sent to bob",
-            f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+            f"tool c2: {WAITED.format('wire_money', 'c2')}",
             "human: never mind",
             "ai: ok",
         ]

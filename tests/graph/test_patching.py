@@ -51,7 +51,7 @@ from support.agents import (
     thread,
 )
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import run_by, sync_and_async
 from support.schemas import Data, FrozenData, Model
 from support.strict import RefusedError, StrictModel, ai, refuse
@@ -745,7 +745,7 @@ def test_a_checkpointer_of_ones_own():
     graph.invoke({"messages": OPEN}, thread())
     assert lines(history(graph, thread()))[2:4] == [
         "tool c1: sent to bob",
-        f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+        f"tool c2: {WAITED.format('wire_money', 'c2')}",
     ]
 
 
@@ -1117,7 +1117,7 @@ async def test_a_child_with_a_memory_of_its_own(*, asynchronous: bool):
     assert lines(seen) == ["human: book it"]
     assert validate_messages(now) == []
     results = [m.text for m in now if isinstance(m, ToolMessage)]
-    assert results == ["sent to bob", CANCELLED.format("wire_money", "c2")]
+    assert results == ["sent to bob", WAITED.format("wire_money", "c2")]
 
 
 @sync_and_async
@@ -1146,7 +1146,7 @@ async def test_a_patched_child_called_in_a_node(*, asynchronous: bool):
         "human: book it",
         "ai c1 c2: ",
         "tool c1: sent to bob",
-        f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+        f"tool c2: {WAITED.format('wire_money', 'c2')}",
         "human: never mind",
     ]
 

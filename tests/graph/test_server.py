@@ -26,7 +26,7 @@ from langgraph_sdk.client import LangGraphClient
 
 from langgraph_patch import patch_messages
 from support.paths import ENVIRONMENT, TESTS
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import CANCELLED, UNKNOWN, WAITED
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -187,7 +187,7 @@ async def test_double_texting_interrupts(client: LangGraphClient):
         assert await talk.end(first) == "interrupted"
         return status
 
-    unknown = UNKNOWN.format("print_report", "report")
+    unknown = CANCELLED.format("print_report", "report")
     await check(client, play, repaired_turn("report", unknown, *NEVER_MIND))
 
 
@@ -200,9 +200,7 @@ async def test_double_texting_enqueues(client: LangGraphClient):
         assert await talk.end(first) == "success"  # so the server calls a run that waits
         return status
 
-    await check(
-        client, play, repaired_turn("ask", CANCELLED.format("ask_later", "ask"), *NEVER_MIND)
-    )
+    await check(client, play, repaired_turn("ask", WAITED.format("ask_later", "ask"), *NEVER_MIND))
 
 
 async def test_double_texting_rolls_back(client: LangGraphClient):
@@ -217,7 +215,7 @@ async def test_double_texting_rolls_back(client: LangGraphClient):
         return await talk.run("never mind", multitask_strategy="rollback")
 
     await check(
-        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+        client, play, repaired_turn("wire", WAITED.format("wire_money", "wire"), *NEVER_MIND)
     )
 
 
@@ -229,7 +227,7 @@ async def test_a_cancelled_run(client: LangGraphClient):
         await client.runs.cancel(talk.thread_id, first, wait=True)
         return await talk.run("never mind")
 
-    unknown = UNKNOWN.format("print_report", "report")
+    unknown = CANCELLED.format("print_report", "report")
     await check(client, play, repaired_turn("report", unknown, *NEVER_MIND))
 
 
@@ -241,7 +239,7 @@ async def test_an_interrupt_left_unanswered(client: LangGraphClient):
         return await talk.run("never mind")
 
     await check(
-        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+        client, play, repaired_turn("wire", WAITED.format("wire_money", "wire"), *NEVER_MIND)
     )
 
 
@@ -255,7 +253,7 @@ async def test_a_state_edited_over_json(client: LangGraphClient):
         return await talk.run(None)
 
     await check(
-        client, play, repaired_turn("wire", CANCELLED.format("wire_money", "wire"), *NEVER_MIND)
+        client, play, repaired_turn("wire", WAITED.format("wire_money", "wire"), *NEVER_MIND)
     )
 
 
@@ -282,7 +280,7 @@ async def test_a_thread_that_died_before_the_rollout(client: LangGraphClient, gr
     assert await talk.run("never mind") == "error"
     rolled_out = Talk(client, graph, talk.thread_id)
     assert await rolled_out.run("hello?") == "success"
-    cancelled = CANCELLED.format("wire_money", "wire")
+    cancelled = WAITED.format("wire_money", "wire")
     assert await rolled_out.lines() == repaired_turn(
         "wire", cancelled, "human: never mind", "human: hello?", "ai: re: hello?"
     )
@@ -304,7 +302,7 @@ async def test_what_a_client_sees_of_a_repair(client: LangGraphClient, graph: st
             seen.append(shown(part.data[0]))
         elif part.event == "values":
             last = part.data
-    mail, wire = repaired_turn("wire", CANCELLED.format("wire_money", "wire"))[2:]
+    mail, wire = repaired_turn("wire", WAITED.format("wire_money", "wire"))[2:]
     assert seen[:2] == [mail, wire]
     assert "".join(chunk.partition(": ")[2] for chunk in seen[2:]) == "re: never mind"
     assert [shown(message) for message in last["messages"]] == await talk.lines()

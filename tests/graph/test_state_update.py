@@ -53,7 +53,7 @@ def build(name: str, saver: Any, *beside: str) -> tuple[Any, Any, Any]:
     """The bare graph of a reducer, the patched one, and the model of both."""
     answers = AIMessage("fine", id="a2"), AIMessage("yes?", id="a3")
     bare, model = reducer_graph(REDUCERS[name], *answers, beside=beside, checkpointer=saver)
-    return bare, with_patching(bare), model
+    return bare, with_patching(bare, model_node="model"), model
 
 
 def at_the_front_door(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:

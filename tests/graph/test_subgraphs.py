@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import GraphError, validate_messages, with_patching
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import Graph, both_calls, history, human, lines, thread
-from support.placeholder_texts import CANCELLED
+from support.placeholder_texts import FAILED, WAITED
 from support.running import sync_and_async
 from support.strict import RefusedError, StrictModel, refuse
 from support.watched import Watched
@@ -394,9 +394,9 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
     await play.break_off()
     await play.run(NEVER_MIND)
     reported = (
-        "Tool call wire_money with id c2 failed: ConnectionError('the bank is down')"
+        FAILED.format("wire_money", "c2", "ConnectionError('the bank is down')")
         if fails
-        else CANCELLED.format("wire_money", "c2")
+        else WAITED.format("wire_money", "c2")
     )
     remembered = {"c1": "sent to bob", "c2": reported}
     assert play.results() == ({} if play.family.forgets else remembered)

@@ -21,7 +21,7 @@ from langgraph_patch import GraphError, is_placeholder, validate_messages, with_
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import run, sync_and_async
 from support.strict import StrictModel, ai
 
@@ -352,4 +352,4 @@ def test_a_supervisor_is_patched_once():
     assert isinstance(graph, CompiledStateGraph)
     with pytest.raises(GraphError, match="patched"):
         with_patching(graph)
-    assert "{}" in CANCELLED
+    assert "{}" in WAITED

@@ -311,11 +311,9 @@ def test_each_named_result_is_beside_its_own_call(broken):
 
 @given(broken_histories(HONEST))
 def test_each_result_is_of_its_own_call(broken):
-    """With distinct ids each call gets its own result, if there is one."""
+    """With distinct ids each call gets its own result, unless that is stored far before it."""
     history = as_messages(broken.messages)
-    uids = {call.uid for call in told_calls(history)}
-    texts = str(history)
-    there = {uid for uid in uids if uid and result_of(uid) in texts}
+    answered = {call.uid for call in told_answers(history) if call.answer is not None}
 
     repaired = patch_messages(history).messages
     beside = results_beside(repaired)
@@ -323,7 +321,7 @@ def test_each_result_is_of_its_own_call(broken):
     for key, call in told_places(repaired, told_calls(repaired)).items():
         (found,) = beside[key]
         if call.uid is not None:
-            assert is_placeholder(found) is (call.uid not in there)
+            assert not (is_placeholder(found) and call.uid in answered)
             assert is_placeholder(found) or result_of(call.uid) in str(found.content)
 
 
@@ -476,7 +474,8 @@ def test_validate_and_patch_agree(broken, allow_pending):
     patch = patch_messages(broken.messages, allow_pending=allow_pending)
 
     assert bool(patch) is bool(defects)
-    assert (patch.messages is broken.messages) is not bool(defects)
+    if as_messages(broken.messages) is broken.messages:
+        assert (patch.messages is broken.messages) is not bool(defects)
     assert len(patch.changes) == len(defects)
 
 

@@ -49,14 +49,15 @@ from langgraph_patch import (
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.tool_calls import read_calls
 from support.placeholder_texts import (
-    CANCELLED,
     DEEPAGENTS_CANCELLED,
     DEEPAGENTS_INCOMPLETE,
     DEEPAGENTS_MALFORMED,
     FAILED,
+    INCOMPLETE,
     MALFORMED,
     UNKNOWN,
     WAITED,
+    WAITING,
 )
 from support.strict import StrictModel, refuse
 from support.wires import payload
@@ -339,7 +340,7 @@ def test_r25_a_stored_chunk_whose_arguments_were_cut():
     after_repair, answer = repaired([merged])
 
     assert (after_repair.tool_calls, after_repair.invalid_tool_calls) == ([call_of("t", "c1")], [])
-    assert answer == made_of_malformed("c1", '{"a": "use')
+    assert answer == made("c1", INCOMPLETE, "malformed", arguments='{"a": "use')
 
 
 def test_r25_a_raw_newline_in_a_text_is_no_cut():
@@ -959,19 +960,19 @@ def test_f11_a_result_that_comes_late_under_the_old_id():
 
 
 def test_f11_results_of_an_id_used_again_both_late():
-    """A result belongs to the nearest earlier call that is open."""
+    """A result belongs to the nearest earlier call of its id, and never to an older one."""
     history = [
         ai("t:0", id="a1"),
         H("x"),
         ai("t:0", id="a2"),
         H("y"),
         result("of a2", "t:0"),
-        result("of a1", "t:0"),
+        result("of any of them", "t:0"),
     ]
 
     assert repaired(history) == [
         ai("t:0", id="a1"),
-        result("of a1", "t:0"),
+        made("t:0"),
         H("x"),
         ai("t:0_79da915c", id="a2"),
         result("of a2", "t:0_79da915c"),
@@ -1439,7 +1440,7 @@ def test_f03_each_cause_has_its_text():
     assert without_made_ids(patch.messages) == [
         history[0],
         result("done", "c1", id="x"),
-        made("c2", CANCELLED, "awaiting_input", "b"),
+        made("c2", WAITED, "awaiting_input", "b"),
         made("c3", FAILED.format("d", "c3", "RuntimeError('kaput')"), "failed", "d"),
         made("c4", name="e"),
         H("never mind"),
@@ -1455,12 +1456,12 @@ def test_f03_each_cause_has_its_text():
 @pytest.mark.parametrize(
     ("behind", "text"),
     [
-        ([], WAITED),
-        ([SystemMessage("s")], WAITED),
-        ([AIMessage("a"), H("h")], WAITED),
-        ([H("h")], CANCELLED),
-        ([SystemMessage("s"), H("h"), AIMessage("a")], CANCELLED),
-        ([{"role": "user", "content": "h"}], CANCELLED),
+        ([], WAITING),
+        ([SystemMessage("s")], WAITING),
+        ([AIMessage("a"), H("h")], WAITING),
+        ([H("h")], WAITED),
+        ([SystemMessage("s"), H("h"), AIMessage("a")], WAITED),
+        ([{"role": "user", "content": "h"}], WAITED),
     ],
 )
 def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
@@ -1728,12 +1729,11 @@ def test_a_patch_of_nothing_is_false():
 
 
 def test_a_patch_of_dicts_has_json_values_too():
-    """A valid history of dicts comes back as it is, in `to_dict` too."""
-    history = [{"role": "user", "content": "q"}]
-    patch = patch_messages(history)
+    """A valid history of dicts comes back as messages, in `to_dict` too."""
+    patch = patch_messages([{"role": "user", "content": "q"}])
 
-    assert patch.messages is history
-    assert patch.to_dict() == {"before": history, "messages": history, "changes": []}
+    assert patch.messages == [H("q")]
+    assert patch.to_dict() == patch_messages([H("q")]).to_dict()
 
 
 @pytest.mark.parametrize("as_a", [list, tuple])
@@ -1750,11 +1750,20 @@ def test_dicts_and_tuples_are_messages(as_a):
     assert repaired(history) == [H("q"), ai("c1"), made("c1"), H("z")]
 
 
-def test_a_tuple_of_valid_messages_comes_back_as_it_is():
-    """Quiet holds for every kind of sequence."""
-    history = (H("q"), ai("c1"), result("r", "c1"))
+@pytest.mark.parametrize(
+    "history",
+    [
+        (H("q"), ai("c1"), result("r", "c1")),
+        [("user", "q"), ai("c1"), result("r", "c1")],
+        [{"role": "user", "content": "q"}, ai("c1"), result("r", "c1")],
+    ],
+)
+def test_a_valid_history_that_is_no_list_of_messages_comes_back_converted(history):
+    """`patch.messages` is a list of messages in every case."""
+    patch = patch_messages(history)
 
-    assert patch_messages(history).messages is history
+    assert patch.messages == [H("q"), ai("c1"), result("r", "c1")]
+    assert patch.changes == ()
 
 
 # --- bad input -------------------------------------------------------------------------
@@ -1800,7 +1809,7 @@ def test_an_error_about_a_history_is_short():
         ),
         (
             {"placeholder": {"lost": "x"}},
-            r"'lost': 'x'\}: expected a text for one of the causes awaiting_input, failed, malf",
+            r"'lost': 'x'\}: expected a text for one of the causes awaiting_input, failed, not_st",
         ),
         ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text"),
         ({"language": "fr"}, r"language='fr': expected one of en, zh"),

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -17,7 +23,22 @@ from langgraph_patch import (
     validate_messages,
 )
 from langgraph_patch.history.placeholders import CAUSES, LANGUAGES
-from support.placeholder_texts import CANCELLED, MALFORMED, UNKNOWN, WAITED
+from support.placeholder_texts import (
+    CANCELLED,
+    DEEPAGENTS_CANCELLED,
+    FAILED,
+    INCOMPLETE,
+    MALFORMED,
+    NO_NAME,
+    NOT_APPROVED,
+    NOT_APPROVED_YET,
+    NOT_RUN,
+    NOT_STARTED,
+    TIMED_OUT,
+    UNKNOWN,
+    WAITED,
+    WAITING,
+)
 
 HOSTILE = [
     "{0.__class__}",
@@ -67,58 +88,145 @@ def placeholder(history, **options):
     return found
 
 
+def marked(marker):
+    """A result with a marker of this package."""
+    return ToolMessage("x", tool_call_id="c", additional_kwargs={PLACEHOLDER_KEY: marker})
+
+
 HUMAN = [HumanMessage("never mind")]
+SYSTEM = [SystemMessage("be brief")]
+CHUNK = AIMessageChunk(
+    "", tool_call_chunks=[{"name": "wire", "args": '{"a":', "id": "c1", "index": 0}], id="a1"
+)
 CASES = [
     (
         "awaiting_input",
         [asked(), *HUMAN],
         Finding("awaiting_input"),
-        CANCELLED.format("wire", "c1"),
-        "工具调用 wire(ID 为 c1)已被取消——在其完成之前收到了另一条消息。",
+        WAITED,
+        "工具调用 wire(ID 为 c1)在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。",
     ),
     (
         "awaiting_input",
-        [asked(), SystemMessage("be brief")],
+        [asked(), *SYSTEM],
         Finding("awaiting_input"),
-        WAITED.format("wire", "c1"),
-        "工具调用 wire(ID 为 c1)正在等待人工输入;没有收到答复,它没有完成。",
+        WAITING,
+        "工具调用 wire(ID 为 c1)正在等待人工输入;没有记录到答复,也没有记录到结果。",
     ),
     (
         "failed",
         [asked(), *HUMAN],
         Finding("failed", "RuntimeError('kaput')"),
-        "Tool call wire with id c1 failed: RuntimeError('kaput')",
-        "工具调用 wire(ID 为 c1)失败:RuntimeError('kaput')",
+        FAILED.format("{}", "{}", "RuntimeError('kaput')"),
+        "工具调用 wire(ID 为 c1)在最后一次有记录的尝试中失败:RuntimeError('kaput')",
+    ),
+    (
+        "failed",
+        [asked(), *HUMAN],
+        Finding("failed", "NodeTimeoutError()", "timeout"),
+        TIMED_OUT.format("{}", "{}", "NodeTimeoutError()"),
+        "工具调用 wire(ID 为 c1)已超时;它可能仍在继续执行:NodeTimeoutError()",
+    ),
+    (
+        "not_started",
+        [asked(), *HUMAN],
+        Finding("not_started"),
+        NOT_STARTED,
+        "工具调用 wire(ID 为 c1):没有记录到开始,也没有记录到结果。",
+    ),
+    (
+        "not_started",
+        [asked(), *HUMAN],
+        Finding("not_started", detail="start_marks"),
+        NOT_RUN,
+        "工具调用 wire(ID 为 c1)没有执行。",
+    ),
+    (
+        "not_started",
+        [asked(), *HUMAN],
+        Finding("not_started", detail="approval"),
+        NOT_APPROVED,
+        "工具调用 wire(ID 为 c1)在收到另一条消息之前没有获得批准;没有记录到开始,也没有记录到结果。",
+    ),
+    (
+        "not_started",
+        [asked(), *SYSTEM],
+        Finding("not_started", detail="approval"),
+        NOT_APPROVED_YET,
+        "工具调用 wire(ID 为 c1)没有获得批准;没有记录到开始,也没有记录到结果。",
+    ),
+    (
+        "cancelled",
+        [asked(), *HUMAN],
+        Finding("cancelled"),
+        CANCELLED,
+        "工具调用 wire(ID 为 c1):记录到一次取消;它可能已经全部或部分生效。",
     ),
     (
         "malformed",
         [cut(), *HUMAN],
         None,
-        MALFORMED.format("wire", "c1"),
+        MALFORMED,
         "工具调用 wire(ID 为 c1)没有执行:其参数不是完整的 JSON 对象。",
+    ),
+    (
+        "malformed",
+        [cut(), *HUMAN],
+        Finding("malformed", detail="tools_ran"),
+        INCOMPLETE,
+        "工具调用 wire(ID 为 c1)的参数不完整;没有记录到结果。",
+    ),
+    (
+        "malformed",
+        [CHUNK, *HUMAN],
+        None,
+        INCOMPLETE,
+        "工具调用 wire(ID 为 c1)的参数不完整;没有记录到结果。",
+    ),
+    (
+        "malformed",
+        [CHUNK, *HUMAN],
+        Finding("malformed"),
+        MALFORMED,
+        "工具调用 wire(ID 为 c1)没有执行:其参数不是完整的 JSON 对象。",
+    ),
+    (
+        "malformed",
+        [asked(name=""), *HUMAN],
+        None,
+        NO_NAME.format("unknown_tool", "c1"),
+        "工具调用 unknown_tool(ID 为 c1)没有执行:它没有指明工具。",
     ),
     (
         "unknown",
         [asked(), *HUMAN],
         None,
-        UNKNOWN.format("wire", "c1"),
+        UNKNOWN,
         "没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。",
     ),
 ]
+OLDER = (
+    DEEPAGENTS_CANCELLED.format("wire", "c1"),
+    "工具调用 wire(ID 为 c1)已被取消——在其完成之前收到了另一条消息。",
+)
+"""The sentence of older systems, in both languages."""
 
 
 @pytest.mark.parametrize(("cause", "history", "recorded", "english", "chinese"), CASES)
 def test_each_cause_has_its_text_in_each_language(cause, history, recorded, english, chinese):
     """The sentence is true of the cause; the mark says the cause to machines."""
     evidence = {("a1", "c1"): recorded} if recorded else None
-    mark = {"cause": cause, "arguments": '{"a":'} if cause == "malformed" else {"cause": cause}
+    mark = {"cause": cause}
+    if history[0].tool_calls in ([], CHUNK.tool_calls) and cause == "malformed":
+        mark["arguments"] = '{"a":'
+    name = "unknown_tool" if "unknown_tool" in english else "wire"
 
-    for language, text in (("en", english), ("zh", chinese)):
+    for language, text in (("en", english.format("wire", "c1")), ("zh", chinese)):
         found = placeholder(history, evidence=evidence, language=language)
         assert found == ToolMessage(
             text,
             tool_call_id="c1",
-            name="wire",
+            name=name,
             status="error",
             id=found.id,
             additional_kwargs={PLACEHOLDER_KEY: mark},
@@ -135,7 +243,7 @@ def test_a_failure_without_an_error_has_a_text():
     """Nothing is made up where no error was recorded."""
     found = placeholder([asked()], evidence={("a1", "c1"): Finding("failed")})
 
-    assert found.content == "Tool call wire with id c1 failed: "
+    assert found.content == FAILED.format("wire", "c1", "")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -165,7 +273,7 @@ def test_hostile_names_ids_and_errors_are_data(text, language):
 
 def test_a_long_error_is_cut_with_an_ellipsis():
     """To exactly 500 characters; one that just fits is not cut."""
-    head = "Tool call wire with id c1 failed: "
+    head = FAILED.format("wire", "c1", "")
     space = 500 - len(head)
 
     for length, texts in ((space, "e" * space), (space + 1, "e" * (space - 1) + "…")):
@@ -228,15 +336,20 @@ def test_ids_of_siblings_differ():
 @pytest.mark.parametrize(
     ("message", "is_one"),
     [
-        (ToolMessage("x", tool_call_id="c", additional_kwargs={PLACEHOLDER_KEY: {}}), True),
-        (ToolMessage("x", tool_call_id="c", additional_kwargs={PLACEHOLDER_KEY: None}), True),
+        (marked({"cause": "unknown"}), True),
+        (marked({"cause": "not_started", "searched": "1"}), True),
+        (marked({"cause": "reconciled"}), False),
+        (marked({"not_kept": ["files"]}), False),
+        (marked({"cause": ["unknown"]}), False),
+        (marked({}), False),
+        (marked(None), False),
         (ToolMessage("x", tool_call_id="c"), False),
         (HumanMessage("x", additional_kwargs={PLACEHOLDER_KEY: {}}), False),
         (AIMessage("x"), False),
     ],
 )
 def test_is_placeholder(message, is_one):
-    """A `ToolMessage` with the mark, whatever it says."""
+    """A `ToolMessage` whose marker has the cause of a placeholder, whatever its text."""
     assert is_placeholder(message) is is_one
 
 
@@ -369,12 +482,12 @@ def test_the_language_of_the_process():
     set_language("zh")
 
     assert placeholder([asked()]).content == CASES[-1][4]
-    assert placeholder([asked()], language="en").content == CASES[-1][3]
-    assert cancelled_text(call) == CASES[0][4]
+    assert placeholder([asked()], language="en").content == UNKNOWN.format("wire", "c1")
+    assert cancelled_text(call) == OLDER[1]
 
     set_language("en")
-    assert placeholder([asked()]).content == CASES[-1][3]
-    assert cancelled_text(call) == CASES[0][3]
+    assert placeholder([asked()]).content == UNKNOWN.format("wire", "c1")
+    assert cancelled_text(call) == OLDER[0]
 
 
 @pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
@@ -395,8 +508,8 @@ def test_cancelled_text_says_the_old_sentence_of_every_call():
     found = placeholders([asked(), cut()], placeholder=cancelled_text)
 
     assert [message.content for message in found] == [
-        CASES[0][3],
-        CASES[0][3].replace("c1", found[1].tool_call_id),
+        OLDER[0],
+        OLDER[0].replace("c1", found[1].tool_call_id),
     ]
     assert [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found] == [
         "unknown",

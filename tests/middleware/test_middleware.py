@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,8 +17,9 @@ from langgraph.types import Command
 
 from langgraph_patch import OptionError, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.recording.records import STARTED
 from support.agents import Graph, Tools, both_calls, history, human, lines, thread
-from support.placeholder_texts import CANCELLED
+from support.placeholder_texts import WAITED
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai
 
@@ -27,7 +29,7 @@ HEALED = [
     "human: book it",
     "ai c1 c2: ",
     "tool c1: sent to bob",
-    f"tool c2: {CANCELLED.format('wire_money', 'c2')}",
+    f"tool c2: {WAITED.format('wire_money', 'c2')}",
     "human: never mind",
 ]
 DEAD = ["human: book it", "ai c1 c2: ", "human: never mind"]
@@ -343,3 +345,46 @@ async def test_a_subclass_comes_after_your_own_middleware(*, asynchronous: bool)
     )
     await run(graph, BOOKED, asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: done"
+
+
+# --- record=True ---------------------------------------------------------------------------
+
+
+@sync_and_async
+async def test_record(*, asynchronous: bool):
+    """A call that was not started is reported as not run; a healthy run is as without it."""
+    script = [both_calls(), AIMessage("fine")]
+    middleware = PatchToolCallsMiddleware(record=True)
+    graph, model = agent(middleware, script=script, asynchronous=asynchronous)
+    if asynchronous:
+        await graph.ainvoke({"messages": [BOOKED]}, thread())
+    else:
+        await asyncio.to_thread(graph.invoke, {"messages": [BOOKED]}, thread())
+    saver = graph.checkpointer
+    assert isinstance(saver, InMemorySaver)
+    marks = {channel for saved in saver.list(thread()) for _, channel, _ in saved.pending_writes}
+    assert STARTED in marks
+    if asynchronous:
+        await graph.ainvoke({"messages": [NEVER_MIND]}, thread())
+    else:
+        await asyncio.to_thread(graph.invoke, {"messages": [NEVER_MIND]}, thread())
+    assert "tool c1: sent to bob" in lines(model.seen[-1])
+
+
+def test_record_keeps_the_class():
+    """Its name is the same, so it replaces deepagents' middleware; without it there is no hook."""
+    plain, recording = PatchToolCallsMiddleware(), PatchToolCallsMiddleware(record=True)
+    assert plain.name == recording.name == "PatchToolCallsMiddleware"
+    assert isinstance(recording, PatchToolCallsMiddleware)
+    assert type(plain).wrap_tool_call is AgentMiddleware.wrap_tool_call
+    assert type(recording).wrap_tool_call is not AgentMiddleware.wrap_tool_call
+    assert type(PatchToolCallsMiddleware(record=True)) is type(recording)
+
+
+# --- options -------------------------------------------------------------------------------
+
+
+def test_recover_is_checked():
+    """Any other value is an error where it is passed."""
+    with pytest.raises(OptionError, match="recover="):
+        PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, react_v2, thread
-from support.placeholder_texts import CANCELLED
+from support.placeholder_texts import WAITED
 from support.running import run, sync_and_async
 from support.strict_servers import THINKING, Anthropic, Chat, Responses, StrictServer
 
@@ -129,7 +129,7 @@ async def test_patched_the_conversation_goes_on(
     for request in server.requests[1:]:
         sent = json.dumps(request)
         assert sent.count('"sent to bob"') == 1
-        assert sent.count(CANCELLED.format("wire_money", "c2")) == 1
+        assert sent.count(WAITED.format("wire_money", "c2")) == 1
     assert validate_messages(history(graph, thread())) == []
     assert tools.done == ["mail to bob"]
 

@@ -17,7 +17,7 @@ from langgraph_patch import validate_messages, with_patching
 from support import kill_agent
 from support.kill_agent import BATCH, CONFIG, FOUR, KINDS, Tools, model_of
 from support.paths import ENVIRONMENT
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import FAILED, UNKNOWN, WAITED
 from support.transcripts import call_ids_in, logged_lines, results_by_call
 
 pytestmark = pytest.mark.slow
@@ -113,8 +113,8 @@ def test_four_siblings_of_a_killed_process(kind, tmp_path):
         graph.invoke({"messages": [HumanMessage("and?")]}, CONFIG)
         assert results_by_call(model.seen[-1]) == {
             "c0": ("did 0", "real"),
-            "c1": (CANCELLED.format("wire", "c1"), "awaiting_input"),
-            "c2": ("Tool call boom with id c2 failed: RuntimeError('kaput')", "failed"),
+            "c1": (WAITED.format("wire", "c1"), "awaiting_input"),
+            "c2": (FAILED.format("boom", "c2", "RuntimeError('kaput')"), "failed"),
             "c3": (UNKNOWN.format("hang", "c3"), "unknown"),
         }
         assert graph.get_state(CONFIG).values["messages"][-1].text == "fine"

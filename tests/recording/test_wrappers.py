@@ -37,7 +37,7 @@ from pydantic import BaseModel
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording import recorded_call
 from langgraph_patch.recording import wrappers as recording
-from langgraph_patch.recording.records import MARK, Start, task_name
+from langgraph_patch.recording.records import MARK, STARTED, Start, task_name
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.paths import TESTS
 
@@ -965,8 +965,8 @@ def test_the_second_interrupt_of_a_call_is_recovered_too(run, world):
     assert recorded_outcomes(saver) == {"c1": "mia second?", "c2": "sent to bob"}
 
 
-def test_a_finished_run_leaves_no_mark(run, world):
-    """Marks cost nothing where every call finishes."""
+def test_a_finished_run_leaves_no_end_mark(run, world):
+    """A result is the end of its start."""
     saver = InMemorySaver()
     run(graph(MAIL_ONLY, recorded(world.tools()), saver=saver), GO)
     history = list(saver.list(THREAD))
@@ -1060,7 +1060,9 @@ def test_after_kill_9_no_recorded_call_runs_again(durability, mode, tmp_path, re
         with sqlite3.connect(f"{path}.db", check_same_thread=False) as connection:
             saver = SqliteSaver(connection)
             kept = {w[2]["recorded"]["call_id"] for w in writes(saver, "__return__")}
+            marked = {w[2]["recorded"]["call_id"] for w in writes(saver, STARTED)}
             before = Counter(Path(f"{path}.log").read_text().split())
+            assert {*before, *kept} <= marked, "a tool ran without a start mark"
             subprocess.run(  # noqa: S603 our own script
                 [sys.executable, str(KILL), str(path), mode, durability, "resume"],
                 check=True,

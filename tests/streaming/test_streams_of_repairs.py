@@ -31,11 +31,19 @@ from support.agents import (
     reducer_graph,
     thread,
 )
+from support.placeholder_texts import UNKNOWN
 from support.running import sync_and_async
 from support.strict import ai
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 each_place = pytest.mark.parametrize("place", ["entry", "model_node"])
+
+
+def results_of(kind: Kind, place: str) -> tuple[str, str]:
+    """The results after a repair. A run that `goto` sends to the model may have run the tools."""
+    if place == "model_node" and kind.name == "create_agent_with_approval":
+        return UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")
+    return kind.results
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
@@ -85,7 +93,7 @@ async def test_messages(kind: Kind, place: str, *, asynchronous: bool):
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "messages", asynchronous=asynchronous)
     node = "patch_tool_calls" if place == "entry" else kind.model_node
-    first, second = kind.results
+    first, second = results_of(kind, place)
     assert chunk_summaries(chunks) == [
         (node, "tool", first),
         (node, "tool", second),
@@ -196,7 +204,7 @@ async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "updates", asynchronous=asynchronous)
     merged = {node: update for chunk in chunks for node, update in chunk.items()}
-    first, second = kind.results
+    first, second = results_of(kind, place)
     repair = [
         ["remove a1", "remove never mind"],
         ["ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}", "human: never mind"],
@@ -218,7 +226,7 @@ def test_updates_of_an_append():
     bare, _ = reducer_graph(
         REDUCERS["operator_add"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
     )
-    graph = with_patching(bare)
+    graph = with_patching(bare, model_node="model")
     bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node=START)
     (chunk,) = graph.stream(None, thread(), stream_mode="updates")
     (results, answer) = chunk["model"]
@@ -252,7 +260,7 @@ async def test_values(kind: Kind, place: str, *, asynchronous: bool):
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "values", asynchronous=asynchronous)
-    first, second = kind.results
+    first, second = results_of(kind, place)
     before = ["human: book it", "ai c1 c2: ", "human: never mind"]
     after = [*before[:2], f"tool c1: {first}", f"tool c2: {second}", before[2]]
     shown = [lines(chunk["messages"]) for chunk in chunks]

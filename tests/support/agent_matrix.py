@@ -52,7 +52,7 @@ from support.agents import (
     thread,
     with_approval,
 )
-from support.placeholder_texts import CANCELLED, FAILED, UNKNOWN
+from support.placeholder_texts import CANCELLED, FAILED, NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import StrictModel, ai
 
 Wrap = Callable[[Any], Any]
@@ -423,12 +423,17 @@ def expected_results(agent: Agent, way: str) -> list[str]:
     if way == "edited":
         return unknown[:1]
     tools_ran = way in ("cancelled", "raised") or not agent.asks_first
+    if agent.asks_first and not tools_ran and not agent.forgets:
+        return [
+            f"tool c1: {NOT_APPROVED.format('send_email', 'c1')}",
+            f"tool c2: {NOT_APPROVED.format('wire_money', 'c2')}",
+        ]
     if agent.forgets or not (agent.records and tools_ran):
         return unknown
     second = {
-        "cancelled": UNKNOWN.format("wire_money", "c2"),
+        "cancelled": CANCELLED.format("wire_money", "c2"),
         "raised": FAILED.format("wire_money", "c2", repr(ConnectionError("the bank is down"))),
-    }.get(way, CANCELLED.format("wire_money", "c2"))
+    }.get(way, WAITED.format("wire_money", "c2"))
     return ["tool c1: sent to bob", f"tool c2: {second}"]
 
 

@@ -33,7 +33,7 @@ from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
-from support.placeholder_texts import CANCELLED, UNKNOWN
+from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import StrictModel, ai
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -200,7 +200,7 @@ class Bench:
     tools: Tools
 
 
-ONE_TASK_EACH = ("sent to bob", CANCELLED.format("wire_money", "c2"))
+ONE_TASK_EACH = ("sent to bob", WAITED.format("wire_money", "c2"))
 """The results of the two calls where each runs in a task of its own."""
 
 KINDS = (
@@ -215,6 +215,10 @@ KINDS = (
         pauses_in="HumanInTheLoopMiddleware.after_model",
         asks=False,
         yes={"decisions": [{"type": "approve"}]},
+        results=(
+            NOT_APPROVED.format("send_email", "c1"),
+            NOT_APPROVED.format("wire_money", "c2"),
+        ),
     ),
     Kind(
         "create_deep_agent",

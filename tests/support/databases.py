@@ -28,8 +28,11 @@ POSTGRES = pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.xdist_g
 
 on_both_databases = pytest.mark.parametrize("path", ["sqlite", POSTGRES], indirect=True)
 incident_on_both_databases = pytest.mark.parametrize(
-    "incident", ["sqlite", POSTGRES], indirect=True
+    "incident",
+    [pytest.param("sqlite", marks=pytest.mark.xdist_group("incident")), POSTGRES],
+    indirect=True,
 )
+"""Each incident is made once, by the one process that runs all tests of its group."""
 
 
 def _is_postgres(database):

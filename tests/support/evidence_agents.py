@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from deepagents import create_deep_agent
@@ -106,9 +107,20 @@ KINDS = {f.__name__: f for f in (v1, v2, agent, deep)} | {"recorded": recorded_a
 ONE_TASK_PER_CALL = ["v2", "agent", "deep", "recorded"]
 
 
-def contents(found):
-    """Evidence with results as their contents."""
-    return {k: v.content if isinstance(v, ToolMessage) else v for k, v in found.items()}
+APPROVAL = Finding("not_started", detail="approval")
+NOT_STARTED = Finding("not_started", detail="start_marks")
+CANCELLED = Finding("cancelled")
+
+
+def contents(recovery):
+    """Evidence without `unknown`, with results as contents and findings without their search."""
+    return {
+        key: found.content
+        if isinstance(found, ToolMessage)
+        else replace(found, searched=None, recheck=False)
+        for key, found in recovery.evidence.items()
+        if isinstance(found, ToolMessage) or found.cause != "unknown" or found.inner
+    }
 
 
 def recovered(saver, *calls, config=CONFIG, **options):

@@ -1,18 +1,41 @@
 """The default texts of placeholders, each with the tool's name and the call id to fill in."""
 
 UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
-CANCELLED = (
-    "Tool call {} with id {} was cancelled - another message came in before it could be completed."
-)
-"""The call was waiting for human input, and a human message came in."""
-
 WAITED = (
-    "Tool call {} with id {} was waiting for human input; no answer came and it did not finish."
+    "Tool call {} with id {} was waiting for human input when another message came in; "
+    "no answer and no result were recorded."
 )
-FAILED = "Tool call {} with id {} failed: {}"
+"""A human message came in."""
+
+WAITING = (
+    "Tool call {} with id {} is waiting for human input; no answer and no result were recorded."
+)
+"""No human message came in."""
+
+FAILED = "Tool call {} with id {} failed in its last recorded attempt: {}"
 """Ends with the error."""
 
+TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
+"""Ends with the error."""
+
+NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
+NOT_RUN = "Tool call {} with id {} was not run."
+"""Starts are recorded, and this call has none."""
+
+NOT_APPROVED = (
+    "Tool call {} with id {} was not approved before another message came in; "
+    "no start and no result were recorded."
+)
+NOT_APPROVED_YET = "Tool call {} with id {} was not approved; no start and no result were recorded."
+CANCELLED = (
+    "Tool call {} with id {}: a cancellation was recorded; "
+    "it may have taken effect, in whole or in part."
+)
 MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
+INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result was recorded."
+"""Tools may have run after the message."""
+
+NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 
 # Texts of deepagents' middleware.
 

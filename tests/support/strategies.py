@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -728,6 +728,7 @@ class Told:
     ordinal: int
     id: str
     uid: str | None
+    name: str = ""
     answer: str | None = None
 
 
@@ -736,60 +737,122 @@ def told_calls(history: Sequence[BaseMessage]) -> list[Told]:
     reported: list[Told] = []
     for index, message in enumerate(history):
         if isinstance(message, AIMessage):
-            for ordinal, (call_id, args) in enumerate(_stored_calls(message)):
+            for ordinal, (call_id, args, name) in enumerate(_stored_calls(message)):
                 uid = _UID.search(str(args))
-                reported.append(Told(index, ordinal, call_id or "", uid[0] if uid else None))
+                found = uid[0] if uid else None
+                reported.append(Told(index, ordinal, call_id or "", found, _plain_name(name)))
     return reported
 
 
-def _stored_calls(message: AIMessage) -> list[tuple[str | None, Any]]:
-    calls = [(c["id"], c["args"]) for c in (*message.tool_calls, *message.invalid_tool_calls)]
-    listed = [call_id or "" for call_id, _ in calls]
+def _plain_name(name: str | None) -> str:
+    """The name as every provider accepts it; `""` if there is none."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", (name or "")[:64])
+
+
+def _stored_calls(message: AIMessage) -> list[tuple[str | None, Any, str | None]]:
+    stored = (*message.tool_calls, *message.invalid_tool_calls)
+    calls: list[Any] = [(c["id"], c["args"], c["name"]) for c in stored]
+    listed = [call_id or "" for call_id, _, _ in calls]
     for block in message.content if isinstance(message.content, list) else []:
         if isinstance(block, dict) and block["type"] in {"tool_use", "tool_call", "function_call"}:
             call_id = block["call_id" if block["type"] == "function_call" else "id"]
             if (call_id or "") in listed:
                 listed.remove(call_id or "")
             else:
-                calls.append((call_id, block))
+                calls.append((call_id, block, block["name"]))
     raw = message.additional_kwargs.get("tool_calls", [])
-    return calls or [(r["id"], r["function"]["arguments"]) for r in raw]
+    return calls or [(r["id"], r["function"]["arguments"], r["function"]["name"]) for r in raw]
+
+
+@dataclass
+class Answer:
+    """A result in a history that names its call."""
+
+    index: int
+    id: str
+    name: str | None
+    content: str
+
+    def is_of(self, calls: Sequence[Told]) -> bool:
+        """Whether one of `calls` has the name in this result; no name is of any."""
+        return not self.name or any(call.name in {"", self.name} for call in calls)
 
 
 def told_answers(history: Sequence[BaseMessage]) -> list[Told]:
-    """The calls with what the results that name them say: slow, and by the rule's words.
+    """The calls with the contents of the results that name them: slow, and by the rules' words.
 
-    A result belongs to the nearest earlier call with its id that has no result yet; if
-    there is none, to the first later one.
+    A result belongs to the nearest earlier message with a call of its id. There its name
+    decides, if calls of the id differ in name. Equally many results as calls pair in order,
+    and fewer with none. A result before its call belongs to it only if nothing but results is
+    between them, and the names agree.
     """
     calls = told_calls(history)
-    early: list[tuple[int, str, str]] = []
-    for index, message in enumerate(history):
-        for call_id, texts in _named_results(message):
-            open_calls = [
-                c for c in calls if c.index < index and c.id == call_id and c.answer is None
-            ]
-            if not open_calls:
-                early.append((index, call_id, texts))
-                continue
-            nearest = max(c.index for c in open_calls)
-            next(c for c in open_calls if c.index == nearest).answer = texts
-    for index, call_id, texts in early:
-        for call in calls:
-            if call.index > index and call.id == call_id and call.answer is None:
-                call.answer = texts
-                break
+    groups: dict[tuple[int, str], list[Answer]] = {}
+    early: list[Answer] = []
+    for answer in [a for index, m in enumerate(history) for a in _named_results(index, m)]:
+        of_id = [call for call in calls if call.id == answer.id]
+        earlier = [call.index for call in of_id if call.index < answer.index]
+        nearest = [call for call in of_id if earlier and call.index == max(earlier)]
+        tells_apart = answer.name in {call.name for call in of_id}
+        if nearest and (not tells_apart or answer.is_of(nearest)):
+            kept = answer if tells_apart else replace(answer, name=None)
+            groups.setdefault((max(earlier), answer.id), []).append(kept)
+        else:
+            early.append(answer)
+    for (index, call_id), answers in groups.items():
+        _answer([c for c in calls if (c.index, c.id) == (index, call_id)], answers)
+    places: dict[tuple[int, str], list[Answer]] = {}
+    for answer in early:
+        place = answer.index
+        while place < len(history) and _is_only_results(history[place]):
+            place += 1
+        places.setdefault((place, answer.id), []).append(answer)
+    for (index, call_id), answers in places.items():
+        free = [c for c in calls if (c.index, c.id) == (index, call_id) and c.answer is None]
+        _answer(free, [answer for answer in answers if answer.is_of(free)])
     return calls
 
 
-def _named_results(message: BaseMessage) -> list[tuple[str, str]]:
-    """The real results in `message` that name their call, as (id of the call, content)."""
+def _answer(calls: list[Told], answers: list[Answer]) -> None:
+    """Give the results of one id to the calls of one message."""
+    for name in dict.fromkeys(call.name for call in calls):
+        own = [call for call in calls if call.name == name]
+        named = [answer for answer in answers if (answer.name or None) == (name or None)]
+        if name and len(named) >= len(own) and len(own) < len(calls):
+            _answer_in_order(own, named)
+            answers = [answer for answer in answers if answer not in named]
+    left = [call for call in calls if call.answer is None]
+    if len(answers) >= len(left):
+        _answer_in_order(left, answers)
+
+
+def _answer_in_order(calls: list[Told], answers: list[Answer]) -> None:
+    if len(answers) > len(calls):
+        answers = sorted(answers, key=lambda answer: "was cancelled - another" in answer.content)
+        answers = sorted(answers[: len(calls)], key=lambda answer: answer.index)
+    for answer in answers:
+        call = next((c for c in calls if c.answer is None and answer.is_of([c])), None)
+        if call is not None:
+            call.answer = answer.content
+
+
+def _is_only_results(message: BaseMessage) -> bool:
+    if isinstance(message, HumanMessage) and isinstance(message.content, list):
+        return all(block["type"] == "tool_result" for block in message.content)
+    return isinstance(message, ToolMessage | FunctionMessage | ChatMessage)
+
+
+def _named_results(index: int, message: BaseMessage) -> list[Answer]:
+    """The real results in `message` that name their call."""
     extra = message.additional_kwargs
+    name = message.name and _plain_name(message.name)
+    content = str(message.content)
     if isinstance(message, ToolMessage):
-        return [] if PLACEHOLDER_KEY in extra else [(message.tool_call_id, str(message.content))]
+        answer = Answer(index, message.tool_call_id, name, content)
+        return [] if PLACEHOLDER_KEY in extra else [answer]
     if isinstance(message, ChatMessage) and "tool_call_id" in extra:
-        return [(extra["tool_call_id"], str(message.content))]
+        return [Answer(index, extra["tool_call_id"], name, content)]
     if isinstance(message, HumanMessage) and isinstance(message.content, list):
         blocks = [block for block in message.content if block["type"] == "tool_result"]
-        return [(block["tool_use_id"], str(block["content"])) for block in blocks]
+        return [Answer(index, b["tool_use_id"], None, str(b["content"])) for b in blocks]
     return []

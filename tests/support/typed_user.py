@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, ToolRuntime
 from langgraph.types import Command
 
 from langgraph_patch import (
@@ -44,8 +44,10 @@ from langgraph_patch import (
     ascan_threads,
     aundo_repair,
     cancelled_text,
+    idempotency_key,
     is_placeholder,
     patch_messages,
+    patch_model,
     patch_node,
     record_tool_calls,
     repair_thread,
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed"
 ]  # of a change
-Cause = Literal["awaiting_input", "failed", "malformed", "unknown"]
+Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
 
 
 # --- messages ----------------------------------------------------------------------------
@@ -163,11 +165,11 @@ def mistakes(history: list[BaseMessage]) -> None:
     """What is no option is seen before anything runs."""
     set_language("de")  # type: ignore[arg-type]
     patch_messages(history, language="de")  # type: ignore[arg-type]
-    patch_messages(history, placeholder={"cancelled": "no such cause"})  # type: ignore[dict-item]
+    patch_messages(history, placeholder={"stopped": "no such cause"})  # type: ignore[dict-item]
     patch_messages(history, placeholder=len)  # type: ignore[arg-type]
     patch_messages(history, "nobody knows")  # type: ignore[call-arg]
     patch_messages(history).messages = []  # type: ignore[misc]
-    Finding("cancelled")  # type: ignore[arg-type]
+    Finding("stopped")  # type: ignore[arg-type]
 
 
 # --- graphs ------------------------------------------------------------------------------
@@ -231,9 +233,22 @@ def agents(chat_model: BaseChatModel) -> None:
     PatchToolCallsMiddleware(language="de")  # type: ignore[arg-type]
 
 
+def models(chat_model: BaseChatModel) -> None:
+    """A patched model is a model of the same kind."""
+    assert_type(patch_model(chat_model), BaseChatModel)
+    patch_model(chat_model, language="de")  # type: ignore[arg-type]
+
+
 def recording() -> None:
     """The wrappers have the types that a `ToolNode` asks for."""
     ToolNode([], wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
+
+
+def keys(runtime: ToolRuntime[None, dict[str, Any]], config: RunnableConfig) -> None:
+    """A tool has a runtime or a config."""
+    assert_type(idempotency_key(runtime, runtime.tool_call_id), str)
+    idempotency_key(config, "call_1")
+    idempotency_key("call_1", "call_1")  # type: ignore[arg-type]
 
 
 def within_a_wrapper(

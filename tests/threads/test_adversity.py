@@ -44,6 +44,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
+    PLACEHOLDER_KEY,
     MessagesError,
     PatchError,
     patch_messages,
@@ -55,6 +56,8 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.cli.main import main
+from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.placeholders import cause_of
 from langgraph_patch.streaming import message_from_stream
 from support import kill_repair
 from support.agents import human, thread
@@ -439,8 +442,16 @@ def ask(saver_kind: SaverKind, saver: Any, kind: str, durability: str = "sync") 
 
 
 def check_ask(saver_kind: SaverKind, saver: Any, kind: str, *, done: bool) -> None:
-    """No recorded result is lost or hidden; in the end every result is the recorded one."""
+    """No recorded result is lost; one that could not be read is found by the next turn."""
     messages = saver_kind.call(silent(kind, saver), "get_state", thread()).values["messages"]
+    unread = [m for m in messages if m.additional_kwargs.get(PLACEHOLDER_KEY, {}).get("recheck")]
+    if unread:
+        assert {(m.tool_call_id, cause_of(m)) for m in unread} <= {
+            ("c1", "unknown"),
+            ("c2", "unknown"),
+        }
+        ask(saver_kind, saver, kind)
+        messages = saver_kind.call(silent(kind, saver), "get_state", thread()).values["messages"]
     stored = results_by_call(messages)
     assert stored.get("c1", REAL) == REAL
     if done:
@@ -895,7 +906,8 @@ def test_any_state_goes_through_the_node_or_is_refused(history):
         with pytest.raises(PatchError):
             patch_messages(history)
         return
-    assert repr(stored) == repr(patch_messages(history).messages)
+    repaired = patch_messages(history).messages
+    assert repr(stored) == repr(repaired) or as_messages(stored) == repaired
 
 
 @fewer(10)

@@ -1,0 +1,140 @@
+"""What a task wrote beside a recorded result: the effects of the call.
+
+LangGraph drops all writes of an abandoned superstep. The result is recovered from them, so it may
+state effects that the state does not have: "Updated file", "Successfully transferred to bob".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.types import Command, Send
+
+from langgraph_patch._langgraph import (
+    RETURN,
+    is_reserved,
+    last_nodes,
+    leads_to_model,
+    triggered_node,
+)
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.evidence.timeline import Source
+from langgraph_patch.recording.records import MARK, STARTED, read_record
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The other writes of the task that recorded a result, if they were dropped.
+
+    Attributes:
+        writes: The state key and the value of each write.
+        unchanged: The keys whose value is the same in the current checkpoint as when the writes
+            were made. Applying the writes now has the effect that it had then.
+        goto: The nodes that the result was to start, without those that an edge starts.
+        task: Identifies the task. Results of one task have the same writes.
+    """
+
+    writes: tuple[tuple[str, Any], ...] = ()
+    unchanged: frozenset[str] = frozenset()
+    goto: tuple[str, ...] = ()
+    task: str = ""
+
+
+def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) -> Effects | None:
+    """The dropped effects of a recorded result; None if it had none, or if they were applied.
+
+    Args:
+        source: Where the result was found.
+        current: The current checkpoint of the graph that has the call.
+        tool_call_id: The id of the call.
+    """
+    if not source.is_dropped:
+        return None
+    then, messages_key = source.checkpoint, source.checkpoint.messages_key
+    own = [channel for task_id, channel, _ in then.writes if task_id == source.task_id]
+    if own.count(messages_key) > 1:  # a repair, which removes messages and adds them again
+        return None
+    writes: list[tuple[str, Any]] = []
+    nodes: list[str] = []
+    elsewhere = set[str]()
+    for task_id, channel, value in then.writes:
+        if task_id != source.task_id:
+            continue
+        if channel == RETURN:
+            for command in _commands_in(value, tool_call_id):
+                update = _updates_of(command)
+                writes += update
+                nodes += _targets_of(command)
+                elsewhere |= {key for key, _ in update} if command.graph is not None else set()
+        elif not (triggered_node(channel) or is_reserved(channel) or channel in (MARK, STARTED)):
+            writes.append((channel, value))
+    goto = [*nodes, *_gotos(then, source.task_id)]
+    writes = [write for write in writes if write[0] != messages_key]
+    if not writes and not goto:
+        return None
+    keys = {key for key, _ in writes} - elsewhere
+    is_here = current is not None and current.namespace == then.namespace
+    unchanged = {key for key in keys if is_here and current and _is_unchanged(key, then, current)}
+    task = f"{then.namespace}/{then.id}/{source.task_id}"
+    return Effects(tuple(writes), frozenset(unchanged), tuple(dict.fromkeys(goto)), task)
+
+
+def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:
+    """The nodes that a task started and no edge.
+
+    An edge starts its node after each task of the same node, and usually the model, which runs
+    in the next turn anyway.
+    """
+    targets: dict[str, set[str]] = {}
+    for task, channel, value in checkpoint.writes:
+        target = triggered_node(channel) if channel.startswith("branch:to:") else None
+        if channel == TASKS and isinstance(value, Send):
+            target = value.node
+        if target is not None:
+            targets.setdefault(task, set()).add(target)
+    own = targets.pop(task_id, set())
+    by_edge = set().union(*targets.values()) | last_nodes(checkpoint.saved)
+    yield from sorted(node for node in own - by_edge if not leads_to_model(node))
+
+
+def _commands_in(value: object, tool_call_id: str) -> Iterator[Command[Any]]:
+    """The commands in the record of a call."""
+    record = read_record(value)
+    if record is not None and record.get("call_id") == tool_call_id:
+        result = record.get("result")
+        for part in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(part, Command):
+                yield part
+
+
+def _updates_of(command: Command[Any]) -> list[tuple[str, Any]]:
+    update = command.update
+    if isinstance(update, Mapping):
+        return list(update.items())
+    if isinstance(update, list | tuple) and all(
+        isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str)  # noqa: PLR2004
+        for part in update
+    ):
+        return list(update)
+    return []
+
+
+def _targets_of(command: Command[Any]) -> list[str]:
+    goto = command.goto if isinstance(command.goto, list | tuple) else [command.goto]
+    names = [part.node if isinstance(part, Send) else str(part) for part in goto]
+    return [name for name in names if not leads_to_model(name) and not is_reserved(name)]
+
+
+def _is_unchanged(key: str, then: Checkpoint, now: Checkpoint) -> bool:
+    versions = [c.saved.checkpoint["channel_versions"].get(key) for c in (then, now)]
+    if versions[0] == versions[1]:
+        return True
+    if key not in then.channels or key not in now.channels:
+        return False
+    try:
+        return bool(then.channels[key] == now.channels[key])
+    except Exception:  # noqa: BLE001 - an application's values may raise anything
+        return False

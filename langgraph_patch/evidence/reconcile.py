@@ -1,0 +1,126 @@
+"""Ask the application about calls for which the checkpoints do not show what happened.
+
+A service that a tool calls may know more than the checkpoints: whether a payment was made, for
+example. A lookup asks it. Its answer becomes the result of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from langchain_core.messages import ToolMessage
+
+from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch.errors import OptionError
+from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.patch import Evidence, RecordedResult
+from langgraph_patch.history.placeholders import DanglingCall
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+Answer: TypeAlias = "ToolMessage | str | None"
+
+Lookup: TypeAlias = Callable[[DanglingCall], "Answer | Awaitable[Answer]"]
+"""Returns the result of a call, or None if it does not know more. It may be asynchronous."""
+
+CallKey: TypeAlias = tuple[str | None, str]
+
+INDETERMINATE: Final = frozenset({"unknown", "cancelled", "awaiting_input"})
+"""The causes of calls that may have run."""
+
+
+def checked_reconcile(reconcile: Mapping[str, Lookup] | None) -> Mapping[str, Lookup]:
+    """Return the lookups, an empty mapping for None.
+
+    Raises:
+        OptionError: If `reconcile` is no mapping from the name of a tool to a callable.
+    """
+    if reconcile is None:
+        return {}
+    if not isinstance(reconcile, Mapping) or not all(
+        isinstance(name, str) and callable(lookup) for name, lookup in reconcile.items()
+    ):
+        raise OptionError(
+            f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
+            f"callable that takes a DanglingCall."
+        )
+    return reconcile
+
+
+def reconcile_calls(
+    calls: Iterable[tuple[CallKey, DanglingCall]], reconcile: Mapping[str, Lookup]
+) -> IOGenerator[Evidence]:
+    """Ask the lookups about calls that may have run.
+
+    A lookup that raises leaves its call as it was found; a WARNING reports it.
+
+    Args:
+        calls: Each call without a result, with its key in the evidence.
+        reconcile: The lookup for each tool.
+
+    Returns:
+        The answers, as evidence with the cause `"reconciled"`.
+
+    Raises:
+        OptionError: If a lookup returns something else than a `ToolMessage`, a text or None, or
+            if it is asynchronous in a synchronous run.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import DanglingCall
+        >>> from langgraph_patch._sansio import run_sync
+        >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage("", id="a1"), 0)
+        >>> lookups = {"wire": lambda call: f"the bank has booked {call.tool_call_id}"}
+        >>> found = run_sync(reconcile_calls([(("a1", "c1"), call)], lookups))
+        >>> found["a1", "c1"].message.content
+        'the bank has booked c1'
+    """
+    evidence: dict[CallKey, Any] = {}
+    for key, call in calls:
+        lookup = reconcile.get(call.name)
+        if lookup is None or call.cause not in INDETERMINATE:
+            continue
+        try:
+            answer = yield IORequest(partial(_ask, lookup, call), partial(_aask, lookup, call))
+        except OptionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the application's code may raise anything
+            logger.warning("the lookup for tool call %r raised %r", call.tool_call_id, error)
+            continue
+        if answer is not None:
+            evidence[key] = RecordedResult(_as_message(answer, key, call), cause="reconciled")
+    return evidence
+
+
+def _ask(lookup: Lookup, call: DanglingCall) -> Any:
+    answer = lookup(call)
+    if not inspect.isawaitable(answer):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise OptionError(
+        f"The lookup for {call.name!r} is asynchronous, and the run is not: "
+        f"use ainvoke or astream, or pass a synchronous function."
+    )
+
+
+async def _aask(lookup: Lookup, call: DanglingCall) -> Any:
+    answer = lookup(call)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _as_message(answer: object, key: CallKey, call: DanglingCall) -> ToolMessage:
+    """The answer as a result of the call, with an id that is the same for every attempt."""
+    if isinstance(answer, str):
+        answer = ToolMessage(answer, tool_call_id=key[1], name=call.name)
+    if not isinstance(answer, ToolMessage):
+        raise OptionError(
+            f"The lookup for {call.name!r} returned {answer!r:.200}: "
+            f"expected a ToolMessage, a str or None."
+        )
+    message_id = answer.id or f"patch-{digest_of('reconciled', *key)[:32]}"
+    return answer.model_copy(update={"id": message_id, "tool_call_id": key[1]})

@@ -1,0 +1,109 @@
+"""Decide which other effects of a recovered result are restored with it, and which are named.
+
+A tool may write more than its message: `write_file` writes `files`, a handoff goes to another
+node. When its message is recovered, these writes are restored too, if nothing has changed their
+channels since they were recorded. Otherwise the message names them, because the model would read
+"Updated file" for a file that does not exist.
+
+The effects of one task are restored together or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeAlias
+
+from langchain_core.messages import ToolMessage
+from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
+
+from langgraph_patch.evidence.effects import Effects
+from langgraph_patch.evidence.recover import Recovery
+from langgraph_patch.history.patch import Evidence, Finding, RecordedResult
+
+StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
+"""Writes of a state update, as pairs of key and value."""
+
+GOTO = "goto"
+"""The name of a lost `Command(goto=...)` among the effects that were not kept."""
+
+
+def settle(
+    recovery: Recovery,
+    *,
+    persist: bool,
+    own_keys: AbstractSet[str],
+    channels: Mapping[str, Any] | None = None,
+) -> tuple[Evidence, StateWrites]:
+    """Decide about the effects of all recovered results.
+
+    Args:
+        recovery: What the checkpoints recorded.
+        persist: Whether the repair is written to the state. If False, nothing is restored.
+        own_keys: State keys that the caller writes itself. They are neither restored nor named.
+        channels: The live channels. Default: None, then each key is written once at most.
+
+    Returns:
+        The evidence, in which each result names the effects that are not kept, and the writes to
+        add to the repair.
+    """
+    evidence = dict(recovery.evidence)
+    writes: list[tuple[str, Any]] = []
+    decided: dict[str, tuple[str, ...]] = {}  # by task: its calls share its writes
+    for key, effects in recovery.effects.items():
+        found = evidence.get(key)
+        if found is None or isinstance(found, Finding):
+            continue
+        if effects.task not in decided:
+            pairs = [pair for pair in effects.writes if pair[0] not in own_keys]
+            keep = persist and _can_restore(pairs, effects, writes, channels)
+            writes += pairs if keep else []
+            decided[effects.task] = () if keep else _names(pairs, effects)
+        if decided[effects.task]:
+            evidence[key] = _with_loss(found, decided[effects.task])
+    return evidence, tuple(writes)
+
+
+def _can_restore(
+    pairs: Iterable[tuple[str, Any]],
+    effects: Effects,
+    before: Iterable[tuple[str, Any]],
+    channels: Mapping[str, Any] | None,
+) -> bool:
+    keys = [key for key, _ in pairs]
+    taken = {key for key, _ in before}
+    once = [key for key in keys if channels is None or is_written_once(channels.get(key))]
+    return (
+        not effects.goto
+        and effects.unchanged.issuperset(keys)
+        and (channels is None or all(key in channels for key in keys))
+        and len(set(once)) == len(once)
+        and taken.isdisjoint(once)
+    )
+
+
+def _names(pairs: Iterable[tuple[str, Any]], effects: Effects) -> tuple[str, ...]:
+    return (*sorted({key for key, _ in pairs}), *([GOTO] if effects.goto else []))
+
+
+def _with_loss(found: ToolMessage | RecordedResult, names: tuple[str, ...]) -> RecordedResult:
+    if isinstance(found, RecordedResult):
+        return RecordedResult(found.message, (*found.not_kept, *names), found.cause)
+    return RecordedResult(found, names)
+
+
+def is_written_once(channel: Any) -> bool:
+    """Whether a channel accepts one write in a superstep only, so that a second is an error."""
+    if isinstance(channel, EphemeralValue | UntrackedValue):
+        return bool(channel.guard)
+    return channel is None or isinstance(channel, LastValue)
+
+
+def restored_values(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:
+    """The values that state keys have after `writes`: what the node that restores them reads."""
+    values: dict[str, Any] = {}
+    for key in dict.fromkeys(key for key, _ in writes):
+        trial = channels[key].copy()
+        trial.update([value for written, value in writes if written == key])
+        values[key] = trial.get()
+    return values

@@ -1,0 +1,386 @@
+"""Decide which result belongs to which call.
+
+Providers use ids again, and an id that is used again is another call. So results are paired in
+document order and not by a set of ids:
+
+1. A result belongs to the nearest earlier message that has a call of its id, never to an older
+   one.
+2. In that message the tool that it names must be that of the call. A missing name agrees with
+   any, and so does a name that no call of this id has.
+3. Equally many results as calls that match them pair in order. Fewer results than calls that
+   match equally well are paired with none of them.
+4. A result of a tool is preferred to a placeholder of another package.
+5. A result before its call is paired only if nothing but results is stored between them, and
+   the names agree.
+
+A result that is not paired is a duplicate or an orphan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import islice
+
+from langchain_core.messages import AIMessage
+
+from langgraph_patch.history.ids import derived_id, possible_stem, stem_of, valid_name
+from langgraph_patch.history.tool_calls import Call, Result
+
+_MAX_STEM_MATCHES = 32
+"""How many calls with the same stem are checked for a derived id; each check is a digest."""
+
+
+@dataclass(slots=True, eq=False)
+class StoredResult:
+    """One result: the `part`-th of those in the message at `index`."""
+
+    index: int
+    part: int
+    result: Result
+    is_placeholder: bool
+    is_foreign: bool = False
+    """Whether it is a placeholder of another package."""
+    holds_more: bool = False
+    """Whether its message holds more than results."""
+    paired_call: PairedCall | None = None
+
+    @property
+    def label(self) -> str | None:
+        """The tool that the result names, in the form of a valid name; None if it names none."""
+        return valid_name(self.result.name) if self.result.name else None
+
+
+@dataclass(slots=True, eq=False)
+class PairedCall:
+    """One call: the `ordinal`-th of its message, and its result.
+
+    `new_id` and `new_name` are those of the repaired history: the stored ones if they are valid.
+    """
+
+    calling: CallingMessage
+    ordinal: int
+    call: Call
+    new_id: str
+    new_name: str
+    real: StoredResult | None = None
+    placeholder: StoredResult | None = None
+
+    @property
+    def label(self) -> str:
+        """The tool that the call names, in the form of a valid name; `""` if it names none."""
+        return valid_name(self.call.name) if self.call.name else ""
+
+    @property
+    def answer(self) -> StoredResult | None:
+        """The real result, else the placeholder."""
+        return self.real or self.placeholder
+
+
+@dataclass(slots=True, eq=False)
+class CallingMessage:
+    """An `AIMessage` that calls tools."""
+
+    index: int
+    message: AIMessage
+    calls: list[PairedCall] = field(default_factory=list)
+    end: int = 0
+    """The first index after the message that does not hold one of its results."""
+
+    def has_in_place(self, stored: StoredResult) -> bool:
+        """Whether a result is stored directly after this message."""
+        return self.index < stored.index < self.end
+
+
+def pair(
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[StoredResult]],
+) -> None:
+    """Find the call of each result.
+
+    First results that name a call, then results that name only a tool, then human messages
+    that are a result only if the call has no other. Placeholders get what is left.
+    """
+    passes: dict[bool | None, dict[int, list[StoredResult]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for index, parts in stored_results.items():
+        for stored in parts:
+            names_call = stored.result.call_id is not None
+            passes[names_call if stored.result.is_certain else None][index].append(stored)
+    calls = _Calls(calling_messages, stored_results)
+    placeholders: list[_Group] = []
+    for kind in (True, False, None):
+        if results := passes.get(kind):
+            groups, early = _grouped(results, calls)
+            placeholders += groups
+            for group in groups:
+                _pair_group(group, calls)
+            _pair_early_results(early, calls)
+    for group in placeholders:
+        made = [stored for stored in group.results if stored.is_placeholder]
+        _pair_in_order(group.calls, made, group.names)
+
+
+# --- the nearest earlier message that has a call of a result ---------------------------
+
+
+class _Calls:
+    """All calls by what a result can name of them, and the nearest message for each key."""
+
+    def __init__(
+        self,
+        calling_messages: Mapping[int, CallingMessage],
+        stored_results: Mapping[int, Sequence[StoredResult]],
+    ) -> None:
+        self.messages = calling_messages
+        self.stored_results = stored_results
+        self.by_place: dict[tuple[int, Hashable], list[PairedCall]] = defaultdict(list)
+        self.names_at: dict[tuple[int, Hashable], set[str]] = defaultdict(set)
+        self.names: dict[Hashable, set[str]] = defaultdict(set)
+        for index, calling in calling_messages.items():
+            for paired in calling.calls:
+                for key in _keys_of_call(paired.call):
+                    self.by_place[index, key].append(paired)
+                    self.names_at[index, key].add(paired.label)
+                    self.names[key].add(paired.label)
+        self.answered_ids = {
+            stored.result.call_id
+            for parts in stored_results.values()
+            for stored in parts
+            if not stored.is_placeholder
+        }
+
+    def renamed(self, index: int, call_id: str) -> list[PairedCall]:
+        """The calls of a message that an earlier repair renamed from `call_id`."""
+        key = ("stem", stem_of(call_id))
+        calls = self.by_place.get((index, key), ())[:_MAX_STEM_MATCHES]
+        return [paired for paired in calls if self.is_renamed_from(paired, call_id)]
+
+    def is_renamed_from(self, paired: PairedCall, call_id: str) -> bool:
+        """Whether an earlier repair renamed a call from `call_id`, and nothing answers it yet."""
+        derived = derived_id(call_id, paired.calling.message.id, paired.ordinal)
+        return paired.call.id == derived and derived not in self.answered_ids
+
+
+@dataclass(slots=True)
+class _Group:
+    """The results of one key that come after one message, and the calls they may belong to."""
+
+    key: Hashable
+    index: int
+    calls: list[PairedCall]
+    names: set[str]
+    """The tools that calls of this key name, in the whole history."""
+    results: list[StoredResult] = field(default_factory=list)
+
+
+def _grouped(
+    results: Mapping[int, Sequence[StoredResult]], calls: _Calls
+) -> tuple[list[_Group], dict[int, list[StoredResult]]]:
+    """The results by the nearest earlier message with a call of theirs, and those without one."""
+    groups: dict[tuple[int, Hashable], _Group] = {}
+    early: dict[int, list[StoredResult]] = defaultdict(list)
+    nearest: dict[Hashable, int] = {}
+    stems: dict[Hashable, list[PairedCall]] = defaultdict(list)
+    for index in sorted(calls.messages.keys() | results.keys()):
+        if index in calls.messages:
+            for paired in calls.messages[index].calls:
+                for key in _keys_of_call(paired.call):
+                    nearest[key] = index
+                    if _is_stem(key) and paired.call.id not in calls.answered_ids:
+                        stems[key].append(paired)
+        for stored in results.get(index, ()):
+            place = _place_of(stored, nearest, stems, calls)
+            if place is None:
+                early[index].append(stored)
+                continue
+            if place not in groups:
+                groups[place] = _group(*place, calls)
+            groups[place].results.append(stored)
+    return list(groups.values()), early
+
+
+def _group(index: int, key: Hashable, calls: _Calls) -> _Group:
+    if isinstance(key, tuple) and key[0] == "renamed":
+        found = calls.renamed(index, key[1])
+        return _Group(key, index, found, {paired.label for paired in found})
+    return _Group(key, index, calls.by_place[index, key], calls.names[key])
+
+
+def _place_of(
+    stored: StoredResult,
+    nearest: Mapping[Hashable, int],
+    stems: Mapping[Hashable, Sequence[PairedCall]],
+    calls: _Calls,
+) -> tuple[int, Hashable] | None:
+    """The index of the message and the key of the calls that a result may belong to."""
+    key = _key_of_result(stored.result)
+    exact = nearest.get(key)
+    renamed = _nearest_renamed(stored, stems, calls)
+    if renamed is not None and (exact is None or renamed > exact):
+        return renamed, ("renamed", stored.result.call_id)
+    if exact is None:
+        return None
+    place = (exact, key)
+    return place if _agrees(stored.label, calls.names_at[place], calls.names[key]) else None
+
+
+def _nearest_renamed(
+    stored: StoredResult, stems: Mapping[Hashable, Sequence[PairedCall]], calls: _Calls
+) -> int | None:
+    """The nearest message with a call that was renamed from the id that this result names."""
+    call_id = stored.result.call_id
+    if call_id is None or stored.is_placeholder:
+        return None
+    names = calls.names.get(("id", call_id))
+    for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), _MAX_STEM_MATCHES):
+        if calls.is_renamed_from(paired, call_id) and _agrees(
+            stored.label, {paired.label}, {paired.label, *names} if names else {paired.label}
+        ):
+            return paired.calling.index
+    return None
+
+
+def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> bool:
+    """Whether the name in a result agrees with one of `names`.
+
+    A name that is not in `all_names` does not tell calls apart: some applications write names
+    of their own into results.
+    """
+    return label is None or label not in all_names or label in names or "" in names
+
+
+# --- the calls of one message -----------------------------------------------------------
+
+
+def _pair_group(group: _Group, calls: _Calls) -> None:
+    """Pair the real results of a group with its calls."""
+    results = [stored for stored in group.results if not stored.is_placeholder]
+    free = [paired for paired in group.calls if paired.real is None]
+    _assign(free, results, group.names)
+    unpaired = [stored for stored in results if stored.paired_call is None]
+    if unpaired and len(results) > len(free) and isinstance(group.key, tuple):
+        kind, call_id = group.key
+        if kind == "id":
+            renamed = calls.renamed(group.index, call_id)
+            _assign([paired for paired in renamed if paired.real is None], unpaired, group.names)
+
+
+def _assign(calls: Sequence[PairedCall], results: Sequence[StoredResult], names: set[str]) -> None:
+    """Pair results with calls of one message if there are enough of them (rules 2 to 4)."""
+    own_names = {paired.label for paired in calls}
+    if len(own_names) > 1:
+        by_name: dict[str | None, list[StoredResult]] = defaultdict(list)
+        for stored in results:
+            by_name[stored.label].append(stored)
+        calls_by_name: dict[str, list[PairedCall]] = defaultdict(list)
+        for paired in calls:
+            calls_by_name[paired.label].append(paired)
+        for name, own in calls_by_name.items():
+            if len(by_name[name]) >= len(own):
+                _pair_in_order(own, by_name[name], names)
+        calls = [paired for paired in calls if paired.real is None]
+        own_names = {paired.label for paired in calls}
+        results = [
+            stored
+            for stored in results
+            if stored.paired_call is None and _agrees(stored.label, own_names, names)
+        ]
+    if len(results) >= len(calls):
+        _pair_in_order(calls, results, names)
+
+
+def _pair_in_order(
+    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: set[str]
+) -> None:
+    """Pair each result with the first call that is left and agrees with it."""
+    queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
+    for paired in calls:
+        queues[paired.label].append(paired)
+        queues[None].append(paired)
+    for stored in _preferred(results, len(calls)):
+        label = stored.label if stored.label in names else None
+        for key in (label,) if label is None else (label, ""):
+            queue = queues[key]
+            while queue and queue[0].answer is not None:
+                queue.popleft()
+            if queue:
+                _connect(queue.popleft(), stored)
+                break
+
+
+def _preferred(results: Sequence[StoredResult], count: int) -> Sequence[StoredResult]:
+    """At most `count` results, in their order; placeholders of other packages last."""
+    if len(results) <= count:
+        return results
+    chosen = sorted(results, key=lambda stored: stored.is_foreign)[:count]
+    return sorted(chosen, key=lambda stored: (stored.index, stored.part))
+
+
+def _connect(paired: PairedCall, stored: StoredResult) -> None:
+    stored.paired_call = paired
+    if stored.is_placeholder:
+        paired.placeholder = stored
+    else:
+        paired.real = stored
+
+
+# --- results before their call ----------------------------------------------------------
+
+
+def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Calls) -> None:
+    """Pair results with calls of the next message, if only results are stored between them.
+
+    Not placeholders: the text of a placeholder is true only for its own call.
+    """
+    if not early:
+        return
+    for index in calls.messages:
+        by_key: dict[Hashable, list[StoredResult]] = defaultdict(list)
+        for before in _results_directly_before(index, calls):
+            for stored in early.get(before, ()):
+                if not stored.is_placeholder:
+                    by_key[_key_of_result(stored.result)].append(stored)
+        for key, results in by_key.items():
+            free = [p for p in calls.by_place.get((index, key), ()) if p.real is None]
+            names = {paired.label for paired in free}
+            agreeing = [
+                stored
+                for stored in results
+                if stored.label is None or stored.label in names or "" in names
+            ]
+            _assign(free, agreeing, names)
+
+
+def _results_directly_before(index: int, calls: _Calls) -> list[int]:
+    """The indexes of the messages before `index` that hold results and nothing else, in order."""
+    start = index
+    while (parts := calls.stored_results.get(start - 1)) and not any(
+        stored.holds_more or not stored.result.is_certain for stored in parts
+    ):
+        start -= 1
+    return list(range(start, index))
+
+
+# --- keys -------------------------------------------------------------------------------
+
+
+def _keys_of_call(call: Call) -> Iterator[Hashable]:
+    yield ("id", call.id)
+    yield ("name", call.name)
+    yield "any"
+    if (stem := possible_stem(call.id)) is not None:
+        yield ("stem", stem)
+
+
+def _is_stem(key: Hashable) -> bool:
+    return isinstance(key, tuple) and key[0] == "stem"
+
+
+def _key_of_result(result: Result) -> Hashable:
+    if result.call_id is not None:
+        return ("id", result.call_id)
+    return ("name", result.name) if result.name else "any"

@@ -1,0 +1,262 @@
+"""The texts of placeholders: the causes, and one text for each cause in each language.
+
+A text speaks of the record. Only a recorded result, error or start mark allows a sentence
+about what the tool did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from langchain_core.messages import AIMessage
+
+from langgraph_patch.errors import OptionError
+from langgraph_patch.history.ids import MAX_ID, MAX_NAME
+
+MAX_TEXT = 500
+"""The maximum length of a default text.
+
+Recorded errors and the list of inner results are shortened to it; real results never.
+"""
+
+Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
+Language = Literal["en", "zh"]
+
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+
+
+@dataclass(frozen=True, slots=True)
+class DanglingCall:
+    """A tool call without a result: the argument of a `placeholder` callable.
+
+    Attributes:
+        tool_call_id: The id of the call in the repaired history.
+        name: The name of the tool in the repaired history.
+        args: The arguments of the call; `{}` if they are not a complete JSON object.
+        cause: Why there is no result:
+
+            - `"failed"`: its task recorded an error.
+            - `"awaiting_input"`: its task was interrupted and waits for an answer.
+            - `"not_started"`: a run was recorded without a start of this call.
+            - `"cancelled"`: its task recorded a cancellation.
+            - `"malformed"`: its arguments are not a complete JSON object, or it names no tool.
+            - `"unknown"`: the records do not show any of these.
+        error: For `failed` the recorded error, for `malformed` the text of incomplete
+            arguments, else None.
+        message: The `AIMessage` that made the call, as it is stored.
+        index: The index of that message in the history.
+        detail: A variant of the cause, or None. For `failed`: `"timeout"`, the task was timed
+            out and the tool may have gone on. For `not_started`: `"start_marks"`, starts are
+            recorded and this call has none; `"approval"`, a step that asks for approval comes
+            before the tools. For `malformed`: `"tools_ran"`, tools may have run with what
+            there was of the arguments; `"no_name"`, the call names no tool.
+        inner: Short texts about recorded results of calls inside this call (of a subagent),
+            the newest first.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch import DanglingCall, patch_messages
+        >>> def text(call: DanglingCall) -> str:
+        ...     return f"{call.name}{dict(call.args)}: {call.cause}"
+        >>> call = {"name": "wire", "args": {"to": "bob"}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
+        >>> patch_messages(history, placeholder=text).messages[1].content
+        "wire{'to': 'bob'}: unknown"
+    """
+
+    tool_call_id: str
+    name: str
+    args: Mapping[str, Any]
+    cause: Cause
+    error: str | None
+    message: AIMessage
+    index: int
+    detail: str | None = None
+    inner: tuple[str, ...] = ()
+
+
+_TEXTS: Mapping[Language, Mapping[str, str]] = {
+    "en": {
+        "older": (
+            "Tool call {name} with id {id} was cancelled - another message came in "
+            "before it could be completed."
+        ),
+        "awaiting_input": (
+            "Tool call {name} with id {id} is waiting for human input; "
+            "no answer and no result were recorded."
+        ),
+        "awaiting_input, human follows": (
+            "Tool call {name} with id {id} was waiting for human input when another message "
+            "came in; no answer and no result were recorded."
+        ),
+        "failed": "Tool call {name} with id {id} failed in its last recorded attempt: {error}",
+        "failed, timeout": (
+            "Tool call {name} with id {id} timed out; it may have gone on: {error}"
+        ),
+        "not_started": ("Tool call {name} with id {id}: no start and no result were recorded."),
+        "not_started, start_marks": "Tool call {name} with id {id} was not run.",
+        "not_started, approval": (
+            "Tool call {name} with id {id} was not approved; no start and no result were recorded."
+        ),
+        "not_started, approval, human follows": (
+            "Tool call {name} with id {id} was not approved before another message came in; "
+            "no start and no result were recorded."
+        ),
+        "cancelled": (
+            "Tool call {name} with id {id}: a cancellation was recorded; "
+            "it may have taken effect, in whole or in part."
+        ),
+        "malformed": (
+            "Tool call {name} with id {id} was not run: "
+            "its arguments are not a complete JSON object."
+        ),
+        "malformed, tools_ran": (
+            "Tool call {name} with id {id} has incomplete arguments; no result was recorded."
+        ),
+        "malformed, no_name": "Tool call {name} with id {id} was not run: it names no tool.",
+        "unknown": (
+            "No result of tool call {name} with id {id} was recorded; it may or may not have run."
+        ),
+        "inner": " Recorded inside it: {items}",
+        "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
+    },
+    "zh": {
+        "older": "工具调用 {name}(ID 为 {id})已被取消——在其完成之前收到了另一条消息。",
+        "awaiting_input": (
+            "工具调用 {name}(ID 为 {id})正在等待人工输入;没有记录到答复,也没有记录到结果。"
+        ),
+        "awaiting_input, human follows": (
+            "工具调用 {name}(ID 为 {id})在等待人工输入时收到了另一条消息;"
+            "没有记录到答复,也没有记录到结果。"
+        ),
+        "failed": "工具调用 {name}(ID 为 {id})在最后一次有记录的尝试中失败:{error}",
+        "failed, timeout": "工具调用 {name}(ID 为 {id})已超时;它可能仍在继续执行:{error}",
+        "not_started": "工具调用 {name}(ID 为 {id}):没有记录到开始,也没有记录到结果。",
+        "not_started, start_marks": "工具调用 {name}(ID 为 {id})没有执行。",
+        "not_started, approval": (
+            "工具调用 {name}(ID 为 {id})没有获得批准;没有记录到开始,也没有记录到结果。"
+        ),
+        "not_started, approval, human follows": (
+            "工具调用 {name}(ID 为 {id})在收到另一条消息之前没有获得批准;"
+            "没有记录到开始,也没有记录到结果。"
+        ),
+        "cancelled": ("工具调用 {name}(ID 为 {id}):记录到一次取消;它可能已经全部或部分生效。"),
+        "malformed": "工具调用 {name}(ID 为 {id})没有执行:其参数不是完整的 JSON 对象。",
+        "malformed, tools_ran": "工具调用 {name}(ID 为 {id})的参数不完整;没有记录到结果。",
+        "malformed, no_name": "工具调用 {name}(ID 为 {id})没有执行:它没有指明工具。",
+        "unknown": "没有记录到工具调用 {name}(ID 为 {id})的结果;它可能已经执行,也可能没有执行。",
+        "inner": "其内部的记录:{items}",
+        "not kept": "该工具调用的以下影响未被保留:{items}。其已记录的结果:",
+    },
+}
+
+_process_language: Language = "en"
+
+
+def set_language(language: Language) -> None:
+    """Set the language of the default placeholder texts for the whole process.
+
+    Args:
+        language: `"en"` (English, used until this function is called) or `"zh"` (Chinese). An
+            option `language=` of a function or node takes precedence.
+
+    Raises:
+        OptionError: If `language` is neither of them.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import patch_messages, set_language
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> set_language("zh")
+        >>> patch_messages([AIMessage("", tool_calls=[call])]).messages[1].content
+        '没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。'
+        >>> set_language("en")
+    """
+    global _process_language  # noqa: PLW0603 - the setting is for the whole process
+    _process_language = checked_language(language)
+
+
+def checked_language(language: Language) -> Language:
+    """Return `language`.
+
+    Raises:
+        OptionError: If there are no texts in that language.
+    """
+    if language not in LANGUAGES:
+        raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
+    return language
+
+
+def cancelled_text(call: DanglingCall) -> str:
+    """The sentence that older systems write for every call without a result.
+
+    Use it as `placeholder=cancelled_text`. It is true only for a call that waited while another
+    message came in; the default texts are true for every call.
+
+    Args:
+        call: The call without a result.
+
+    Returns:
+        The sentence, in the language of the process (`set_language`).
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch import DanglingCall, cancelled_text
+        >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)
+        >>> cancelled_text(call)
+        'Tool call wire with id c1 was cancelled - another message came in before it could be completed.'
+    """  # noqa: E501 - the sentence is shown in full
+    return _filled("older", call, None)
+
+
+def default_text(call: DanglingCall, language: Language | None, *, human_follows: bool) -> str:
+    """The default text of a placeholder, at most `MAX_TEXT` characters long.
+
+    Args:
+        call: The call without a result.
+        language: The language of the text. None: that of the process.
+        human_follows: Whether a human message comes before the next message of the model.
+    """
+    texts = _TEXTS[language or _process_language]
+    key: str = call.cause
+    if f"{key}, {call.detail}" in texts:
+        key = f"{key}, {call.detail}"
+    if human_follows and f"{key}, human follows" in texts:
+        key = f"{key}, human follows"
+    return _filled(key, call, language)
+
+
+def not_kept_text(not_kept: Sequence[str], language: Language | None) -> str:
+    """The sentence before a recovered result that names its effects that were not kept.
+
+    Args:
+        not_kept: The names of the effects: state keys, `goto`.
+        language: The language of the sentence. None: that of the process.
+    """
+    template = _TEXTS[language or _process_language]["not kept"]
+    return _fit(template, "items", ", ".join(not_kept), MAX_TEXT)
+
+
+def _filled(key: str, call: DanglingCall, language: Language | None) -> str:
+    texts = _TEXTS[language or _process_language]
+    template = texts[key]
+    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
+    available = MAX_TEXT - len(template.format(**names, error=""))
+    error = _shortened(call.error or "", available // 2 if call.inner else available)
+    text = template.format(**names, error=error)
+    if not call.inner:
+        return text
+    return text + _fit(texts["inner"], "items", "; ".join(call.inner), MAX_TEXT - len(text))
+
+
+def _fit(template: str, field: str, value: str, length: int) -> str:
+    """The template with `value`, which is shortened so that the whole has at most `length`."""
+    available = length - len(template.format(**{field: ""}))
+    return template.format(**{field: _shortened(value, available)})
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,251 @@
+"""Find the tool calls that a model run did not finish writing, and mark them as invalid.
+
+When a stream ends inside the arguments of a tool call, LangChain's partial JSON parser completes
+them: `{"city": "Zürich", "days": [1, 2` becomes a valid call with `days=[1, 2]`, and an agent runs
+it. Only the raw text of the chunks shows that the call is incomplete. It is judged here:
+
+- Arguments that are not empty: strict JSON decides. The reason for the end is ignored, so a
+  complete call is never refused.
+- Empty arguments, and another call follows: the call is complete.
+- Empty arguments of the last call: incomplete only if the provider names a reason that cuts
+  (`max_tokens`, ...) or the stream failed. A missing or unknown reason never refuses a call.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
+from langchain_core.utils.json import parse_partial_json
+
+from langgraph_patch.history.tool_calls import (
+    CALL_BLOCKS,
+    block_call_id,
+    complete_args,
+    text_of,
+    type_of,
+)
+
+REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
+"""Where integrations put the provider's reason for the end of a stream."""
+
+CUT_REASONS: Final = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "error",
+        "guardrail_intervened",
+        "incomplete",
+        "insufficient_system_resource",
+        "length",
+        "max_length",
+        "max_output_tokens",
+        "max_tokens",
+        "model_context_window_exceeded",
+        "model_length",
+        "network_error",
+    }
+)
+"""Reasons that mean: the provider stopped the model before it had finished."""
+
+
+@dataclass(slots=True)
+class StreamedCall:
+    """One tool call of a stream.
+
+    Attributes:
+        id: The id of the call; `""` where there is none.
+        name: The name of the tool; `""` where there is none.
+        raw: The text of the arguments, as it arrived.
+        index: The index under which LangChain merges its chunks, or None.
+        args: The arguments; None if the model did not finish writing them.
+    """
+
+    id: str
+    name: str
+    index: int | str | None = None
+    raw: str = ""
+    args: dict[str, Any] | None = None
+
+
+class StreamedCalls:
+    """Collects the chunks of one model run. `add` runs for every chunk, so it only stores them.
+
+    Attributes:
+        message_ids: The ids that the chunks have; the merged message has one of them.
+    """
+
+    def __init__(self) -> None:
+        self.message_ids: set[str] = set()
+        self._chunks: list[ToolCallChunk] = []
+        self._metadata: list[Mapping[str, Any]] = []
+
+    def add(self, message: AIMessageChunk) -> None:
+        """Store what one chunk adds."""
+        if message.tool_call_chunks:
+            self._chunks.extend(message.tool_call_chunks)
+        if message.response_metadata:
+            self._metadata.append(message.response_metadata)
+        if message.id is not None:
+            self.message_ids.add(message.id)
+
+    def add_metadata(self, metadata: Mapping[str, Any] | None) -> None:
+        """Store metadata of a chunk that its message does not have yet."""
+        if metadata:
+            self._metadata.append(metadata)
+
+    def calls(self, *, failed: bool = False) -> list[StreamedCall]:
+        """The calls in the order in which they began, each judged by its raw text.
+
+        Args:
+            failed: Whether the stream ended with an error. Default: False.
+        """
+        calls = _merged(self._chunks)
+        for call in calls:
+            call.args = complete_args(call.raw)  # {} if it is empty
+        if calls and not calls[-1].raw and (failed or self._is_cut()):
+            calls[-1].args = None
+        return calls
+
+    def _is_cut(self) -> bool:
+        reasons = (metadata.get(key) for metadata in self._metadata for key in REASON_KEYS)
+        return any(str(reason).lower() in CUT_REASONS for reason in reasons if reason)
+
+
+def _merged(chunks: Iterable[ToolCallChunk]) -> list[StreamedCall]:
+    """Join the chunks of each call, with servers in mind that contradict themselves.
+
+    A chunk without an id continues the newest call of its index; one that has neither index nor
+    id nor name continues the newest call.
+    """
+    calls: list[StreamedCall] = []
+    texts: list[list[str]] = []
+    places: dict[object, int] = {}
+    for chunk in chunks:
+        index, call_id = chunk.get("index"), text_of(chunk.get("id"))
+        name = text_of(chunk.get("name"))
+        place = places.get(index) if index is not None else None
+        if index is None and not call_id and not name and calls:
+            place = len(calls) - 1
+        if place is None or (call_id and calls[place].id and calls[place].id != call_id):
+            place = len(calls)
+            calls.append(StreamedCall(call_id, name, index))
+            texts.append([])
+        places[index] = place
+        calls[place].id = calls[place].id or call_id
+        calls[place].name = calls[place].name or name
+        if args := chunk.get("args"):
+            texts[place].append(args)
+    for call, text in zip(calls, texts, strict=True):
+        call.raw = "".join(text)
+    return calls
+
+
+# --- correcting a message ----------------------------------------------------------------
+
+
+def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
+    """Move the truncated calls of `message` from `tool_calls` to `invalid_tool_calls`, in place.
+
+    A call that cannot be matched with a truncated one stays as it is.
+
+    Args:
+        message: The message as LangChain merged it; it is changed.
+        calls: The calls of its stream.
+
+    Returns:
+        Whether a call was moved.
+    """
+    candidates: dict[str, list[StreamedCall]] = defaultdict(list)
+    for call in calls:
+        candidates[call.id].append(call)
+    kept, refused = [], []
+    for entry in message.tool_calls:
+        truncated = _truncated(entry, candidates[text_of(entry.get("id"))])
+        if truncated is None:
+            kept.append(entry)
+        else:
+            refused.append(truncated)
+    if not refused:
+        return False
+    message.tool_calls = kept
+    message.invalid_tool_calls = [*message.invalid_tool_calls, *map(_invalid, refused)]
+    ids = {call.id for call in refused}
+    if isinstance(message.content, list):
+        message.content = [_emptied(block, ids) for block in message.content]
+    if isinstance(raws := message.additional_kwargs.get("tool_calls"), list):
+        left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
+        message.additional_kwargs = {**message.additional_kwargs, "tool_calls": left}
+    if isinstance(message, AIMessageChunk):
+        message.tool_call_chunks = [c for c in message.tool_call_chunks if c.get("id") not in ids]
+    return True
+
+
+def _truncated(entry: Mapping[str, Any], candidates: list[StreamedCall]) -> StreamedCall | None:
+    """The truncated call that LangChain completed as `entry`; None if there is none.
+
+    An id can occur twice in a message: the arguments decide which of its calls is meant. Where
+    they are not what LangChain makes of the text, the chunks contradict each other or some were
+    not reported: the call is left as LangChain has it.
+    """
+    for call in candidates:
+        args = completed_args(call.raw) if call.args is None else call.args
+        if args == entry.get("args"):
+            candidates.remove(call)
+            return call if call.args is None else None
+    return None
+
+
+def completed_args(raw: str) -> Any:
+    """What LangChain's partial parser makes of arguments; None if it finds them invalid."""
+    try:
+        return parse_partial_json(raw) if raw else {}
+    except (ValueError, RecursionError):
+        return None
+
+
+def _invalid(call: StreamedCall) -> Any:
+    return invalid_tool_call(
+        name=call.name or None,
+        args=call.raw,
+        id=call.id or None,
+        error="The stream ended before the arguments were a complete JSON object.",
+    )
+
+
+def _emptied(block: Any, ids: set[str]) -> Any:
+    """The content block in its final form, with empty arguments if its call was refused."""
+    if not isinstance(block, dict) or type_of(block) not in CALL_BLOCKS:
+        return block
+    if block_call_id(block) not in ids:
+        return block
+    kind = type_of(block)
+    emptied = {key: value for key, value in block.items() if key != "partial_json"}
+    emptied["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+    emptied[CALL_BLOCKS[kind][1]] = "{}" if kind == "function_call" else {}
+    return emptied
+
+
+def breaking_suffix(raw: str) -> str:
+    """A suffix with which LangChain's partial parser finds `raw` invalid instead of completing it.
+
+    It ends an open string, then closes a bracket that is not open.
+    """
+    stack: list[str] = []
+    in_string = escaped = False
+    for character in raw:
+        if in_string:
+            in_string = character != '"' or escaped
+            escaped = character == "\\" and not escaped
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            stack.append(character)
+        elif character in "}]" and stack:
+            stack.pop()
+    quotes = '""' if escaped else '"' if in_string else ""
+    return quotes + ("]" if stack and stack[-1] == "{" else "}")

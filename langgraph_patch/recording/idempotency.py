@@ -1,0 +1,103 @@
+"""A key for a tool call that is the same each time the call runs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_patch._langgraph import channels_of, node_of, parent_namespace
+from langgraph_patch.errors import RecordingError
+from langgraph_patch.recording.call_messages import messages_with_call
+from langgraph_patch.recording.records import is_task_name
+
+if TYPE_CHECKING:  # the import costs as much time as all other imports together
+    from langgraph.prebuilt import ToolRuntime
+
+
+def idempotency_key(
+    runtime_or_config: ToolRuntime[Any, Any] | RunnableConfig, tool_call_id: str | None
+) -> str:
+    """A key for a tool call: the same after a resume, a retry, a restart and an `update_state`.
+
+    A tool that is killed in the middle of its work runs again. If the service that it calls takes
+    an idempotency key, as many payment and mail services do, the work is done once.
+
+    The key derives from the thread, the namespace, the node, the message and the call. Another
+    turn of the conversation has another key, also if the model uses the id of the call again. A
+    fork of a thread keeps the keys of the calls that it runs again.
+
+    Args:
+        runtime_or_config: The `ToolRuntime` or the `RunnableConfig` of the tool, or
+            `request.runtime` in a wrapper of a `ToolNode`. Prefer the `ToolRuntime`: only it has
+            the messages of a `ToolNode` that a node calls with messages of its own.
+        tool_call_id: The id of the call: `runtime.tool_call_id`, an `InjectedToolCallId`, or
+            `request.tool_call["id"]`.
+
+    Returns:
+        32 hexadecimal digits.
+
+    Raises:
+        RecordingError: If no key identifies the call: outside of a graph, if no message of the
+            state makes the call, if the message has no id, or if it makes two calls with this id.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_core.tools import tool
+        >>> from langgraph.graph import MessagesState, StateGraph
+        >>> from langgraph.prebuilt import ToolNode, ToolRuntime
+        >>> from langgraph_patch import idempotency_key
+        >>> @tool
+        ... def wire_money(amount: int, runtime: ToolRuntime) -> str:
+        ...     "Wire money."
+        ...     key = idempotency_key(runtime, runtime.tool_call_id)
+        ...     return f"wired {amount} with key {key}"
+        >>> builder = StateGraph(MessagesState).add_node("tools", ToolNode([wire_money]))
+        >>> call = {"name": "wire_money", "args": {"amount": 7}, "id": "call_1"}
+        >>> message = AIMessage("", id="ai_1", tool_calls=[call])
+        >>> graph = builder.set_entry_point("tools").compile()
+        >>> graph.invoke({"messages": [message]})["messages"][-1].content
+        'wired 7 with key 827f6128cb82634e0c86694bd4fbfb36'
+    """
+    if isinstance(runtime_or_config, dict):
+        config, messages = runtime_or_config, []
+    else:
+        config = runtime_or_config.config
+        messages = list(messages_with_call(runtime_or_config.state, tool_call_id))
+    messages = messages or list(messages_with_call(_state_of(config), tool_call_id))
+    _check(messages, tool_call_id)
+    configurable = config.get("configurable", {})
+    # Two histories of one state may use an id at the same time.
+    ids = sorted({str(message.id) for message in messages})
+    thread_id, namespace = configurable.get("thread_id"), _namespace_of(configurable)
+    parts = str(thread_id), namespace, node_of(config), *ids, tool_call_id
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def _check(messages: list[AIMessage], call_id: str | None) -> None:
+    """Raise an error if the messages do not identify the call."""
+    reason = None
+    if not messages:
+        reason = "no message of the state makes it. Pass the ToolRuntime, inside of a graph"
+    elif any(message.id is None for message in messages):
+        reason = "the message that makes it has no id"
+    elif any([c["id"] for c in m.tool_calls].count(call_id) > 1 for m in messages):
+        reason = "the message makes two calls with this id"
+    if reason is not None:
+        raise RecordingError(f"Tool call {call_id!r} has no idempotency key: {reason}.")
+
+
+def _state_of(config: RunnableConfig) -> dict[str, Any]:
+    """The values of all channels."""
+    channels = channels_of(config).items()
+    return {name: channel.get() for name, channel in channels if channel.is_available()}
+
+
+def _namespace_of(configurable: dict[str, Any]) -> str:
+    """The namespace of the graph that runs the tool's node."""
+    namespace = str(configurable.get("checkpoint_ns", ""))
+    if is_task_name(namespace.rpartition("|")[2].partition(":")[0]):
+        namespace = parent_namespace(namespace)
+    return parent_namespace(namespace)

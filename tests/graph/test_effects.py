@@ -1,0 +1,320 @@
+"""What a recovered result wrote to other state keys is restored, or the model reads that it is not.
+
+A tool that writes `files` or `todos` finishes beside one that waits for a human. The user moves on.
+"""
+
+from __future__ import annotations
+
+import operator
+from contextlib import closing, contextmanager
+from typing import Annotated, Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import TodoListMiddleware
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.channels import LastValue
+from langgraph.channels.binop import BinaryOperatorAggregate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph, add_messages
+from langgraph.types import Command, Send, interrupt
+from typing_extensions import TypedDict
+
+from langgraph_patch import PatchNode, with_patching
+from langgraph_patch.evidence.effects import Effects
+from langgraph_patch.evidence.recover import Recovery
+from langgraph_patch.graph.effects import settle
+from langgraph_patch.history.patch import Finding, RecordedResult
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.agents import human, thread
+from support.running import run, sync_and_async
+from support.strict import StrictModel, ai
+
+TODOS = [{"content": "sleep", "status": "pending"}]
+NOT_KEPT = "These effects of the tool call were not kept: "
+
+
+def merge(old: dict[str, str] | None, new: dict[str, str]) -> dict[str, str]:
+    """The reducer of the files."""
+    return {**(old or {}), **new}
+
+
+class State(TypedDict, total=False):
+    """A state with two keys that the tools write."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    files: Annotated[dict[str, str], merge]
+    note: str
+
+
+class Agent:
+    """An agent by hand, with one task for each call: it writes a file, a note, and asks."""
+
+    def __init__(self, *script: Any, goto: str | None = None, model_note: str | None = None):
+        self.model = StrictModel(script=[calls(), *script])
+        self.goto = goto
+        self.model_note = model_note
+        self.read: list[Any] = []
+
+    def builder(self) -> Any:
+        """The bare graph."""
+        builder = StateGraph(State)
+        builder.add_node("agent", self.agent)
+        builder.add_node("tools", self.tools)
+        builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
+        builder.add_edge(START, "agent")
+        builder.add_conditional_edges("agent", self.to_tools, ["tools", "__end__"])
+        builder.add_edge("tools", "agent")
+        return builder
+
+    def agent(self, state: State) -> Any:
+        """Call the model."""
+        self.read.append((state.get("files"), state.get("note")))
+        answer = self.model.invoke(state["messages"])
+        note = {"note": self.model_note} if self.model_note and len(self.read) > 1 else {}
+        return {"messages": [answer], **note}
+
+    def to_tools(self, state: State) -> Any:
+        """A task for each call."""
+        made = getattr(state["messages"][-1], "tool_calls", [])
+        return [Send("tools", call) for call in made] or "__end__"
+
+    def tools(self, call: Any) -> Any:
+        """Run a call."""
+        if call["name"] == "wire_money":
+            interrupt("1000 EUR?")
+        done = ToolMessage("Updated file", tool_call_id=call["id"], name=call["name"], id="r1")
+        update = {"messages": [done], "files": {"a.txt": "hello"}, "note": "written"}
+        return Command(update=update, goto=self.goto or ())
+
+
+def calls() -> AIMessage:
+    """The turn that breaks."""
+    return ai(("write_file", {}, "c1"), ("wire_money", {}, "c2"), id="a1")
+
+
+@contextmanager
+def memory() -> Any:
+    """A saver in memory."""
+    yield InMemorySaver()
+
+
+@contextmanager
+def sqlite() -> Any:
+    """A saver in a SQLite database."""
+    with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
+        yield saver
+
+
+SAVERS = pytest.mark.parametrize("open_saver", [memory, sqlite])
+
+
+def values(graph: Any) -> Any:
+    """The state of the thread."""
+    return graph.get_state(thread()).values
+
+
+def text_of(messages: Any, call_id: str = "c1") -> str:
+    """The text of the result of a call."""
+    return next(str(m.content) for m in messages if getattr(m, "tool_call_id", None) == call_id)
+
+
+async def broken(agent: Agent, saver: Any) -> Any:
+    """The bare graph, paused beside a finished call."""
+    bare = agent.builder().compile(checkpointer=saver)
+    bare.invoke({"messages": [human("go")]}, thread())
+    assert bare.get_state(thread()).next == ("tools",)
+    return bare
+
+
+# --- the entry check and the patch node -----------------------------------------------------
+
+
+@SAVERS
+async def test_the_files_come_back_with_the_message(open_saver: Any):
+    """Entry check: both keys have what the recorded task wrote, before the model reads."""
+    agent = Agent(AIMessage("fine"))
+    with open_saver() as saver:
+        graph = with_patching(await broken(agent, saver))
+        await run(graph, "never mind")
+        assert values(graph)["files"] == {"a.txt": "hello"}
+        assert values(graph)["note"] == "written"
+        assert text_of(values(graph)["messages"]) == "Updated file"
+        assert agent.read[-1] == ({"a.txt": "hello"}, "written")
+
+
+async def test_the_files_come_back_async():
+    """Entry check, asynchronously."""
+    agent = Agent(AIMessage("fine"))
+    graph = with_patching(await broken(agent, InMemorySaver()))
+    await run(graph, "never mind", asynchronous=True)
+    assert values(graph)["files"] == {"a.txt": "hello"}
+    assert text_of(values(graph)["messages"]) == "Updated file"
+
+
+async def test_a_newer_write_is_not_overwritten():
+    """A key that has changed since stays, and the message names both keys of the task."""
+    agent = Agent(AIMessage("fine"))
+    graph = with_patching(await broken(agent, InMemorySaver()))
+    await run(graph, {"messages": [human("never mind")], "note": "mine"})
+    assert values(graph)["note"] == "mine"
+    assert not values(graph).get("files")
+    text = text_of(values(graph)["messages"])
+    assert text.startswith(NOT_KEPT)
+    assert "files" in text
+    assert "note" in text
+    assert text.endswith("Updated file")
+
+
+async def test_a_lost_goto_is_named():
+    """Nothing of a task is restored if it also led to another node."""
+    agent = Agent(AIMessage("fine"), goto="other")
+    graph = with_patching(await broken(agent, InMemorySaver()))
+    await run(graph, "never mind")
+    assert not values(graph).get("files")
+    assert "goto" in text_of(values(graph)["messages"])
+
+
+@sync_and_async
+async def test_the_patch_node_restores(*, asynchronous: bool):
+    """`PatchNode`, placed by hand."""
+    agent, saver = Agent(AIMessage("fine")), InMemorySaver()
+    await broken(agent, saver)
+    builder = agent.builder()
+    builder.add_node("patch", PatchNode())
+    builder.edges.discard((START, "agent"))
+    graph = builder.add_edge(START, "patch").add_edge("patch", "agent").compile(checkpointer=saver)
+    await run(graph, "never mind", asynchronous=asynchronous)
+    assert values(graph)["files"] == {"a.txt": "hello"}
+
+
+# --- the model node wrapper -----------------------------------------------------------------
+
+
+async def at_the_model(agent: Agent, saver: Any, **options: Any) -> Any:
+    """The bare graph has taken the new message, and its model is next."""
+    bare = await broken(agent, saver)
+    bare.update_state(thread(), {"messages": [human("never mind")]}, as_node=START)
+    assert bare.get_state(thread()).next == ("agent",)
+    return with_patching(bare, **options)
+
+
+@sync_and_async
+async def test_the_wrapper_restores(*, asynchronous: bool):
+    """The model node reads the restored values, and they are in the state after it."""
+    agent = Agent(AIMessage("fine"))
+    graph = await at_the_model(agent, InMemorySaver())
+    await run(graph, None, asynchronous=asynchronous)
+    assert agent.read[-1] == ({"a.txt": "hello"}, "written")
+    assert values(graph)["files"] == {"a.txt": "hello"}
+    assert values(graph)["note"] == "written"
+
+
+async def test_a_key_that_the_node_writes_keeps_its_value():
+    """Two writes of one key in one task would be an error."""
+    agent = Agent(AIMessage("fine"), model_note="of the model")
+    graph = await at_the_model(agent, InMemorySaver())
+    await run(graph, None)
+    assert values(graph)["note"] == "of the model"
+    assert values(graph)["files"] == {"a.txt": "hello"}
+
+
+async def test_nothing_is_restored_without_persist():
+    """With `persist=False` the model reads that the effects are not kept."""
+    agent = Agent(AIMessage("fine"))
+    graph = await at_the_model(agent, InMemorySaver(), persist=False)
+    await run(graph, None)
+    assert not values(graph).get("files")
+    assert text_of(agent.model.seen[-1]).startswith(NOT_KEPT)
+
+
+# --- the middleware --------------------------------------------------------------------------
+
+
+@tool
+def save(text: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+    """Save."""
+    done = ToolMessage("Updated todo list", tool_call_id=tool_call_id)
+    return Command(update={"todos": TODOS, "messages": [done]})
+
+
+@tool
+def wire_money() -> str:
+    """Wait for a human."""
+    return str(interrupt("1000 EUR?"))
+
+
+@sync_and_async
+async def test_the_middleware_restores(*, asynchronous: bool):
+    """`write_todos` of another middleware is in the state after the repair."""
+    first = ai(("save", {"text": "x"}, "c1"), ("wire_money", {}, "c2"), id="a1")
+    model = StrictModel(script=[first, AIMessage("fine")])
+    stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
+    graph = create_agent(model, [save, wire_money], middleware=stack, checkpointer=InMemorySaver())
+    await run(graph, "go", asynchronous=asynchronous)
+    await run(graph, "never mind", asynchronous=asynchronous)
+    assert values(graph)["todos"] == TODOS
+    assert text_of(values(graph)["messages"]) == "Updated todo list"
+
+
+# --- settle ----------------------------------------------------------------------------------
+
+RESULT = ToolMessage("done", tool_call_id="c1")
+KEY = ("a1", "c1")
+FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), (), "t1")
+
+
+def recovery(*effects: Effects) -> Recovery:
+    """Results of calls, each with effects."""
+    keys = [("a1", f"c{index}") for index in range(1, len(effects) + 1)]
+    return Recovery(dict.fromkeys(keys, RESULT), dict(zip(keys, effects, strict=True)), None)
+
+
+def decide(*effects: Effects, persist: bool = True, channels: Any = None) -> Any:
+    """What is not kept of each result, and what is written."""
+    found = recovery(*effects)
+    evidence, writes = settle(found, persist=persist, own_keys={"messages"}, channels=channels)
+    lost = [getattr(result, "not_kept", ()) for result in evidence.values()]
+    return lost, writes
+
+
+def test_two_calls_of_one_task_share_its_writes():
+    """They are written once."""
+    assert decide(FILES, FILES) == ([(), ()], FILES.writes)
+
+
+def test_two_tasks_that_write_one_key():
+    """Both are restored through a reducer; otherwise only the first, and the other is named."""
+    other = Effects((("files", {"c": "d"}),), frozenset({"files"}), (), "t2")
+    reducer = {"files": BinaryOperatorAggregate(list, operator.add)}
+    assert decide(FILES, other, channels=reducer) == ([(), ()], (*FILES.writes, *other.writes))
+    for channels in (None, {"files": LastValue(dict)}):
+        assert decide(FILES, other, channels=channels) == ([(), ("files",)], FILES.writes)
+
+
+def test_what_cannot_be_restored_is_named():
+    """A changed key, a key that the graph lacks, a `goto`, and a repair that is not written."""
+    changed = Effects(FILES.writes, frozenset(), ())
+    assert decide(changed) == ([("files",)], ())
+    assert decide(FILES, channels={"messages": None}) == ([("files",)], ())
+    led = Effects((), frozenset(), ("bob",))
+    assert decide(led) == ([("goto",)], ())
+    assert decide(FILES, persist=False) == ([("files",)], ())
+
+
+def test_own_keys_and_findings_are_left_out():
+    """Messages are neither restored nor named; a finding has no effects."""
+    own = Effects((("messages", [RESULT]),), frozenset(), ())
+    assert decide(own) == ([()], ())
+    finding = Finding("unknown")
+    evidence, writes = settle(
+        Recovery({KEY: finding}, {KEY: FILES}, None), persist=True, own_keys=frozenset()
+    )
+    assert (evidence[KEY], writes) == (finding, ())
+    reconciled = RecordedResult(RESULT, cause="reconciled")
+    evidence, _ = settle(
+        Recovery({KEY: reconciled}, {KEY: FILES}, None), persist=False, own_keys=frozenset()
+    )
+    assert evidence[KEY] == RecordedResult(RESULT, ("files",), "reconciled")

@@ -1,0 +1,362 @@
+"""Which result belongs to which call, and which results are replaced: one example per rule."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from langgraph_patch import (
+    PLACEHOLDER_KEY,
+    Finding,
+    is_placeholder,
+    patch_messages,
+    validate_messages,
+)
+from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.patch import RecordedResult
+from langgraph_patch.history.patcher import (
+    dangling_calls,
+    patch_reading,
+    read_if_damaged,
+)
+from support.placeholder_texts import DEEPAGENTS_CANCELLED, UNKNOWN
+
+H = HumanMessage
+CHAT_UI = "Successfully handled tool call."
+
+
+def ai(*calls, message_id="a1"):
+    """A model's message with these calls, each a (name, id)."""
+    listed = [{"name": name, "args": {}, "id": call_id} for name, call_id in calls]
+    return AIMessage("", tool_calls=listed, id=message_id)
+
+
+def result(content, call_id="c1", **fields):
+    """A tool's result."""
+    return ToolMessage(content, tool_call_id=call_id, **fields)
+
+
+def texts(history, **options):
+    """The result that each call has in the repaired history; None for a placeholder."""
+    patch = patch_messages(history, **options)
+    assert validate_messages(patch.messages) == []
+    results = {m.tool_call_id: m for m in patch.messages if isinstance(m, ToolMessage)}
+    calls = [c for m in patch.messages if isinstance(m, AIMessage) for c in m.tool_calls]
+    return [
+        None if is_placeholder(results[call["id"]]) else results[call["id"]].content
+        for call in calls
+    ]
+
+
+def dropped(history):
+    """The results that the repair removes, as they were stored."""
+    return [c.before for c in patch_messages(history).changes if c.kind == "dropped"]
+
+
+# --- names -----------------------------------------------------------------------------
+
+
+def test_f40_two_tools_under_one_id_get_the_results_that_name_them():
+    """The name decides, whatever the order."""
+    calls = ai(("search", "c1"), ("write_file", "c1"))
+
+    assert texts([calls, result("file written", name="write_file"), H("x")]) == [
+        None,
+        "file written",
+    ]
+    both = [result("w", name="write_file"), result("s", name="search")]
+    assert texts([calls, *both]) == ["s", "w"]
+
+
+def test_f40_one_result_without_a_name_for_two_calls_is_of_neither():
+    """It is dropped, and stays whole in the changes."""
+    found = result("whose?")
+
+    history = [ai(("search", "c1"), ("write_file", "c1")), found, H("x")]
+
+    assert texts(history) == [None, None]
+    assert dropped(history) == [found]
+
+
+def test_f40_one_result_for_two_calls_of_one_tool_is_of_neither():
+    """Batched approvals under one id `call_0`."""
+    calls = ai(("wire", "call_0"), ("wire", "call_0"))
+
+    assert texts([calls, result("r", "call_0", name="wire"), H("x")]) == [None, None]
+    two = [result("first", "call_0", name="wire"), result("second", "call_0", name="wire")]
+    assert texts([calls, *two]) == ["first", "second"]
+
+
+def test_f40_the_only_call_left_gets_the_result_without_a_name():
+    """The other call has the result that names it."""
+    calls = ai(("search", "c1"), ("write_file", "c1"))
+
+    assert texts([calls, result("?"), result("s", name="search")]) == ["s", "?"]
+
+
+def test_an_id_used_again_by_another_tool_does_not_take_the_older_result():
+    """Neither does the older call get it: results never pass a nearer call."""
+    late = result("found", name="search")
+    history = [ai(("search", "c1")), H("x"), ai(("write_file", "c1"), message_id="a2"), late]
+
+    assert texts(history) == [None, None]
+    assert dropped(history) == [late]
+
+
+def test_a_name_that_no_call_of_the_id_has_says_nothing():
+    """Some applications write names of their own into results."""
+    history = [ai(("search", "c1")), result("r", name="search_agent"), H("x")]
+
+    assert patch_messages(history).messages is history
+    again = [*history, ai(("search", "c1"), message_id="a2"), result("s", name="search_agent")]
+    assert texts(again) == ["r", "s"]
+
+
+# --- never past a nearer call ----------------------------------------------------------
+
+
+def test_a_duplicate_does_not_replace_the_placeholder_of_an_older_turn():
+    """It is a duplicate of the nearer call's result."""
+    first = patch_messages([ai(("wire", "c1")), H("x")]).messages
+    history = [*first, ai(("wire", "c1"), message_id="a2"), result("r"), result("r")]
+
+    assert texts(history) == [None, "r"]
+
+
+def test_a_late_result_of_a_renamed_call_is_found_by_its_old_id():
+    """Its call got a new id in an earlier repair, and nothing answers that id yet."""
+    early = [ai(("wire", "c1")), result("r1"), H("x"), ai(("wire", "c1"), message_id="a2"), H("y")]
+    repaired = patch_messages(early).messages
+
+    assert texts(repaired) == ["r1", None]
+    assert texts([*repaired, result("r2")]) == ["r1", "r2"]
+
+
+# --- before the call -------------------------------------------------------------------
+
+
+def test_f06_a_result_directly_before_its_call_is_moved():
+    """Also if other results are between them."""
+    calls = ai(("wire", "c1"), ("mail", "c2"))
+
+    assert texts([H("x"), result("r1"), result("r2", "c2", name="mail"), calls]) == ["r1", "r2"]
+
+
+@pytest.mark.parametrize("between", [[H("x")], [AIMessage("hm")], [AIMessage("hm"), H("x")]])
+def test_f41_a_result_before_another_message_is_of_no_later_call(between):
+    """It is the result of an earlier call that is gone."""
+    stale = result("Paris", "functions.weather:0", name="weather")
+    history = [stale, *between, ai(("weather", "functions.weather:0")), H("y")]
+
+    assert texts(history) == [None]
+    assert dropped(history) == [stale]
+
+
+def test_a_result_before_its_call_must_not_name_another_tool():
+    """It is an orphan, although nothing is stored between them."""
+    assert texts([result("r", name="search"), ai(("wire", "c1")), H("x")]) == [None]
+
+
+# --- real results and placeholders of others -------------------------------------------
+
+
+@pytest.mark.parametrize("replace_foreign", [False, True])
+def test_f42_a_real_result_beats_the_placeholder_of_deepagents(replace_foreign):
+    """Whichever comes first, without an option; the placeholder is superseded."""
+    fake = result(DEEPAGENTS_CANCELLED.format("wire", "c1"))
+    real = result("wired 3")
+
+    for results in ([fake, real], [real, fake]):
+        history = [ai(("wire", "c1")), *results, H("x")]
+        assert texts(history, replace_foreign=replace_foreign) == ["wired 3"]
+        assert "superseded" in [defect.kind for defect in validate_messages(history)]
+    assert texts([ai(("wire", "c1")), fake, H("x")]) == [fake.content]
+
+
+FAKES = [
+    result(CHAT_UI, id="do-not-render-17"),
+    result('{"cancelled":true}', name="wire"),
+]
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_f39_what_known_clients_invent_is_replaced(fake):
+    """By a placeholder, a finding or the real result; the fake stays in the change."""
+    history = [ai(("wire", "c1")), fake, H("x")]
+    reading = read_if_damaged(history)
+
+    assert [key for _, key in reading.unanswered] == ["c1"]
+    patch = patch_messages(history)
+    assert patch.messages[1].content == UNKNOWN.format("wire", "c1")
+    assert [change.before for change in patch.changes] == [fake]
+    assert texts(history, evidence={("a1", "c1"): result("wired 3")}) == ["wired 3"]
+    assert texts([*history, result("wired 3")]) == ["wired 3"]
+
+
+@pytest.mark.parametrize(
+    "genuine", [result(CHAT_UI), result('{"cancelled": true}'), result('{"cancelled":false}')]
+)
+def test_f39_what_a_tool_may_return_is_no_fake(genuine):
+    """agent-chat-ui marks its ids, and Python writes JSON with spaces."""
+    history = [ai(("wire", "c1")), genuine, H("x")]
+
+    assert patch_messages(history).messages is history
+
+
+def test_f39_spaces_do_not_matter_in_a_message_from_the_client():
+    """No tool of the graph wrote it."""
+    history = [ai(("wire", "c1")), result('{"cancelled": true}', id="t1"), H("x")]
+    reading = read_if_damaged(history, client_results=frozenset({"t1"}))
+
+    assert [is_placeholder(m) for m in patch_reading(reading).messages] == [False, True, False]
+
+
+def test_f39_a_recorded_result_replaces_that_of_a_client():
+    """A finding does not, and neither does an equal result."""
+    invented = result("all good", id="t1")
+    history = [ai(("wire", "c1")), invented, H("x")]
+    assert read_if_damaged(history) is None
+
+    reading = read_if_damaged(history, client_results=frozenset({"t1"}))
+
+    assert reading.unanswered == reading.doubted == [(history[0], "c1")]
+    key = ("a1", "c1")
+    for evidence in ({}, {key: Finding("unknown")}, {key: result("all good", id="t2")}):
+        assert patch_reading(reading, evidence=evidence).messages is history
+    for recorded in (result("wired 3"), RecordedResult(result("wired 3"))):
+        patch = patch_reading(reading, evidence={key: recorded})
+        assert patch.messages[1].content == "wired 3"
+        assert [(c.kind, c.before) for c in patch.changes] == [("recovered", invented)]
+
+
+# --- recorded results with a marker ----------------------------------------------------
+
+
+def test_f38_effects_that_were_not_kept_are_named():
+    """Before the text, in the marker, and in both languages; the result is no placeholder."""
+    recorded = RecordedResult(result("Updated file"), ("files", "goto"))
+    history = [ai(("write_file", "c1")), H("x")]
+
+    for language, sentence in (
+        ("en", "These effects of the tool call were not kept: files, goto. Its recorded result:"),
+        ("zh", "该工具调用的以下影响未被保留:files, goto。其已记录的结果:"),
+    ):
+        patch = patch_messages(history, evidence={("a1", "c1"): recorded}, language=language)
+        assert patch.messages[1].content == f"{sentence}\nUpdated file"
+        assert patch.messages[1].additional_kwargs == {
+            PLACEHOLDER_KEY: {"not_kept": ["files", "goto"]}
+        }
+        assert not is_placeholder(patch.messages[1])
+        assert patch_messages(patch.messages).messages is patch.messages
+
+
+def test_f38_the_sentence_is_a_block_of_its_own_before_blocks():
+    """The recorded message is not changed."""
+    block = {"type": "text", "text": "Updated file"}
+    message = result([block])
+
+    history = [ai(("write_file", "c1"))]
+    evidence = {("a1", "c1"): RecordedResult(message, ("files",))}
+    first, second = patch_messages(history, evidence=evidence).messages[1].content
+
+    assert first["type"] == "text"
+    assert "files" in first["text"]
+    assert second == block
+    assert message == result([block])
+
+
+def test_a_reconciled_result_is_marked():
+    """It is a real result for every later repair."""
+    recorded = RecordedResult(result("wired 3"), cause="reconciled")
+    patch = patch_messages([ai(("wire", "c1"))], evidence={("a1", "c1"): recorded})
+
+    assert patch.messages[1].content == "wired 3"
+    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "reconciled"}}
+    assert not is_placeholder(patch.messages[1])
+
+
+# --- what is searched again ------------------------------------------------------------
+
+
+def repaired_with(finding):
+    """A history that was repaired with this finding about its call."""
+    return patch_messages([ai(("wire", "c1")), H("x")], evidence={("a1", "c1"): finding}).messages
+
+
+def test_a_settled_call_is_not_searched_again():
+    """Only the new call is; a placeholder without the marker is searched with it."""
+    new = ai(("mail", "c2"), message_id="a2")
+
+    for finding, ids in (
+        (Finding("unknown", searched="cp7"), ["c2"]),
+        (Finding("unknown"), ["c1", "c2"]),
+    ):
+        history = repaired_with(finding)
+        assert read_if_damaged(history) is None
+        assert [call_id for _, call_id in read_if_damaged([*history, new]).unanswered] == ids
+
+
+def test_a_recheck_is_searched_on_the_next_turn_until_it_is_settled():
+    """The history is valid in the meantime."""
+    history = repaired_with(Finding("unknown", searched="cp7", recheck=True))
+    assert history[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "unknown", "recheck": True}}
+    assert validate_messages(history) == []
+    assert patch_messages(history).messages is history
+    assert not is_valid(history, allow_pending=False)
+
+    reading = read_if_damaged(history)
+
+    assert [call_id for _, call_id in reading.unanswered] == ["c1"]
+    key = ("a1", "c1")
+    still = patch_reading(reading, evidence={key: Finding("unknown", recheck=True)})
+    assert still.messages is history
+    late = patch_reading(reading, evidence={key: result("wired 3")})
+    assert late.messages[1].content == "wired 3"
+    settled = patch_reading(reading, evidence={key: Finding("unknown", searched="cp9")}).messages
+    assert settled[1].content == history[1].content
+    assert settled[1].additional_kwargs[PLACEHOLDER_KEY] == {"cause": "unknown", "searched": "cp9"}
+    assert read_if_damaged(settled) is None
+
+
+def test_a_settled_placeholder_keeps_a_better_cause():
+    """A later search may find less than the first one."""
+    history = repaired_with(Finding("failed", "e", recheck=True))
+    reading = read_if_damaged(history)
+
+    evidence = {("a1", "c1"): Finding("unknown", searched="cp9")}
+    settled = patch_reading(reading, evidence=evidence).messages[1]
+
+    assert settled.content == history[1].content
+    assert settled.additional_kwargs[PLACEHOLDER_KEY] == {"cause": "failed", "searched": "cp9"}
+
+
+# --- results inside a call, and the calls to reconcile ---------------------------------
+
+
+def test_f44_results_inside_a_call_are_listed():
+    """The newest first, within 500 characters."""
+    inner = ("send_email to bob: sent", "search: Paris")
+    history = repaired_with(Finding("unknown", inner=inner))
+    expected = f"{UNKNOWN.format('wire', 'c1')} Recorded inside it: {'; '.join(inner)}"
+
+    assert history[1].content == expected
+    long = repaired_with(Finding("failed", "e" * 900, inner=(inner[0], "x" * 900)))[1].content
+    assert len(long) == 500
+    assert inner[0] in long
+
+
+def test_dangling_calls_are_those_that_get_placeholders():
+    """With their causes; not those that have a result, or one in the evidence."""
+    calls = ai(("wire", "c1"), ("mail", "c2"), ("search", "c3"), ("read", "c4"))
+    reading = read_if_damaged([calls, result("r", "c4"), H("x")])
+    evidence = {
+        ("a1", "c1"): Finding("cancelled"),
+        ("a1", "c2"): RecordedResult(result("sent", "c2")),
+    }
+
+    found = dangling_calls(reading, evidence)
+
+    assert [(key, call.name, call.cause) for key, call in found] == [
+        (("a1", "c1"), "wire", "cancelled"),
+        (("a1", "c3"), "search", "unknown"),
+    ]

@@ -1,0 +1,172 @@
+"""Facts about a tool call: from the ledger, and from what the checkpoints had recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from langchain_core.messages import ToolMessage
+
+from ledger.checkpoints import Evidence
+from ledger.texts import Statement, meaning
+from ledger.world import REF, Emitted, FinalAnswer, Key, Read, ToolEvent, World
+
+
+@dataclass
+class Run:
+    """One run of the graph, as the judge needs it.
+
+    Attributes:
+        event: What happened.
+        evidence: What was recorded before it.
+        begin: How many log entries there were when it began.
+        end: How many there were when it ended.
+        state: The refs of files, todos and notes in the state when it ended; None if unread.
+        error: How it ended, if with an exception.
+        replay: Whether it began at an older checkpoint.
+    """
+
+    event: str
+    evidence: Evidence
+    begin: int
+    end: int = 0
+    state: frozenset[str] | None = None
+    error: str = ""
+    replay: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A statement and where it was read."""
+
+    key: Key
+    stated: Statement
+    text: str
+    at: int
+    read: Read
+    run: Run
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was recorded before the run."""
+        return self.run.evidence
+
+
+@dataclass
+class Facts:
+    """What the log and the records of a scenario say about a call.
+
+    Attributes:
+        world: The log.
+        runs: The runs, by number.
+        approval: Whether a middleware asks before tools run.
+        recorded: Whether calls are recorded by the library.
+        own_tasks: Whether each call has a task of its own, by `Send` or by recording.
+        exit_only: Whether the durability is `exit`, so that no start mark can be there.
+        forgotten: The ids of messages that the user deleted.
+    """
+
+    world: World
+    runs: list[Run]
+    approval: bool
+    recorded: bool
+    own_tasks: bool
+    exit_only: bool
+    forgotten: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.calls = [e for _, e in self.world.all(Emitted)]
+        self.tools = list(self.world.all(ToolEvent))
+        self.final_answers = {e.label: e for _, e in self.world.all(FinalAnswer)}
+        self.starts = {n: e for n, e in self.tools if e.kind == "start"}
+
+    def _events(self, case: Case, *, late: bool) -> Iterator[tuple[int, ToolEvent]]:
+        """The events of executions of a call that began before the model call.
+
+        Args:
+            case: The case.
+            late: Whether events after the model call count too: a thread may have gone on.
+        """
+        for number, event in self.tools:
+            if event.key == case.key and event.execution < case.at and (late or number < case.at):
+                yield number, event
+
+    def _happened(self, case: Case, kind: str) -> bool:
+        """Whether an execution that began before the model call came so far, then or later."""
+        return any(e.kind == kind for _, e in self._events(case, late=True))
+
+    def _has_worked(self, case: Case) -> bool:
+        """Whether the call had an effect, or finished."""
+        worked = self._happened(case, "effect") or self._happened(case, "end")
+        return worked or self._is_stored(case)
+
+    def _has_asked(self, case: Case) -> bool:
+        if case.key.name == "task" or self.approval or case.key.name.startswith("transfer"):
+            return True
+        return any(e.kind == "asked" for _, e in self._events(case, late=False))
+
+    def _begun(self, case: Case) -> list[int]:
+        """The executions of the call that began before the model call."""
+        return [n for n, e in self.starts.items() if e.key == case.key and n < case.at]
+
+    def _key_of(self, execution: int) -> Key | None:
+        return self.starts[execution].key if execution in self.starts else None
+
+    def _is_stored(self, case: Case) -> bool:
+        """Whether the state has the effect: when the model was called, or when its run ended."""
+        ends = [run.state or frozenset() for run in self.runs[: case.read.run + 1]]
+        now = case.read.state | ends[-1]
+        match case.key.name:
+            case "note":
+                return f"notes:{case.key.ref}" in now
+            case "write_file":
+                return f"files:{case.key.ref}" in now
+            case "write_todos":  # the next list takes its place
+                earlier = [r.state for n, r in self.world.all(Read) if n <= case.at]
+                return any(f"todos:{case.key.ref}" in state for state in (*earlier, *ends))
+            case _:
+                return False
+
+    def _recorded_result(self, case: Case) -> str:
+        """The class of loss, if a result of this very call is recorded; else an empty text."""
+        if case.key.message in self.forgotten:
+            return ""
+        own = any(self._key_of(n) == case.key for n in case.evidence.executions)
+        own = own or any(self._is_result_of(case.key, m) for m in case.evidence.results)
+        return "its result is recorded" if own else ""
+
+    def _is_result_of(self, key: Key, message: ToolMessage) -> bool:
+        """Whether a recorded message without a receipt is a result of that call."""
+        stated = meaning(message.text)
+        match stated.kind:
+            case "effect":
+                return stated.subject.endswith(f":{key.ref}")
+            case "answer":
+                final = self.final_answers.get(stated.subject)
+                return key.name == "task" and final is not None and final.parent == key.ref
+            case "handoff":
+                unique = sum(e.key.call == key.call for e in self.calls) == 1
+                return unique and message.tool_call_id == key.call
+            case _:
+                return False
+
+    def _is_ambiguous(self, case: Case) -> bool:
+        """Whether fewer results are recorded than the message has calls of that id and name.
+
+        A tool message has no more than the id and the name, so it may belong to each of them.
+        Calls that are recorded by the library, or have a task each, are not exempted.
+        """
+        if self.own_tasks:
+            return False
+        alike = [e.key for e in self.calls if e.key[:3] == case.key[:3] and not e.malformed]
+        results = {self._key_of(n) for n in case.evidence.executions}
+        return len(results & set(alike)) < len(alike)
+
+    def _hides_inner_results(self, case: Case) -> bool:
+        """Whether the work of a subagent is recorded, and the text is silent about it."""
+        if case.key.name != "task":
+            return False
+        inner = {e.key for e in self.calls if e.parent == case.key.ref}
+        recorded = {self._key_of(n) for n in case.evidence.executions} & inner
+        shown = set(REF.findall(case.text))
+        return any(key.ref not in shown for key in recorded if key is not None)
