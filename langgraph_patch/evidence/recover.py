@@ -85,7 +85,7 @@ logger: logging.Logger = logging.getLogger("langgraph_patch")
 _RUNNING = timedelta(minutes=10)
 """How long a superstep may be running that has recorded no end."""
 
-_RETRY_SECONDS = (0.01, 0.05, 0.2)
+_RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 """How long to wait for a result that may just be written, before each further search."""
 
 _JUST_STARTED = timedelta(seconds=5)
@@ -169,7 +169,7 @@ def recover_evidence(
         messages = track_calls(calls, client_results)
         reader = CheckpointReader(saver, messages_key, required)
         newest = yield from find_evidence(reader, config, messages)
-        if seconds is None or reader.error is not None or not _is_being_recorded(messages):
+        if seconds is None or reader.error is not None or not _may_be_written(messages, config):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if reader.error is not None:
@@ -196,20 +196,24 @@ def recover_evidence(
     return Recovery(evidence, effects, newest.id if newest and is_final else None)
 
 
-def _is_being_recorded(messages: Sequence[TrackedMessage]) -> bool:
-    """Whether the result of a recorded call may just be written.
+def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
+    """Whether the result of a call may just be written.
 
-    LangGraph does not wait until the result is stored. After a handoff, the next agent may read
-    the checkpoint a moment too early.
+    LangGraph does not wait until a result is stored. After a handoff, the next agent, which is a
+    nested graph, may read the checkpoint a moment too early.
     """
+    is_nested = bool(config.get("configurable", {}).get("checkpoint_ns"))
     since = (datetime.now(UTC) - _JUST_STARTED).isoformat()
     return any(
-        tracked.evidence is None
-        and tracked.outcome is not None
-        and tracked.outcome.is_open_start
-        and tracked.outcome.checkpoint.saved.checkpoint["ts"] > since
+        is_nested
+        or (
+            tracked.outcome is not None
+            and tracked.outcome.is_open_start
+            and tracked.outcome.checkpoint.saved.checkpoint["ts"] > since
+        )
         for message in messages
         for tracked in message.calls
+        if tracked.evidence is None
     )
 
 
