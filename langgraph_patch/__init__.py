@@ -7,39 +7,45 @@ each result at once, `idempotency_key` names a call for the services that its to
 `langgraph_patch.streaming` builds messages from streams.
 """
 
-from langgraph_patch.errors import (
-    EvidenceError,
-    GraphError,
-    MessagesError,
-    OptionError,
-    PatchError,
-    RecordingError,
-    StreamError,
-    ThreadError,
-)
-from langgraph_patch.graph.chat_model import patch_model
-from langgraph_patch.graph.patch_node import PatchNode, patch_node
-from langgraph_patch.graph.patching import with_patching
-from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
-from langgraph_patch.history.patcher import patch_messages, validate_messages
-from langgraph_patch.history.placeholders import (
-    PLACEHOLDER_KEY,
-    DanglingCall,
-    cancelled_text,
-    is_placeholder,
-    set_language,
-)
-from langgraph_patch.recording.idempotency import idempotency_key
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
-from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from langgraph_patch.errors import (
+        EvidenceError,
+        GraphError,
+        MessagesError,
+        OptionError,
+        PatchError,
+        RecordingError,
+        StreamError,
+        ThreadError,
+    )
+    from langgraph_patch.evidence.recover_messages import arecover_messages, recover_messages
+    from langgraph_patch.graph.chat_model import patch_model
+    from langgraph_patch.graph.patch_node import PatchNode, patch_node
+    from langgraph_patch.graph.patching import with_patching
+    from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
+    from langgraph_patch.history.patcher import patch_messages, validate_messages
+    from langgraph_patch.history.placeholders import (
+        PLACEHOLDER_KEY,
+        DanglingCall,
+        cancelled_text,
+        is_placeholder,
+        set_language,
+    )
+    from langgraph_patch.recording.idempotency import idempotency_key
+    from langgraph_patch.recording.recorded_tool import recorded_tool
+    from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+    from langgraph_patch.threads import (
+        arepair_thread,
+        ascan_threads,
+        aundo_repair,
+        repair_thread,
+        scan_threads,
+        undo_repair,
+    )
+    from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 __all__ = [
     "PLACEHOLDER_KEY",
@@ -61,6 +67,7 @@ __all__ = [
     "ThreadRepair",
     "ThreadReport",
     "arecord_tool_calls",
+    "arecover_messages",
     "arepair_thread",
     "ascan_threads",
     "aundo_repair",
@@ -71,6 +78,8 @@ __all__ = [
     "patch_model",
     "patch_node",
     "record_tool_calls",
+    "recorded_tool",
+    "recover_messages",
     "repair_thread",
     "scan_threads",
     "set_language",
@@ -80,6 +89,76 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
+
+_MODULES = {
+    "langgraph_patch.errors": (
+        "EvidenceError",
+        "GraphError",
+        "MessagesError",
+        "OptionError",
+        "PatchError",
+        "RecordingError",
+        "StreamError",
+        "ThreadError",
+    ),
+    "langgraph_patch.evidence.recover_messages": (
+        "arecover_messages",
+        "recover_messages",
+    ),
+    "langgraph_patch.graph.chat_model": ("patch_model",),
+    "langgraph_patch.graph.patch_node": (
+        "PatchNode",
+        "patch_node",
+    ),
+    "langgraph_patch.graph.patching": ("with_patching",),
+    "langgraph_patch.history.patch": (
+        "Change",
+        "Defect",
+        "Evidence",
+        "Finding",
+        "Patch",
+    ),
+    "langgraph_patch.history.patcher": (
+        "patch_messages",
+        "validate_messages",
+    ),
+    "langgraph_patch.history.placeholders": (
+        "PLACEHOLDER_KEY",
+        "DanglingCall",
+        "cancelled_text",
+        "is_placeholder",
+        "set_language",
+    ),
+    "langgraph_patch.recording.idempotency": ("idempotency_key",),
+    "langgraph_patch.recording.recorded_tool": ("recorded_tool",),
+    "langgraph_patch.recording.wrappers": (
+        "arecord_tool_calls",
+        "record_tool_calls",
+    ),
+    "langgraph_patch.threads": (
+        "arepair_thread",
+        "ascan_threads",
+        "aundo_repair",
+        "repair_thread",
+        "scan_threads",
+        "undo_repair",
+    ),
+    "langgraph_patch.threads.reports": (
+        "ThreadRepair",
+        "ThreadReport",
+    ),
+}
+"""Where each public name is defined. It is imported when it is first used, because LangGraph takes
+a second to import: the command line and the pure modules do not wait for what they do not use."""
+
+
+def __getattr__(name: str) -> typing.Any:
+    """Import a public name when it is first used."""
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(importlib.import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

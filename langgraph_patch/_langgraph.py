@@ -3,7 +3,8 @@
 LangGraph passes a node its checkpointer, its channels and its way to start a child task in
 `config["configurable"]`, under keys that start with `__pregel_`. No public API provides them.
 Each function checks what it reads: it returns None or an empty value if LangGraph has changed
-the detail, and the run goes on. `_langgraph_builder.py` has the details of graphs that are built.
+the detail, and the run goes on. `_langgraph_builder.py` has the details of graphs that are built,
+`_langgraph_tasks.py` those of running tasks that decide what clients see.
 
 Names that LangGraph stores in databases cannot change without breaking old threads.
 
@@ -14,8 +15,8 @@ fails if LangGraph changes the detail.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from langchain_core.runnables import RunnableConfig
@@ -53,6 +54,12 @@ _TASKS = "__pregel_tasks"
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
+
+_PATH = "langgraph_path"
+"""The metadata key with the path of the task that runs; `task_kind` describes it."""
+
+_PREVIOUS = "__previous__"
+"""The channel with what the last finished run of an `@entrypoint` saved."""
 
 RETURN: Final = "__return__"
 """The channel of what a functional task returned."""
@@ -95,6 +102,12 @@ def stored_value(config: RunnableConfig, key: str) -> Any:
     return channel.get() if channel is not None and channel.is_available() else None
 
 
+def state_of(config: RunnableConfig) -> dict[str, Any]:
+    """The values of all channels of the graph that runs, at the start of the superstep."""
+    channels = channels_of(config).items()
+    return {name: channel.get() for name, channel in channels if channel.is_available()}
+
+
 def input_of(config: RunnableConfig) -> Any:
     """The input of the run, while START runs; None at any other time."""
     return stored_value(config, START)
@@ -125,6 +138,24 @@ def runs_alone(config: RunnableConfig) -> bool:
     tasks = channels.get(_TASKS)
     sends = tasks.get() if tasks is not None and tasks.is_available() else []
     return len(started) + len(sends) <= 1
+
+
+def comes_first(config: RunnableConfig, nodes: Collection[str]) -> bool:
+    """Whether no other task of `nodes` is before the node in its superstep; True outside a graph.
+
+    Tasks that a `Send` made are first, in their order; then the nodes, by their names.
+    """
+    channels, kind = channels_of(config), task_kind(config)
+    tasks = channels.get(_TASKS)
+    sends = tasks.get() if tasks is not None and tasks.is_available() else []
+    if kind == "send":
+        index = send_index(config.get("metadata", {}).get("langgraph_path", ())) or 0
+        return all(send.node not in nodes for send in sends[:index])
+    own = node_of(config) or ""
+    started = (triggered_node(name) for name, channel in channels.items() if channel.is_available())
+    return all(send.node not in nodes for send in sends) and all(
+        node is None or node not in nodes or node >= own for node in started
+    )
 
 
 def task_notes(config: RunnableConfig) -> dict[str, Any]:
@@ -179,20 +210,27 @@ def current_config() -> RunnableConfig:
         return {}
 
 
-@contextmanager
-def child_config(config: RunnableConfig) -> Iterator[None]:
+def child_config(config: RunnableConfig) -> AbstractContextManager[None]:
     """Let runnables that are called without a config find `config` as that of their parent.
 
     Without LangChain's context variable it does nothing.
     """
-    if _PARENT_CONFIG is None:
-        yield
-        return
-    token = _PARENT_CONFIG.set(config)
-    try:
-        yield
-    finally:
-        _PARENT_CONFIG.reset(token)
+    return nullcontext() if _PARENT_CONFIG is None else _ChildConfig(config)
+
+
+class _ChildConfig(AbstractContextManager[None]):
+    """Sets LangChain's context variable. A generator would take longer, and each node needs it."""
+
+    __slots__ = ("_config", "_token")
+
+    def __init__(self, config: RunnableConfig) -> None:
+        self._config = config
+
+    def __enter__(self) -> None:
+        self._token = _PARENT_CONFIG.set(self._config)
+
+    def __exit__(self, *_: object) -> None:
+        _PARENT_CONFIG.reset(self._token)
 
 
 # --- namespaces: `node:task_id`, joined by `|` ------------------------------------------
@@ -201,19 +239,41 @@ def child_config(config: RunnableConfig) -> Iterator[None]:
 def thread_config(config: RunnableConfig) -> RunnableConfig | None:
     """The thread and the namespace of the graph that the node of `config` belongs to, or None.
 
-    A node's own namespace is that of its graph and one more segment, `node:task_id`. The
-    current checkpoint is included, unless it is not written before the run ends.
+    The current checkpoint is included. If it is not written before the run ends, it is the one at
+    which the caller let the run begin, if the caller named one.
     """
     configurable = config.get("configurable", {})
     thread_id = configurable.get("thread_id")
     if thread_id is None:
         return None
-    namespace = parent_namespace(str(configurable.get("checkpoint_ns", "")))
+    namespace = graph_namespace(config)
     thread = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # str: as it is stored
-    current = configurable.get("checkpoint_map", {}).get(namespace)
-    if isinstance(current, str) and configurable.get(_DURABILITY) != "exit":
+    current: Any = current_checkpoint_id(config)
+    if writes_at_exit(config):
+        current = None if namespace else config.get("metadata", {}).get("checkpoint_id")
+    if isinstance(current, str):
         thread["checkpoint_id"] = current
     return {"configurable": thread}
+
+
+def current_checkpoint_id(config: RunnableConfig) -> str | None:
+    """The id of the checkpoint that the run of `config` is on, also if it is not written yet."""
+    checkpoints = config.get("configurable", {}).get("checkpoint_map", {})
+    current = checkpoints.get(graph_namespace(config))
+    return current if isinstance(current, str) else None
+
+
+def graph_namespace(config: RunnableConfig) -> str:
+    """The namespace of the graph that the node or the `@task` of `config` belongs to.
+
+    A node's own namespace is that of its graph and one more segment, `node:task_id`. A `@task`
+    has one more segment than the node or the task that called it.
+    """
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
+    path = config.get("metadata", {}).get(_PATH, ())
+    while tuple(path[:1]) == (PUSH,) and path[-1] is True:
+        namespace, path = parent_namespace(namespace), path[1]
+    return parent_namespace(namespace)
 
 
 def is_for_node(graph: object, config: RunnableConfig) -> bool:
@@ -222,8 +282,7 @@ def is_for_node(graph: object, config: RunnableConfig) -> bool:
     LangGraph names a graph by the namespace of its node, with or without the task ids.
     """
     namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    nodes = [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
-    return graph in (namespace, "|".join(nodes))
+    return graph in (namespace, "|".join(nodes_of_namespace(namespace)))
 
 
 # --- stored threads ----------------------------------------------------------------------
@@ -247,6 +306,11 @@ _UUID6 = 6
 def is_delta_channel(channel: Any) -> bool:
     """Whether the value of a channel is spread over the writes of many checkpoints."""
     return isinstance(channel, _DELTA_CHANNEL)
+
+
+def is_delta_snapshot(value: object) -> bool:
+    """Whether a stored value is the snapshot that a `DeltaChannel` stores now and then."""
+    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("value",)
 
 
 def whole_value(value: Any) -> Any:
@@ -273,13 +337,18 @@ def accepted_input(saved: CheckpointTuple) -> Any:
     return saved.checkpoint["channel_values"].get(START)
 
 
+def previous_value(saved: CheckpointTuple) -> Any:
+    """What the last finished run of an `@entrypoint` saved; None if there is none."""
+    return saved.checkpoint["channel_values"].get(_PREVIOUS)
+
+
 def task_of_namespace(namespace: str) -> str | None:
     """The task that a namespace belongs to; None if the namespace lasts longer than a task.
 
     Parts are separated by `|`. A part is `node:task_id`, or `node` for a subgraph that keeps
     its state between runs.
 
-    Example:
+    Examples:
         >>> from langgraph_patch._langgraph import task_of_namespace
         >>> task_of_namespace("agent:7f3a"), task_of_namespace("agent")
         ('7f3a', None)
@@ -298,7 +367,7 @@ def subgraph_path(namespace: str) -> str:
 def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
     """A checkpoint id that is `ticks` times 100 ns later; None if it is not a UUID of LangGraph's.
 
-    Example:
+    Examples:
         >>> from langgraph_patch._langgraph import later_checkpoint_id
         >>> later_checkpoint_id("1ef4f797-8335-6428-8001-8a1503f9b875", 1)
         '1ef4f797-8335-6429-8001-8a1503f9b875'
@@ -326,6 +395,11 @@ def triggered_node(channel: str) -> str | None:
     return channel.rpartition(":")[2] if channel.startswith(_TRIGGER_PREFIXES) else None
 
 
+def trigger_channel(node: str) -> str:
+    """The channel with which an edge triggers a node."""
+    return f"{_TRIGGER_PREFIXES[0]}{node}"
+
+
 AFTER_MODEL: Final = ("post_model_hook", ".after_model")
 """How the nodes are called that `create_react_agent` and `create_agent` run between the model and
 the tools: a name, and the end of the names of middleware nodes."""
@@ -337,7 +411,7 @@ _TO_MODEL = ("agent", "model", "pre_model_hook", ".before_model", ".before_agent
 def runs_after_model(node: str) -> bool:
     """Whether a prebuilt agent runs this node between the model and the tools.
 
-    Example:
+    Examples:
         >>> from langgraph_patch._langgraph import runs_after_model
         >>> runs_after_model("HumanInTheLoopMiddleware.after_model"), runs_after_model("tools")
         (True, False)
@@ -378,7 +452,7 @@ def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:
     Read from the path of the task: `("__pregel_pull", node)`, `("__pregel_push", index, False)`
     or `("__pregel_push", ..., True)`. Without a path, an edge is assumed.
     """
-    path = tuple(config.get("metadata", {}).get("langgraph_path", ()))
+    path = tuple(config.get("metadata", {}).get(_PATH, ()))
     if path[:1] != (PUSH,):
         return "node"
     return "task" if path[-1] is True else "send"
@@ -401,6 +475,20 @@ def sent_call(send: object) -> dict[str, Any] | None:
     if isinstance(call, list) and len(call) == 1:
         call = call[0]
     return call if isinstance(call, dict) and call.get("id") else None
+
+
+def carries_call(config: RunnableConfig, call_id: str | None) -> bool:
+    """Whether a `Send` made the task that runs with `config`, for the tool call with this id."""
+    sends, path = stored_value(config, _TASKS) or [], config.get("metadata", {}).get(_PATH, ())
+    index = None if task_kind(config) != "send" else send_index(path)
+    if index is None or index >= len(sends) or call_id is None:
+        return False
+    return (sent_call(sends[index]) or {}).get("id") == call_id
+
+
+def nodes_of_namespace(namespace: str) -> list[str]:
+    """The nodes on the way from the root graph to a node, the node itself last."""
+    return [part.partition(":")[0] for part in namespace.split("|") if not part.isdigit()]
 
 
 def parent_namespace(namespace: str) -> str:
@@ -428,6 +516,27 @@ def keeps_state_between_runs(namespace: str) -> bool:
     LangGraph names the namespace of a subgraph compiled with `checkpointer=True` so.
     """
     return any(":" not in segment for segment in namespace.split("|")) if namespace else False
+
+
+def keys_in_memory(saver: InMemorySaver) -> list[tuple[str, str]] | None:
+    """The thread and the namespace of each history of an `InMemorySaver`.
+
+    `list(None)` loads every checkpoint, so that one corrupt checkpoint would hide all threads.
+
+    Returns:
+        The pairs; None if the saver does not store checkpoints as expected.
+    """
+    storage = getattr(saver, "storage", None)
+    if not isinstance(storage, dict) or not all(
+        isinstance(each, dict) for each in list(storage.values())
+    ):
+        return None
+    return [
+        (thread_id, namespace)
+        for thread_id, namespaces in list(storage.items())
+        for namespace, checkpoints in list(namespaces.items())
+        if checkpoints
+    ]
 
 
 def delete_from_memory(

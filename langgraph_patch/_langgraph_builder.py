@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection
-from typing import Any
+import types
+from collections.abc import Callable, Collection, Sequence
+from functools import cache, cached_property
+from typing import Any, cast, get_type_hints
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.graph import START
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
@@ -27,8 +30,38 @@ def schema_keys(builder: Any) -> Collection[str]:
 
 
 def node_runnables(builder: Any) -> dict[str, Any]:
-    """The runnable of each node. For a graph that is a node this is the compiled graph itself."""
-    return {node: spec.runnable for node, spec in builder.nodes.items()}
+    """The runnable of each node. For a graph that is a node this is the compiled graph itself.
+
+    The node that `compile()` makes of a default error handler is left out.
+    """
+    nodes = builder.nodes.items()
+    return {node: spec.runnable for node, spec in nodes if node != _DEFAULT_HANDLER}
+
+
+def keys_read_by(builder: Any, node: str) -> Collection[str]:
+    """The state keys that a node reads: those of its input schema."""
+    schema = builder.nodes[node].input_schema or builder.state_schema
+    keys: Collection[str] = builder.schemas[schema].keys()
+    return keys
+
+
+def annotations_of(builder: Any) -> dict[str, Any]:
+    """The annotation of each state key, of all schemas. A bare value as the state has one key."""
+    found: dict[str, Any] = {}
+    for schema, channels in builder.schemas.items():
+        if hasattr(schema, "__annotations__"):
+            found |= get_type_hints(schema, include_extras=True)
+        else:
+            found |= dict.fromkeys(channels, schema)
+    return found
+
+
+def tool_messages_key(tool_node: Any) -> str:
+    """The state key of the history that a `ToolNode` reads."""
+    for attribute in ("_messages_key", "messages_key"):  # the second one in old versions
+        if isinstance(key := getattr(tool_node, attribute, None), str):
+            return key
+    return "messages"
 
 
 def copy_builder(builder: Any) -> Any:
@@ -79,6 +112,54 @@ def read_by_branches(builder: Any, source: str, schema: type) -> None:
         put_branch(builder, source, name, branch, input_schema=schema)
 
 
+class _Steps(Runnable[Any, Any]):
+    """Runs runnables one after the other, without a run of its own in traces and events."""
+
+    def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
+        self._steps = steps
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        for step in self._steps:
+            input = step.invoke(input, _without_name(config))  # noqa: A001
+        return input
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        for step in self._steps:
+            input = await step.ainvoke(input, _without_name(config))  # noqa: A001
+        return input
+
+
+def _without_name(config: RunnableConfig | None) -> RunnableConfig:
+    """A config without the name that LangGraph gives the run of the node."""
+    return cast("RunnableConfig", {k: v for k, v in (config or {}).items() if k != "run_name"})
+
+
+@cache
+def _with_untraced_start(kind: type[Any]) -> type[Any]:
+    def compile_untraced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled = kind.compile(self, *args, **kwargs)
+        start = compiled.nodes.get(START)
+        steps = getattr(getattr(start, "node", None), "steps", None)
+        if steps and isinstance(getattr(type(start), "node", None), cached_property):
+            start.__dict__["node"] = _Steps(steps)
+        return compiled
+
+    compile_untraced.__doc__ = kind.compile.__doc__
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind,), {**names, "compile": compile_untraced})
+
+
+def run_start_untraced(builder: Any) -> None:
+    """Let START emit no events of its own in the graphs that `builder.compile()` returns.
+
+    LangGraph runs plain edges from START without a run in traces and event streams, but runs
+    conditional edges with one, called `__start__`. Here what START runs is replaced in the
+    compiled graph. If LangGraph changes it, the run is visible again.
+    """
+    kind: Any = type(builder)  # mypy does not take a class for hashable
+    builder.__class__ = _with_untraced_start(kind)
+
+
 _SET_AFTER_COMPILE = (
     "config",
     "stream_mode",
@@ -92,6 +173,9 @@ _SET_AFTER_COMPILE = (
 
 def compile_like(graph: Any, builder: Any) -> Any:
     """Compile `builder` with everything that the compiled `graph` was compiled with or set to."""
+    options: dict[str, Any] = {}
+    if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
+        options["transformers"] = graph.stream_transformers
     compiled = builder.compile(
         checkpointer=graph.checkpointer,
         cache=graph.cache,
@@ -100,26 +184,36 @@ def compile_like(graph: Any, builder: Any) -> Any:
         interrupt_after=graph.interrupt_after_nodes,
         debug=graph.debug,
         name=graph.name,
-        transformers=graph.stream_transformers,
+        **options,
     )
     for attribute in _SET_AFTER_COMPILE:
         setattr(compiled, attribute, getattr(graph, attribute))
     return compiled
 
 
-def can_be_followed(builder: Any, node: str) -> bool:
-    """Whether another node may run after `node`.
+def nodes_after(builder: Any, node: str) -> set[str] | None:
+    """Where edges, and the annotated ends of a `Command`, lead from a node.
 
-    A conditional edge without a list of its ends may lead anywhere. So may a `Command` of a node
-    without annotated ends: to a node that no edge leads to, otherwise it could not run at all.
+    None if it may be anywhere: a conditional edge without a list of its ends.
     """
     branches = builder.branches.get(node, {}).values()
     if any(branch.ends is None for branch in branches):
-        return True
+        return None
     ends = {target for branch in branches for target in branch.ends.values()}
     ends |= {target for source, target in builder.edges if source == node}
     ends |= {target for sources, target in builder.waiting_edges if node in sources}
-    ends |= set(builder.nodes[node].ends or ())
+    return ends | set(builder.nodes[node].ends or ())
+
+
+def can_be_followed(builder: Any, node: str) -> bool:
+    """Whether another node may run after `node`.
+
+    A `Command` of a node without annotated ends may lead to a node that no edge leads to,
+    otherwise that node could not run at all.
+    """
+    ends = nodes_after(builder, node)
+    if ends is None:
+        return True
     return bool((ends | _nodes_without_edges(builder)) & (builder.nodes.keys() - {node}))
 
 
@@ -138,3 +232,56 @@ def _nodes_without_edges(builder: Any) -> set[str]:
 def has_routers(graph: Any, node: str) -> bool:
     """Whether the node of a compiled graph has conditional edges."""
     return bool(graph.builder.branches.get(node))
+
+
+# --- tool nodes ----------------------------------------------------------------------------
+
+_WRAPPERS = ("_wrap_tool_call", "_awrap_tool_call")
+"""The attributes of a `ToolNode` with its wrappers; `create_agent` offers no way to set them."""
+
+
+def tool_call_wrappers(node: Any) -> tuple[Any, Any] | None:
+    """The synchronous and the asynchronous wrapper of a `ToolNode`; None for anything else."""
+    attributes = getattr(node, "__dict__", {})
+    if not hasattr(type(node), "tools_by_name") or not attributes.keys() >= set(_WRAPPERS):
+        return None
+    return attributes[_WRAPPERS[0]], attributes[_WRAPPERS[1]]
+
+
+_RUNNERS = ("_run_one", "_arun_one")
+"""The methods of a `ToolNode` that run one call and return its result."""
+
+
+def with_tool_call_wrappers(
+    node: Any, wrap: Any, awrap: Any, *, unpack: Callable[[Any], Any]
+) -> Any:
+    """A copy of a `ToolNode` with other wrappers.
+
+    The node holds its own methods as `func` and `afunc`. The copy must run its own.
+
+    Args:
+        node: The node.
+        wrap: The synchronous wrapper.
+        awrap: The asynchronous wrapper.
+        unpack: Called with what a wrapper returned for a call. The node continues with what it
+            returns or raises. Without the methods of `_RUNNERS` it is not called.
+    """
+    copied = copy.copy(node)
+    for attribute, value in vars(node).items():
+        if getattr(value, "__self__", None) is node:
+            setattr(copied, attribute, types.MethodType(value.__func__, copied))
+    for attribute, wrapper in zip(_WRAPPERS, (wrap, awrap), strict=True):
+        setattr(copied, attribute, wrapper)
+    run: Any = getattr(copied, _RUNNERS[0], None)
+    arun: Any = getattr(copied, _RUNNERS[1], None)
+
+    def run_one(*args: Any, **kwargs: Any) -> Any:
+        return unpack(run(*args, **kwargs))
+
+    async def arun_one(*args: Any, **kwargs: Any) -> Any:
+        return unpack(await arun(*args, **kwargs))
+
+    if run is not None and arun is not None:
+        for attribute, runner in zip(_RUNNERS, (run_one, arun_one), strict=True):
+            setattr(copied, attribute, runner)
+    return copied

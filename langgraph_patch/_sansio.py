@@ -49,7 +49,7 @@ def run_sync(generator: IOGenerator[_T]) -> _T:
 
     An exception of a call is raised inside the generator, where the call was requested.
 
-    Example:
+    Examples:
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph_patch._sansio import call_method, run_sync
         >>> thread = {"configurable": {"thread_id": "1"}}

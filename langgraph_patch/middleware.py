@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from types import MethodType
+from typing import TYPE_CHECKING, Any, cast
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain.agents.middleware.types import AgentState
 from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -23,12 +22,37 @@ from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.guarded_node import last_turn
 from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.shown_update import new_messages, show_repair
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Language, Placeholder
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
+try:
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain.agents.middleware.types import AgentState
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "langgraph_patch.middleware needs langchain: pip install 'langgraph-patch[langchain]'",
+        name=error.name,
+    ) from error
 
-class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
+if TYPE_CHECKING:
+    from langchain.agents.middleware import TracePolicy
+
+    _Base = AgentMiddleware[Any, Any, Any]
+else:  # older versions of langchain have two type parameters
+    _Base = AgentMiddleware
+
+try:
+    from langchain.agents.middleware import TracePolicy as _TracePolicy
+    from langchain.agents.middleware import omit_payload
+except ImportError:  # before langchain 1.4: nothing reads a policy
+    _WITHOUT_INPUTS = None
+else:
+    _WITHOUT_INPUTS = _TracePolicy(process_inputs=omit_payload)
+
+
+class PatchToolCallsMiddleware(_Base):
     """Repairs the tool-call history of a `create_agent` agent.
 
     Before the agent runs, it repairs the state. Around each model call it repairs the messages of
@@ -38,8 +62,9 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     agent. Both can be used together.
 
     A tool call that the model did not finish writing never runs: LangChain completes its
-    arguments, here it is listed in `invalid_tool_calls`. If no complete call is left, the model is
-    asked once more, with the message and a placeholder for each call.
+    arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder, while the
+    complete calls of the message run. If no complete call is left, the model is asked once more,
+    with the message and a placeholder for each call.
 
     Place it last. The first middleware of the list is the outermost, and this one must see the
     history as all others have changed it. Changes by a middleware that comes after it are not
@@ -58,6 +83,10 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
     If a middleware of your own shortens the history for the model call, list a subclass with
     another name after it: `class PatchBeforeModel(PatchToolCallsMiddleware): ...`. A middleware
     with a new name replaces none and keeps its place in the list.
+
+    Results that a client sends with its next message are not compared with the checkpoints: only
+    START sees the input of a run, so `with_patching` compares them. What known clients invent
+    (agent-chat-ui, assistant-ui) counts as a placeholder.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
@@ -95,11 +124,14 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         record: Whether to record the tool calls of the agent, as `record_tool_calls` does: each
             start of a tool is marked, so that a call that was not run is reported as not run.
             Middleware that comes after this one is inside the record. Default: False.
+        trace_policy: What the traces of the hooks record: a `TracePolicy` of LangChain. Default:
+            that of the class, which leaves out the inputs, as deepagents' middleware of this name
+            does. `TracePolicy()` records them.
 
     Raises:
         OptionError: If an option has an invalid value.
 
-    Example:
+    Examples:
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import GenericFakeChatModel
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -111,6 +143,8 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         >>> [m.type for m in agent.invoke({"messages": history})["messages"]]
         ['ai', 'tool', 'human', 'ai']
     """
+
+    trace_policy = _WITHOUT_INPUTS
 
     def __init__(
         self,
@@ -125,10 +159,14 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         on_patch: OnPatch | None = None,
         persist: bool = True,
         record: bool = False,
+        trace_policy: TracePolicy | None = None,
     ) -> None:
         super().__init__()
+        if trace_policy is not None:
+            self.trace_policy = trace_policy
         if record:  # `create_agent` asks the class whether it wraps tool calls
-            self.__class__ = _recording_class(type(self))  # type: ignore[arg-type]
+            kind: Any = type(self)  # mypy does not take a class for hashable
+            self.__class__ = _recording_class(kind)
         self._persist = persist
         self._node = PatchNode(
             placeholder=placeholder,
@@ -141,13 +179,43 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
             on_patch=on_patch,
         )
 
-    def before_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
-        """Repair the state. Return the state update, or None if there is nothing to repair."""
-        return self._node.invoke(state, current_config()) if self._persist else None
+    def before_agent(
+        self,
+        state: AgentState[Any],
+        runtime: Runtime[Any],  # noqa: ARG002
+    ) -> dict[str, Any] | None:
+        """Repair the state.
 
-    async def abefore_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> Any:  # noqa: ARG002
+        Returns:
+            A dict with the state update; None if there is nothing to repair.
+        """
+        hook = PatchToolCallsMiddleware.before_agent
+        return run_sync(self._repair_state(state, hook)) if self._persist else None
+
+    async def abefore_agent(
+        self,
+        state: AgentState[Any],
+        runtime: Runtime[Any],  # noqa: ARG002
+    ) -> dict[str, Any] | None:
         """Do the same as `before_agent`, asynchronously."""
-        return await self._node.ainvoke(state, current_config()) if self._persist else None
+        hook = PatchToolCallsMiddleware.abefore_agent
+        return await run_async(self._repair_state(state, hook)) if self._persist else None
+
+    def _repair_state(
+        self, state: AgentState[Any], hook: Callable[..., Any]
+    ) -> IOGenerator[dict[str, Any] | None]:
+        config = current_config()
+        repair = yield from self._node.state_repair(state, config)
+        if repair is None:
+            return None
+        update = self._node.write_as_dict(repair, config)
+        if update is not None:
+            new = {self._node.messages_key: new_messages(repair.patch)}
+            # The hook of a subclass that calls this one is another function, and may still raise.
+            node = [MethodType(hook, self)]
+            show_repair(config, new, node=node, restored=repair.restored)
+        # A `Command`, which LangGraph accepts too, only where one dict cannot hold the update.
+        return cast("dict[str, Any] | None", update)
 
     def wrap_model_call(
         self,
@@ -173,11 +241,24 @@ class PatchToolCallsMiddleware(AgentMiddleware[Any, Any, Any]):
         response, guard = yield from _guarded(handler, request, config)
         last = response.result[-1] if response.result else None
         if last is None or not guard.left_without_calls(last):
-            return response
+            return self._with_incomplete_answered(request, response)
         history = self._node.close_calls([*request.messages, last])
         request = request.override(messages=cast("list[AnyMessage]", history))
         again, _ = yield from _guarded(handler, request, config)
         return replace(again, result=[*last_turn(history), *again.result])
+
+    def _with_incomplete_answered(
+        self, request: ModelRequest[Any], response: ModelResponse[Any]
+    ) -> ModelResponse[Any]:
+        """The response, with a placeholder for each incomplete call beside complete ones.
+
+        Otherwise `create_agent` answers them before the next model call, with a text of its own.
+        """
+        last = response.result[-1] if response.result else None
+        if not (isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls):
+            return response
+        answers = self._node.results_of_incomplete_calls([*request.messages, last])
+        return replace(response, result=[*response.result, *answers])
 
     def _repaired(
         self, request: ModelRequest[Any], config: RunnableConfig

@@ -1,10 +1,18 @@
 """The options and the fixtures of all tests."""
 
+from collections import Counter
+
 import hypothesis
 import pytest
 
 from langgraph_patch.cli.main import main
 from support.paths import TESTS
+from support.versions import reason_not_to_run
+
+_LEFT_OUT = pytest.StashKey[Counter]()
+"""How many tests were left out, by the version that they need."""
+
+collect_ignore_glob = ["**/conftest.py"]  # several modules of one name; they have no doctests
 
 for _name, _examples in {"quick": 100, "default": 500, "long": 5_000}.items():
     hypothesis.settings.register_profile(
@@ -24,6 +32,29 @@ def pytest_configure(config):
     """
     profile = "quick" if config.getoption("markexpr") == "not slow" else "default"
     hypothesis.settings.load_profile("long" if config.getoption("--long") else profile)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests that need a newer version of a package than is installed."""
+    reasons = {item: reason_not_to_run(item) for item in items}
+    left_out = Counter(filter(None, reasons.values()))
+    config.stash[_LEFT_OUT] = left_out
+    if hasattr(config, "workeroutput"):  # a worker of pytest-xdist; each collects all tests
+        config.workeroutput["left_out"] = dict(left_out)
+    config.hook.pytest_deselected(items=[item for item in items if reasons[item]])
+    items[:] = [item for item in items if not reasons[item]]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Take the tests that were left out from a worker."""
+    node.config.stash[_LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out"))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Print how many tests were left out, and why."""
+    for reason, count in sorted(config.stash.get(_LEFT_OUT, Counter()).items()):
+        terminalreporter.write_line(f"left out: {count} ({reason})")
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
-"""`langgraph-patch demo`: run the same agent without patching and with it, on a SQLite file.
+"""`langgraph-patch demo`: run the same agent without patching and with it, on SQLite files.
 
-A ReAct agent calls two tools in parallel. One asks a human, who writes something else instead of
-an answer. The model is scripted, so that no key and no network is needed.
+Two things happen to a ReAct agent. It calls two tools in parallel, one asks a human, and the human
+writes something else. And the stream of its model is cut inside the arguments of a tool call. The
+model is scripted, so that no key and no network is needed; all else is real.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,48 +16,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
-from rich.console import Console
-from rich.text import Text
 
+from langgraph_patch.cli.output import print_lines
 from langgraph_patch.graph.patching import with_patching
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.render.columns import Line, Piece
 
 _QUESTION = "Write to Bob and wire him 100."
 _NEXT_MESSAGE = "Never mind the money. What did you do?"
 _ANSWER = "Bob has my mail. No money was wired."
-_CALLS = [
-    {"name": "send_email", "args": {"to": "bob"}, "id": "c1"},
-    {"name": "wire_money", "args": {"amount": 100}, "id": "c2"},
-]
+_CALLS = AIMessage(
+    "",
+    tool_calls=[
+        {"name": "send_email", "args": {"to": "bob"}, "id": "c1"},
+        {"name": "wire_money", "args": {"amount": 100}, "id": "c2"},
+    ],
+)
+
+_CUT_QUESTION = "Pay the invoice of 1000."
+_CUT_ARGUMENTS = '{"amount": 10'  # 1000 was not written to its end
+_CUT_CALL = AIMessageChunk(
+    content="", tool_call_chunks=[{"name": "pay", "args": _CUT_ARGUMENTS, "id": "p1", "index": 0}]
+)
+_CUT_ANSWER = "It is settled."
 
 
-class _ScriptedModel(GenericFakeChatModel):
+class _ScriptedModel(BaseChatModel):
+    """Gives one message of a script after the other; a chunk is all that a cut stream gives."""
+
+    script: list[AIMessage]
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
     def bind_tools(self, *_: Any, **__: Any) -> _ScriptedModel:
         return self
 
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self.script.pop(0))])
 
-def _tools(sent: list[str]) -> list[Any]:
-    """The tools of the agent; `sent` records each mail."""
-
-    @tool
-    def send_email(to: str) -> str:
-        """Send an email."""
-        sent.append(to)
-        return f"sent to {to}"
-
-    @tool
-    def wire_money(amount: int) -> str:
-        """Wire money, if a human agrees."""
-        return str(interrupt(f"Wire {amount}?"))
-
-    return [send_email, wire_money]
+    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
+        message = self.script.pop(0)
+        chunk = (
+            message if isinstance(message, AIMessageChunk) else AIMessageChunk(content=message.text)
+        )
+        yield ChatGenerationChunk(message=chunk)
 
 
 @dataclass(frozen=True)
@@ -66,36 +81,78 @@ class Outcome:
         before: The history when the agent waited for the human.
         after: The history after the human wrote something else.
         error: What the second call raised, or None if the agent answered.
-        mails: How many mails were sent.
+        ran: What the tools did in the world.
     """
 
     before: Sequence[BaseMessage]
     after: Sequence[BaseMessage]
     error: Exception | None
-    mails: int
+    ran: Sequence[str]
+
+
+# --- the two conversations ---------------------------------------------------------------
 
 
 def run_once(path: Path, *, patched: bool) -> Outcome:
-    """Run the agent on the SQLite file at `path` until it fails or answers.
+    """A human writes something else over a pause; the agent fails or answers.
 
     Args:
-        path: The file; it is created.
+        path: The SQLite file; it is created.
         patched: Whether the graph is patched.
     """
-    sent: list[str] = []
-    script = iter([AIMessage("", tool_calls=_CALLS), AIMessage(_ANSWER)])
-    config: RunnableConfig = {"configurable": {"thread_id": "demo"}}
-    with _agent(path, _ScriptedModel(messages=script), _tools(sent)) as bare:
+    ran: list[str] = []
+
+    @tool
+    def send_email(to: str) -> str:
+        """Send an email."""
+        ran.append(f"a mail to {to}")
+        return f"sent to {to}"
+
+    @tool
+    def wire_money(amount: int) -> str:
+        """Wire money, if a human agrees."""
+        return str(interrupt(f"Wire {amount}?"))
+
+    model = _ScriptedModel(script=[_CALLS, AIMessage(_ANSWER)])
+    with _agent(path, model, [send_email, wire_money]) as bare:
         graph = with_patching(bare) if patched else bare
-        graph.invoke({"messages": [("human", _QUESTION)]}, config)
+        graph.invoke({"messages": [("human", _QUESTION)]}, _THREAD)
         # Not get_state(): it shows the result of the finished tool as if it were in the history.
-        before = _stored(bare, config)
+        before = _stored(bare)
         error = None
         try:
-            graph.invoke({"messages": [("human", _NEXT_MESSAGE)]}, config)
+            graph.invoke({"messages": [("human", _NEXT_MESSAGE)]}, _THREAD)
         except ValueError as raised:  # what create_react_agent raises on a broken history
             error = raised
-        return Outcome(before, _stored(bare, config), error, len(sent))
+        return Outcome(before, _stored(bare), error, ran)
+
+
+def run_cut(path: Path, *, patched: bool) -> Outcome:
+    """The stream of the model is cut inside the arguments of a tool call.
+
+    Args:
+        path: The SQLite file; it is created.
+        patched: Whether the graph is patched.
+    """
+    ran: list[str] = []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay an invoice."""
+        ran.append(f"a payment of {amount}")
+        return f"paid {amount}"
+
+    model = _ScriptedModel(script=[_CUT_CALL, AIMessage(_CUT_ANSWER)])
+    with _agent(path, model, [pay]) as bare:
+        graph = with_patching(bare) if patched else bare
+        for _ in graph.stream(
+            {"messages": [("human", _CUT_QUESTION)]}, _THREAD, stream_mode="messages"
+        ):
+            pass
+        return Outcome((), _stored(bare), None, ran)
+
+
+_THREAD: RunnableConfig = {"configurable": {"thread_id": "demo"}}
 
 
 @contextmanager
@@ -107,64 +164,96 @@ def _agent(
         yield create_react_agent(model, tools, checkpointer=saver)
 
 
-def _stored(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig) -> Any:
+def _stored(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Any:
     checkpointer = graph.checkpointer
     assert isinstance(checkpointer, SqliteSaver)  # noqa: S101 - by _agent
-    found = checkpointer.get_tuple(config)
+    found = checkpointer.get_tuple(_THREAD)
     return found.checkpoint["channel_values"]["messages"] if found else []
 
 
-def run(console: Console | None = None) -> int:
-    """Run the agent without patching and with it, and print both conversations.
+# --- what is printed ---------------------------------------------------------------------
 
-    Args:
-        console: Where to print. Default: standard output.
+_INTRODUCTION = "The model is scripted. LangGraph, the tools and the checkpoints are real."
+_VERDICT = (
+    "Without patching, the first thread is dead: every later turn fails too. In the second one",
+    "a tool ran with an amount that the model did not write.",
+    "With patching, both threads go on. The model knows that the mail was sent, and nothing ran",
+    "that it did not finish writing.",
+)
+_UNEXPECTED = "This is not what should have happened: please report it."
+
+
+def run(_: argparse.Namespace) -> int:
+    """Run both conversations without patching and with it, and print them.
 
     Returns:
-        0 if the run without patching failed and the patched one answered, else 1.
+        0 if they failed without patching and went on with it, else 1.
     """
-    console = console or Console(highlight=False)
     with tempfile.TemporaryDirectory() as folder:
-        bare = run_once(Path(folder) / "bare.sqlite", patched=False)
-        patched = run_once(Path(folder) / "patched.sqlite", patched=True)
-    _print_run(console, "1. create_react_agent(...)", bare)
-    _print_run(console, "2. with_patching(create_react_agent(...))", patched)
-    is_as_expected = _failed(bare) and _answered(patched)
-    verdict = (
-        "Without patching, this turn fails, and so does every later turn of the thread.\n"
-        "With patching, the thread continues, and the model knows that the mail was sent."
-        if is_as_expected
-        else "This is not what should have happened: please report it."
-    )
-    console.print(Text(verdict, style="bold"))
+        runs = [
+            function(Path(folder) / f"{function.__name__}-{patched}.sqlite", patched=patched)
+            for function in (run_once, run_cut)
+            for patched in (False, True)
+        ]
+    titles = [
+        f"{number}{letter}. {agent}: {title}"
+        for number, title in (
+            (1, "a new message over a pause"),
+            (2, f"the model's stream ends after {_CUT_ARGUMENTS}"),
+        )
+        for letter, agent in (
+            ("a", "create_react_agent(...)"),
+            ("b", "with_patching(create_react_agent(...))"),
+        )
+    ]
+    print_lines([[Piece(_INTRODUCTION, "dim")], []])
+    for title, outcome in zip(titles, runs, strict=True):
+        print_lines(_lines_of_run(title, outcome))
+    is_as_expected = _is_as_expected(*runs)
+    verdict = _VERDICT if is_as_expected else (_UNEXPECTED,)
+    print_lines([Piece(text, "bold")] for text in verdict)
     return 0 if is_as_expected else 1
 
 
-def _failed(outcome: Outcome) -> bool:
+def _is_as_expected(bare: Outcome, patched: Outcome, cut: Outcome, guarded: Outcome) -> bool:
+    contents = [m.content for m in patched.after if isinstance(m, AIMessage | ToolMessage)]
+    goes_on = patched.error is None and contents[-1] == _ANSWER and "sent to bob" in contents
+    return (
+        _has_failed(bare)
+        and goes_on
+        and list(cut.ran) == ["a payment of 10"]
+        and not guarded.ran
+        and guarded.after[-1].text == _CUT_ANSWER
+    )
+
+
+def _has_failed(outcome: Outcome) -> bool:
     return outcome.error is not None and "INVALID_CHAT_HISTORY" in str(outcome.error)
 
 
-def _answered(outcome: Outcome) -> bool:
-    contents = [m.content for m in outcome.after if isinstance(m, AIMessage | ToolMessage)]
-    return outcome.error is None and contents[-1] == _ANSWER and "sent to bob" in contents
-
-
-def _print_run(console: Console, title: str, outcome: Outcome) -> None:
-    console.print(Text(title, style="bold"))
+def _lines_of_run(title: str, outcome: Outcome) -> Iterator[Line]:
+    yield [Piece(title, "bold")]
     ids_before = {message.id for message in outcome.before}
     for message in outcome.after:
-        is_inserted = isinstance(message, ToolMessage) and message.id not in ids_before
-        console.print(_line(message, is_inserted=is_inserted))
-    console.print(Text(f"  mails sent: {outcome.mails}", style="dim"))
+        is_recovered = isinstance(message, ToolMessage) and message.id not in ids_before
+        is_inserted = is_placeholder(message) or (is_recovered and bool(outcome.before))
+        yield [_line(message, is_inserted=is_inserted)]
+    yield [Piece(f"  done in the world: {', '.join(outcome.ran) or 'nothing'}", "dim")]
     if outcome.error is not None:
         reason = str(outcome.error).splitlines()[0]
-        code = "INVALID_CHAT_HISTORY: " if _failed(outcome) else ""
-        console.print(Text(f"  {type(outcome.error).__name__}: {code}{reason}", style="red"))
-    console.print()
+        code = "INVALID_CHAT_HISTORY: " if _has_failed(outcome) else ""
+        yield [Piece(f"  {type(outcome.error).__name__}: {code}{reason}", "red")]
+    yield []
 
 
-def _line(message: BaseMessage, *, is_inserted: bool) -> Text:
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    content = ", ".join(f"{call['name']}({call['id']})" for call in calls) or message.text
+def _line(message: BaseMessage, *, is_inserted: bool) -> Piece:
+    content = str(message.text)
+    if isinstance(message, AIMessage):
+        calls = [f"{call['name']}({call['id']})" for call in message.tool_calls]
+        calls += [
+            f"{call['name']}({call['id']}), cut: {call['args']}"
+            for call in message.invalid_tool_calls
+        ]
+        content = ", ".join(calls) or content
     sign, style = ("+", "green") if is_inserted else (" ", "")
-    return Text(f"{sign} [{message.type}] {content}", style=style)
+    return Piece(f"{sign} [{message.type}] {content}", style)

@@ -1,23 +1,19 @@
-"""Write data to standard output and everything else to standard error."""
+"""Write data to standard output and everything else to standard error, with colours or without."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from langchain_core.messages import BaseMessage
-
-from langgraph_patch.errors import OptionError
-from langgraph_patch.history.patch import Patch
-from langgraph_patch.render.html import page, report_html
+from langgraph_patch.render.columns import Line, plain
 from langgraph_patch.render.text import one_line
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.threads.stores.masking import masked
+
+_WIDTH = 120  # of output that no terminal shows
 
 # --- the streams -------------------------------------------------------------------------
 
@@ -39,114 +35,113 @@ def discard_output(stream: Any) -> None:
     os.close(devnull)
 
 
+def terminal_width() -> int | None:
+    """How many columns the terminal of standard output has; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def page_width() -> int:
+    """How many columns a text has that is laid out in any case; COLUMNS decides for a pipe."""
+    return shutil.get_terminal_size((_WIDTH, 24)).columns
+
+
+# --- messages ----------------------------------------------------------------------------
+
+
+def cleaned(text: str) -> str:
+    """A text on one line, without passwords."""
+    # It belongs to the stores, which take a second to import: the parser must not wait for it.
+    from langgraph_patch.threads.stores.masking import masked  # noqa: PLC0415
+
+    return one_line(masked(text))
+
+
 def print_message(text: str) -> None:
     """Print one line to standard error, without passwords."""
+    _print_error(cleaned(text))
+
+
+def print_next(command: str) -> None:
+    """Print the next command to type, which names no password: it must stay as it is."""
+    _print_error(f"next: {one_line(command)} (a dry run)")
+
+
+def _print_error(line: str) -> None:
     try:
-        sys.stderr.write(f"langgraph-patch: {one_line(masked(text))}\n")
+        sys.stderr.write(f"langgraph-patch: {line}\n")
+        sys.stderr.flush()
     except BrokenPipeError:
         discard_output(sys.stderr)
 
 
-def print_result(
-    result: ThreadReport | ThreadRepair, *, as_json: bool, with_patch: bool = False
-) -> None:
-    """Print a report or a repair on one line of standard output, and flush it.
+# --- data --------------------------------------------------------------------------------
+
+
+def print_lines(lines: Iterable[Line], *, end: str = "\n") -> None:
+    """Print lines to standard output, coloured if it is a terminal, and flush them.
 
     Args:
-        result: What to print.
-        as_json: Whether to print JSON.
-        with_patch: Whether the JSON has the whole patch and not only its changes. Default: False.
+        lines: The lines.
+        end: What follows the last line. Default: a line break.
 
     Raises:
         BrokenPipeError: If nobody reads the output.
     """
-    line = _json_line(result, with_patch=with_patch) if as_json else one_line(str(result))
-    sys.stdout.write(line + "\n")
+    write = painted if sys.stdout.isatty() else plain
+    texts = [write(line) for line in lines]
+    if texts:
+        sys.stdout.write("\n".join(texts) + end)
+        sys.stdout.flush()
+
+
+def painted(line: Line) -> str:
+    """A line with the colours of the terminal; without rich, without colours."""
+    render = _renderer()
+    return plain(line) if render is None else render(line)
+
+
+_renderers: list[Callable[[Line], str] | None] = []
+
+
+def _renderer() -> Callable[[Line], str] | None:
+    """What makes colours, if rich is installed; it is made once."""
+    if not _renderers:
+        try:
+            _renderers.append(_rich_renderer())
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "rich":
+                raise
+            _renderers.append(None)
+    return _renderers[0]
+
+
+def _rich_renderer() -> Callable[[Line], str]:
+    from rich.console import Console  # noqa: PLC0415 - may not be installed
+    from rich.text import Text  # noqa: PLC0415 - may not be installed
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+    def render(line: Line) -> str:
+        with console.capture() as captured:
+            console.print(Text.assemble(*((text, style) for text, style in line)), end="")
+        return captured.get().rstrip(" ")
+
+    return render
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print values as JSON on one line of standard output, and flush it.
+
+    Raises:
+        BrokenPipeError: If nobody reads the output.
+    """
+    # Parsed again: Python writes NaN and Infinity, which are not JSON, so they become strings.
+    text = json.dumps(json.loads(json.dumps(values, default=repr), parse_constant=str))
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def _json_line(result: ThreadReport | ThreadRepair, *, with_patch: bool) -> str:
-    values = result.to_dict()
-    if not with_patch:
-        values["changes"] = (values.pop("patch") or {}).get("changes", [])
-    # Parsed again: Python writes NaN and Infinity, which are not JSON, so they become strings.
-    return json.dumps(json.loads(json.dumps(values, default=repr), parse_constant=str))
-
-
-# --- one conversation --------------------------------------------------------------------
-
-
-def write_page(file: str, report: ThreadReport, history: list[BaseMessage]) -> None:
-    """Write a report and its history to a file as an HTML page.
-
-    Raises:
-        OptionError: If the file cannot be written.
-    """
-    fragment = report_html(report.to_dict(), _values_of(history))
-    try:
-        Path(file).write_text(page(f"Thread {report.thread_id}", [fragment]), encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: a null character
-        raise OptionError(f"--html {file!r} cannot be written: {error}.") from error
-    print_message(f"wrote {file!r}.")
-
-
-def print_table(report: ThreadReport, history: list[BaseMessage]) -> None:
-    """Print a report and its history as a table.
-
-    Raises:
-        OptionError: If rich is not installed.
-    """
-    with rich_required():
-        from rich.console import Console  # noqa: PLC0415 - may not be installed
-
-        from langgraph_patch.render.terminal import show_report  # noqa: PLC0415 - needs rich
-    console = Console(highlight=False, markup=False, emoji=False)
-    with console.capture() as captured:  # rich itself would exit if nobody reads the output
-        show_report(str(report), report.to_dict(), _values_of(history), console)
-    sys.stdout.write(captured.get())
-
-
-def _values_of(history: list[BaseMessage]) -> Sequence[Any]:
-    values: Sequence[Any] = Patch(history, (), history).to_dict()["messages"]
-    return values
-
-
-# --- what needs rich ---------------------------------------------------------------------
-
-
-@contextmanager
-def rich_required() -> Iterator[None]:
-    """Explain how to install rich if an import in this context does not find it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        raise OptionError("this needs rich: pip install 'langgraph-patch[cli]'") from error
-
-
-def progress_bar() -> AbstractContextManager[Callable[[], None]]:
-    """A function that advances a bar. There is no bar without a terminal or without rich."""
-    if not sys.stderr.isatty():
-        return nullcontext(lambda: None)
-    try:
-        return _rich_bar()
-    except ModuleNotFoundError:
-        return nullcontext(lambda: None)
-
-
-def _rich_bar() -> AbstractContextManager[Callable[[], None]]:
-    from rich.console import Console  # noqa: PLC0415 - may not be installed
-    from rich.progress import Progress  # noqa: PLC0415 - may not be installed
-
-    @contextmanager
-    def running() -> Iterator[Callable[[], None]]:
-        with Progress(
-            console=Console(stderr=True, markup=False),
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),  # else rich would send the data to the terminal
-        ) as bar:
-            task = bar.add_task("threads", total=None)
-            yield lambda: bar.advance(task)
-
-    return running()
+def without_messages(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a report or a repair with the changes in the place of the whole patch."""
+    changes = (values.get("patch") or {}).get("changes", [])
+    return {key: value for key, value in values.items() if key != "patch"} | {"changes": changes}

@@ -1,74 +1,93 @@
-"""Stop a command between two threads: after Ctrl-C, or when nobody reads the output any more."""
+"""Stop a command between two threads: after Ctrl-C or SIGTERM, or when nobody reads its output.
+
+However the loop over the threads ends early, the tally and the place to go on from are printed.
+"""
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Self
 
-from langgraph_patch.cli.arguments import CLOSED, STOPPED
-from langgraph_patch.cli.output import discard_output, print_message, print_result
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
+from langgraph_patch.cli.arguments import CLOSED, STOPPED, TERMINATED
+from langgraph_patch.cli.output import discard_output, print_message
+from langgraph_patch.threads.reports import ThreadReport
+
+_CODES = {signal.SIGINT: STOPPED, signal.SIGTERM: TERMINATED}
+_REASONS = {STOPPED: "stopped by Ctrl-C", TERMINATED: "stopped by SIGTERM"}
+_REASONS[CLOSED] = "the output was closed: stopped"
 
 
 class Stopping:
-    """Finishes the current thread and then stops. A second Ctrl-C does not wait.
+    """Finishes the current thread and then stops. A second signal does not wait.
 
     Args:
-        as_json: Whether results are printed as JSON.
+        tally: Returns what was done so far, as a text.
         writes: Whether the command writes to the database.
 
     Attributes:
         exit_code: The exit code of a command that was stopped; None if it was not.
     """
 
-    def __init__(self, *, as_json: bool, writes: bool) -> None:
+    def __init__(self, tally: Callable[[], str], *, writes: bool) -> None:
         self.exit_code: int | None = None
-        self._as_json = as_json
+        self._tally = tally
         self._writes = writes
-        self._is_requested = False
+        self._requested: int | None = None
+        self._current = self._finished = self._unprinted = ""
+        self._former: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        try:
-            self._former_handler: Any = signal.signal(signal.SIGINT, self._request)
-        except ValueError:  # not in the main thread
-            self._former_handler = None
+        for number in _CODES:
+            try:
+                self._former[number] = signal.signal(number, self._request)
+            except ValueError:  # not in the main thread
+                break
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._former_handler is not None:
-            signal.signal(signal.SIGINT, self._former_handler)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        if self.exit_code is not None or (kind is not None and self._current):
+            self._say_where(_REASONS.get(self.exit_code or 0, "stopped"))
 
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self._is_requested and callable(self._former_handler):
-            self._former_handler(number, frame)
-        self._is_requested = True
+    def _request(self, number: int, _: FrameType | None) -> None:
+        code = _CODES[signal.Signals(number)]
+        if self._requested is not None:
+            raise KeyboardInterrupt(code)
+        self._requested = code
 
     def until_stopped(self, reports: Iterable[ThreadReport]) -> Iterator[ThreadReport]:
         """The reports up to the end of the thread during which a stop was requested."""
-        current = previous = ""
         for report in reports:
-            if report.thread_id != current:
-                if self._is_requested and current:
-                    self.exit_code = self.exit_code or STOPPED
-                    break
-                previous, current = current, report.thread_id
+            if report.thread_id != self._current:
+                self._finished = self._current
+                if self._requested is not None and self._current:
+                    self.exit_code = self._requested
+                    return
+                self._current = report.thread_id
             yield report
-        if self.exit_code is None:
-            return
-        is_closed = self.exit_code == CLOSED
-        # A report that could not be printed has to be repeated; a repair is not repeated.
-        last = previous if is_closed and not self._writes else current
-        reason = "the output was closed: " if is_closed else ""
-        place = f"after thread {last!r}: go on with --after" if last else "at the first thread"
-        print_message(f"{reason}stopped {place}.")
+        self._finished = self._current
+        if self._requested == CLOSED:
+            self.exit_code = CLOSED
 
-    def print(self, result: ThreadReport | ThreadRepair) -> None:
-        """Print a result. If nobody reads it, that is a request to stop."""
+    def print(self, write: Callable[[], None]) -> None:
+        """Print something. If nobody reads it, that is a request to stop."""
         try:
-            print_result(result, as_json=self._as_json)
+            write()
         except BrokenPipeError:
             discard_output(sys.stdout)
-            self._is_requested, self.exit_code = True, CLOSED
+            if self._requested != CLOSED:
+                # A report that could not be printed has to be repeated; a repair is not repeated.
+                self._unprinted = self._finished
+            self._requested = CLOSED
+
+    def _say_where(self, reason: str) -> None:
+        is_unread = self.exit_code == CLOSED and not self._writes
+        last = self._unprinted if is_unread else self._finished
+        where = f"after thread {last!r}" if last else "at the first thread"
+        more = f": go on with --after {shlex.quote(last)}" if last else ""
+        print_message(f"{reason} {where}{more}. {self._tally()}")

@@ -1,4 +1,4 @@
-"""Count what a scan or a repair found, print the summary and choose the exit code."""
+"""Count what a scan or a repair found, print the tally and choose the exit code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from langgraph_patch.cli.arguments import BAD, CLEAN, DAMAGED, REFUSED
 from langgraph_patch.cli.output import print_message
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
+
+STATUSES = ("healthy", "damaged", "paused", "unreadable")
+_SKIPPED = ("refused", "young", "moved", "busy")
 
 
 @dataclass(slots=True)
@@ -35,6 +38,22 @@ class Counts:
         self.damaged_pauses += _is_damaged_pause(report, repair)
         self.has_key |= report.messages is not None or report.status == "unreadable"
 
+    def found(self) -> str:
+        """What a scan found, as a text."""
+        counted = ", ".join(f"{self.statuses[status]} {status}" for status in STATUSES)
+        total = self.statuses.total()
+        histories = "history" if total == 1 else "histories"
+        return f"looked at {total} {histories}: {counted}{self._damaged_pauses()}."
+
+    def done(self) -> str:
+        """What a repair did, as a text."""
+        done = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items()))
+        return f"{done or 'nothing was repaired'}{self._damaged_pauses()}."
+
+    def _damaged_pauses(self) -> str:
+        count = self.damaged_pauses
+        return f" ({count} of the paused are damaged too)" if count else ""
+
 
 def _is_damaged_pause(report: ThreadReport, repair: ThreadRepair | None) -> bool:
     if report.status == "paused" and (repair is None or repair.outcome == "paused"):
@@ -56,10 +75,7 @@ def summarize_scan(counts: Counts, options: argparse.Namespace) -> int:
     statuses = counts.statuses
     if not statuses:
         return _no_thread(options)
-    found = ", ".join(
-        f"{statuses[status]} {status}" for status in ("healthy", "damaged", "paused", "unreadable")
-    )
-    print_message(f"looked at {statuses.total()} histories: {found}{_damaged_pauses(counts)}.")
+    print_message(counts.found())
     if not counts.has_key:
         return no_state_key(options)
     if statuses["unreadable"]:
@@ -78,10 +94,9 @@ def summarize_repair(counts: Counts, options: argparse.Namespace) -> int:
     if not counts.has_key:
         return no_state_key(options)
     outcomes = counts.outcomes
-    done = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     dry_run = "" if options.apply else " Nothing was written (no --apply)."
-    print_message(f"{done}{_damaged_pauses(counts)}.{dry_run}")
-    if outcomes["refused"] + outcomes["young"] + outcomes["moved"]:
+    print_message(f"{counts.done()}{dry_run}")
+    if any(outcomes[outcome] for outcome in _SKIPPED):
         return REFUSED
     return DAMAGED if outcomes["planned"] or counts.damaged_pauses else CLEAN
 
@@ -99,10 +114,7 @@ def no_state_key(options: argparse.Namespace) -> int:
 def _no_thread(options: argparse.Namespace) -> int:
     shard = " in this shard" if options.shard else ""
     after = f" after {options.after!r}" if options.after else ""
-    print_message(f"there is no thread{shard}{after}: nothing was looked at.")
+    names = f" that matches {' or '.join(map(repr, options.thread))}" if options.thread else ""
+    since = f" that was written to since {options.since:%Y-%m-%d %H:%M}" if options.since else ""
+    print_message(f"there is no thread{names}{since}{shard}{after}: nothing was looked at.")
     return BAD
-
-
-def _damaged_pauses(counts: Counts) -> str:
-    count = counts.damaged_pauses
-    return f" ({count} of the paused are damaged too)" if count else ""

@@ -11,56 +11,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 
-from langgraph_patch._langgraph import RETURN, whole_value
+from langgraph_patch._langgraph import RETURN, is_reserved, whole_value
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.history.placeholders import (
-    is_client_fake,
-    is_foreign_placeholder,
-    is_placeholder,
+from langgraph_patch.evidence.open_calls import (
+    OpenCall,
+    calls_elsewhere,
+    index_of,
+    is_record_of,
+    is_version_of,
 )
-from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.records import Record, hash_of_call, read_record
-
-
-class OpenCall(NamedTuple):
-    """A call without a result.
-
-    Attributes:
-        message: The message that makes the call.
-        id: The id of the call.
-        client_results: The ids of results that came with the input of the run. They are no
-            evidence.
-    """
-
-    message: AIMessage
-    id: str
-    client_results: AbstractSet[str | None] = frozenset()
-
-
-def request_hash_of(call: OpenCall) -> str | None:
-    """The hash of a call in records; None if `tool_calls` does not contain it once."""
-    calls = call.message.tool_calls
-    found = [index for index, made in enumerate(calls) if made["id"] == call.id]
-    return hash_of_call(calls, found[0]) if len(found) == 1 else None
-
-
-def is_record_of(record: Record, call: OpenCall) -> bool:
-    """Whether a record may belong to a call: by message, id and request, where it has them."""
-    expected = {"message_id": call.message.id, "request_hash": request_hash_of(call)}
-    return record.get("call_id", call.id) == call.id and all(
-        None in (value, record.get(key)) or record[key] == value for key, value in expected.items()
-    )
-
-
-# --- one checkpoint -----------------------------------------------------------------------
+from langgraph_patch.history.field_check import usable
+from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.recording.records import Record, read_record
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +77,26 @@ class Checkpoint:
 
     @property
     def writes(self) -> Sequence[tuple[str, str, Any]]:
-        """The pending writes: task id, channel, value."""
-        return self.saved.pending_writes or ()
+        """The pending writes: task id, channel, value; without what repairs showed to clients."""
+        shown = self.repairs
+        writes = self.saved.pending_writes or ()
+        return [w for w in writes if not (w[0] in shown and w[1] == RETURN)] if shown else writes
+
+    @cached_property
+    def repairs(self) -> AbstractSet[str]:
+        """The tasks that wrote a repair, and to `RETURN` what clients see of it.
+
+        A `@task` writes to `RETURN` too, but not the messages in it to the state.
+        """
+        writes, key = self.saved.pending_writes or (), self.messages_key
+        found = set()
+        for task, channel, value in writes:
+            if channel == RETURN and read_record(value) is None:
+                own = [(c, v) for t, c, v in writes if t == task and not is_reserved(c)]
+                ids = {m.id for c, v in own if c == key for m in _messages_in(v, key)}
+                if own and ids.issuperset(m.id for m in _messages_in(value, key)):
+                    found.add(task)
+        return found
 
     @cached_property
     def history(self) -> list[BaseMessage] | None:
@@ -117,7 +105,7 @@ class Checkpoint:
         if not isinstance(value, list):
             return None
         try:
-            return as_messages(value)
+            return usable(as_messages(value))
         except MessagesError:
             return None  # an older version of the application stored something else there
 
@@ -138,10 +126,13 @@ class Checkpoint:
 
     def written_for(
         self, call: OpenCall, *, include_returned: bool = True
-    ) -> list[tuple[str, list[BaseMessage]]]:
-        """The same without the records of `record_tool_calls` that belong to another call."""
+    ) -> list[tuple[str, list[BaseMessage], bool]]:
+        """The same without the records of `record_tool_calls` that belong to another call.
+
+        The third part is whether it is a record of this very call.
+        """
         return [
-            (task_id, messages)
+            (task_id, messages, record is not None)
             for task_id, channel, messages, record in self._written
             if (include_returned or channel != RETURN)
             and (record is None or is_record_of(record, call))
@@ -151,7 +142,7 @@ class Checkpoint:
     def _written(self) -> list[tuple[str, str, list[BaseMessage], Record | None]]:
         key = self.messages_key
         read = ((t, c, v) for t, c, v in self.writes if c in (key, RETURN))
-        return [(t, c, list(_messages_in(v, key)), read_record(v)) for t, c, v in read]
+        return [(t, c, usable(_messages_in(v, key)), read_record(v)) for t, c, v in read]
 
 
 def configured_id(config: RunnableConfig | None) -> str | None:
@@ -179,101 +170,42 @@ def _messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
         yield from _messages_in(content, messages_key)
 
 
-# --- a message and its calls --------------------------------------------------------------
-
-
-def is_version_of(stored: BaseMessage, message: AIMessage) -> bool:
-    """Whether a stored message is `message`, as it is now or as it was before an edit."""
-    if stored.id is not None and message.id is not None:
-        return stored.id == message.id
-    # A write may be older than the id that the reducer gave its message.
-    return stored.model_copy(update={"id": None}) == message.model_copy(update={"id": None})
-
-
-def index_of(messages: Sequence[BaseMessage], message: AIMessage) -> int | None:
-    """The last index of `message`, or None."""
-    indexes = [i for i, stored in enumerate(messages) if is_version_of(stored, message)]
-    return indexes[-1] if indexes else None
-
-
-def index_of_call(messages: Sequence[BaseMessage], call_id: str) -> int | None:
-    """The index of the last message that makes a call with this id, or None."""
-    for index in range(len(messages) - 1, -1, -1):
-        stored = messages[index]
-        if not isinstance(stored, AIMessage) or _is_text_only(stored):
-            continue
-        if any(call.id == call_id for call in read_calls(stored)):
-            return index
-    return None
-
-
-def _is_text_only(message: AIMessage) -> bool:
-    calls = message.tool_calls or message.invalid_tool_calls or message.additional_kwargs
-    return isinstance(message.content, str) and not calls
-
-
-def has_same_call(stored: BaseMessage, call: OpenCall) -> bool:
-    """Whether a version of the call's message makes it with the same name and arguments.
-
-    A call that is edited keeps its id, but earlier results belong to the call before the edit.
-    """
-    if stored is call.message:
-        return True
-    return _requests(stored, call.id) == _requests(call.message, call.id)
-
-
-def _requests(message: BaseMessage, call_id: str) -> list[tuple[str, str]]:
-    calls = read_calls(message) if isinstance(message, AIMessage) else []
-    return [(c.name, repr(sorted(map(repr, c.args.items())))) for c in calls if c.id == call_id]
-
-
-def has_earlier_open_call(earlier: Sequence[BaseMessage], call_id: str) -> bool:
-    """Whether an earlier message of the same turn makes an open call with the same id."""
-    for stored in reversed(earlier):
-        is_result = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
-        if is_result or stored.type == "human":
-            return False
-        if isinstance(stored, AIMessage) and index_of_call([stored], call_id) is not None:
-            return True
-    return False
-
-
-def is_subsequence(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) -> bool:
-    """Whether `whole` contains all messages of `part`, in their order."""
-    rest = iter([stored.id or stored.text for stored in whole])
-    return all((stored.id or stored.text) in rest for stored in part)
-
-
-def first_result(messages: Sequence[BaseMessage], call: OpenCall) -> ToolMessage | None:
-    """The first tool message for a call that is not a placeholder and does not name another tool.
-
-    A missing name agrees with any.
-    """
-    names = {made.name for made in read_calls(call.message) if made.id == call.id}
-    for stored in messages:
-        if isinstance(stored, ToolMessage) and stored.tool_call_id == call.id:
-            if stored.id in call.client_results:
-                continue
-            if is_placeholder(stored) or is_foreign_placeholder(stored) or is_client_fake(stored):
-                continue  # the real result may have been written later
-            if stored.name and names.isdisjoint({stored.name, ""}):
-                continue
-            return stored
-    return None
-
-
-def result_of_call(messages: Sequence[BaseMessage], call: OpenCall) -> ToolMessage | None:
-    """The real result of a call in written messages, which may be a whole history."""
-    index = index_of_call(messages, call.id)
-    if index is None:
-        return first_result(messages, call)
-    stored = messages[index]
-    if is_version_of(stored, call.message) and has_same_call(stored, call):
-        return first_result(messages[index + 1 :], call)
-    return None
-
-
 # --- what a superstep wrote ---------------------------------------------------------------
+
+
+def tasks_that_rewrite(checkpoint: Checkpoint, message_id: str | None = None) -> set[str]:
+    """The tasks that wrote stored messages again, as a repair does.
+
+    It removes messages and adds them, overwrites the whole history, or writes them under their
+    ids. A model node that was
+    repaired writes its new message beside them.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        message_id: Only the tasks that wrote this message again. Default: all.
+    """
+    wanted = {message_id, REMOVE_ALL_MESSAGES}
+    tasks = {
+        task
+        for task, messages in checkpoint.written()
+        for message in messages
+        if isinstance(message, RemoveMessage) and (message_id is None or message.id in wanted)
+    }
+    tasks |= {task for task, _, value in checkpoint.writes if isinstance(value, Overwrite)}
+    return tasks | _renaming_tasks(checkpoint, message_id)
+
+
+def _renaming_tasks(checkpoint: Checkpoint, message_id: str | None) -> set[str]:
+    """The tasks that wrote stored messages again under their ids, to rename calls in them."""
+    if not checkpoint.repairs:
+        return set()
+    stored = {message.id for message in checkpoint.history or ()} - {None}
+    wanted = stored if message_id is None else stored & {message_id}
+    return {
+        task
+        for task, messages in checkpoint.written()
+        if task in checkpoint.repairs and any(message.id in wanted for message in messages)
+    }
 
 
 def writer_of(checkpoint: Checkpoint, message: AIMessage, *, ignore_rewrites: bool) -> str | None:
@@ -282,24 +214,13 @@ def writer_of(checkpoint: Checkpoint, message: AIMessage, *, ignore_rewrites: bo
     Args:
         checkpoint: The checkpoint before the superstep.
         message: The message.
-        ignore_rewrites: Whether to ignore tasks that wrote a stored message again, as a repair
-            does: it removes messages and adds them, or overwrites the whole history.
+        ignore_rewrites: Whether to ignore tasks that wrote it again, as a repair does.
     """
-    writes = checkpoint.written()
-    rewriters = {task for task, of in writes if any(isinstance(m, RemoveMessage) for m in of)}
-    rewriters |= {task for task, _, value in checkpoint.writes if isinstance(value, Overwrite)}
-    for task_id, messages in writes:
-        if index_of(messages, message) is not None:
-            if ignore_rewrites and task_id in rewriters:
-                continue
+    rewriters = tasks_that_rewrite(checkpoint, message.id) if ignore_rewrites else set()
+    for task_id, messages in checkpoint.written():
+        if index_of(messages, message) is not None and task_id not in rewriters:
             return task_id
     return None
-
-
-def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
-    """Whether the last call with the id of `call` is made by another message."""
-    index = index_of_call(messages, call.id)
-    return index is not None and not is_version_of(messages[index], call.message)
 
 
 def reuses_call_id(checkpoint: Checkpoint, call: OpenCall) -> bool:

@@ -7,7 +7,7 @@ state effects that the state does not have: "Updated file", "Successfully transf
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langgraph.checkpoint.serde.types import TASKS
@@ -15,13 +15,15 @@ from langgraph.types import Command, Send
 
 from langgraph_patch._langgraph import (
     RETURN,
+    is_delta_snapshot,
     is_reserved,
     last_nodes,
     leads_to_model,
     triggered_node,
+    whole_value,
 )
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
-from langgraph_patch.evidence.timeline import Source
+from langgraph_patch.evidence.tracked_calls import Source
 from langgraph_patch.recording.records import MARK, STARTED, read_record
 
 
@@ -35,12 +37,14 @@ class Effects:
             were made. Applying the writes now has the effect that it had then.
         goto: The nodes that the result was to start, without those that an edge starts.
         task: Identifies the task. Results of one task have the same writes.
+        values: The stored values of the keys when the writes were made.
     """
 
     writes: tuple[tuple[str, Any], ...] = ()
     unchanged: frozenset[str] = frozenset()
     goto: tuple[str, ...] = ()
     task: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) -> Effects | None:
@@ -51,12 +55,9 @@ def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) ->
         current: The current checkpoint of the graph that has the call.
         tool_call_id: The id of the call.
     """
-    if not source.is_dropped:
+    if not source.is_dropped or source.is_rewrite:
         return None
     then, messages_key = source.checkpoint, source.checkpoint.messages_key
-    own = [channel for task_id, channel, _ in then.writes if task_id == source.task_id]
-    if own.count(messages_key) > 1:  # a repair, which removes messages and adds them again
-        return None
     writes: list[tuple[str, Any]] = []
     nodes: list[str] = []
     elsewhere = set[str]()
@@ -77,9 +78,11 @@ def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) ->
         return None
     keys = {key for key, _ in writes} - elsewhere
     is_here = current is not None and current.namespace == then.namespace
-    unchanged = {key for key in keys if is_here and current and _is_unchanged(key, then, current)}
+    unchanged = {key for key in keys if is_here and current and _is_unchanged(key, source, current)}
     task = f"{then.namespace}/{then.id}/{source.task_id}"
-    return Effects(tuple(writes), frozenset(unchanged), tuple(dict.fromkeys(goto)), task)
+    stored = {key: then.channels[key] for key in keys if key in then.channels}
+    values = {k: whole_value(v) if is_delta_snapshot(v) else v for k, v in stored.items()}
+    return Effects(tuple(writes), frozenset(unchanged), tuple(dict.fromkeys(goto)), task, values)
 
 
 def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:
@@ -128,13 +131,21 @@ def _targets_of(command: Command[Any]) -> list[str]:
     return [name for name in names if not leads_to_model(name) and not is_reserved(name)]
 
 
-def _is_unchanged(key: str, then: Checkpoint, now: Checkpoint) -> bool:
+def _is_unchanged(key: str, source: Source, now: Checkpoint) -> bool:
+    then = source.checkpoint
     versions = [c.saved.checkpoint["channel_versions"].get(key) for c in (then, now)]
     if versions[0] == versions[1]:
         return True
-    if key not in then.channels or key not in now.channels:
-        return False
+    stored = [c.channels[key] for c in (then, now) if key in c.channels]
+    if len(stored) == len(versions) and not any(map(is_delta_snapshot, stored)):
+        return are_equal(*stored)
+    # The version of a `DeltaChannel` changes without a write, and not every checkpoint stores it.
+    return source.later is not None and key not in source.later
+
+
+def are_equal(left: object, right: object) -> bool:
+    """Whether two values of the application are equal; False if they cannot be compared."""
     try:
-        return bool(then.channels[key] == now.channels[key])
+        return bool(left == right)
     except Exception:  # noqa: BLE001 - an application's values may raise anything
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -20,34 +21,46 @@ _MAX_RESULTS = 8
 _MAX_ARGUMENTS = 60
 _MAX_TEXT = 120
 
+_Key: TypeAlias = tuple[str, str | None, str, str]
+"""The namespace, the id of the message that makes the call, the id of the call, and the text.
+
+Calls of one message may have one id. The text then tells their results apart.
+"""
+
 
 def inner_results(subgraphs: Sequence[Checkpoint], namespace: str, task_id: str) -> tuple[str, ...]:
     """Short texts about the recorded results in the subgraphs of a task, newest first.
 
     Args:
-        subgraphs: The checkpoints of the subgraphs of a superstep, newest first.
+        subgraphs: The checkpoints of the subgraphs of a superstep.
         namespace: The namespace of the graph that ran the task.
         task_id: The id of the task.
+
+    Returns:
+        A text for each result. If there are many, the last text is the number of the others.
     """
     own = [c for c in subgraphs if may_run_in_task(c.namespace, namespace, task_id)]
-    calls: dict[str, Call] = {}
-    results: dict[str, ToolMessage] = {}
-    for checkpoint in sorted(own, key=lambda c: c.id, reverse=True):
-        for messages in _messages_of(checkpoint):
-            for message in reversed(messages):
-                if isinstance(message, AIMessage):
-                    calls |= {call.id: call for call in read_calls(message)} | calls
-                elif isinstance(message, ToolMessage) and _is_real(message):
-                    results.setdefault(message.tool_call_id, message)
-    texts = [_text(calls.get(call_id), result) for call_id, result in results.items()]
-    return tuple(texts[:_MAX_RESULTS])
+    makers: dict[tuple[str, str], tuple[str | None, Call]] = {}
+    results: dict[_Key, tuple[Call | None, ToolMessage]] = {}
+    for checkpoint in sorted(own, key=lambda c: c.id):
+        space = checkpoint.namespace
+        for message in _messages_of(checkpoint):
+            if isinstance(message, AIMessage):
+                makers |= {(space, c.id): (message.id, c) for c in read_calls(message)}
+            elif isinstance(message, ToolMessage) and _is_real(message):
+                # Servers use an id again in the next message, so the nearest call owns a result.
+                maker, call = makers.get((space, message.tool_call_id), (None, None))
+                results[space, maker, message.tool_call_id, message.text] = call, message
+    texts = [_text(call, result) for call, result in reversed(results.values())]
+    more = len(texts) - _MAX_RESULTS
+    return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
 
 
-def _messages_of(checkpoint: Checkpoint) -> Iterator[Sequence[BaseMessage]]:
-    """The pending writes, the newest first, then the history."""
-    for _, written in reversed(checkpoint.written()):
-        yield written
-    yield checkpoint.history or ()
+def _messages_of(checkpoint: Checkpoint) -> Iterator[BaseMessage]:
+    """The history, then the pending writes."""
+    yield from checkpoint.history or ()
+    for _, written in checkpoint.written():
+        yield from written
 
 
 def _is_real(message: ToolMessage) -> bool:

@@ -190,13 +190,13 @@ def _list(
             return (yield from _list_unfiltered(reader, config, arguments))
         try:
             return (yield from _request(reader, config, arguments))
-        except Exception:
+        except Exception:  # a checkpointer may raise anything for a filter that it refuses
             if not metadata:
                 raise
             page = yield from _list_unfiltered(reader, config, arguments)
             reader.can_filter = False
             return page
-    except Exception as error:
+    except Exception as error:  # of any checkpointer: unreadable evidence never ends a run
         failed = _error(error, config, arguments)
         failed.__cause__ = error
         if reader.required:
@@ -229,7 +229,7 @@ def _request(
             lambda: page.read(reader.saver.list(config, **arguments)),
             lambda: page.aread(reader.saver.alist(config, **arguments)),
         )
-    except Exception as error:
+    except Exception as error:  # of any checkpointer, at an old row for example
         if reader.required or not page.checkpoints:
             raise
         reader.error = _error(error, config, arguments)  # what came before it counts
@@ -265,9 +265,13 @@ class _Page:
 
     def _add(self, saved: CheckpointTuple) -> bool:
         checkpoint = Checkpoint(saved, self.reader.messages_key)
+        if len(self.checkpoints) == self.limit:
+            return True  # a checkpointer that ignores the limit
         self.checkpoints.append(checkpoint)
         self.weight += checkpoint.weight
-        return self.is_full
+        # At the limit the checkpointer ends by itself. To stop it before that makes the
+        # synchronous `list` of an asynchronous one print errors about its generator.
+        return self.weight >= PAGE_WEIGHT
 
 
 def _error(error: Exception, config: RunnableConfig, arguments: dict[str, Any]) -> EvidenceError:

@@ -17,7 +17,7 @@ from langchain_core.messages import ToolMessage
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.patch import Evidence, RecordedResult
+from langgraph_patch.history.patch import Evidence, EvidenceKey, RecordedResult
 from langgraph_patch.history.placeholders import DanglingCall
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -26,8 +26,6 @@ Answer: TypeAlias = "ToolMessage | str | None"
 
 Lookup: TypeAlias = Callable[[DanglingCall], "Answer | Awaitable[Answer]"]
 """Returns the result of a call, or None if it does not know more. It may be asynchronous."""
-
-CallKey: TypeAlias = tuple[str | None, str]
 
 INDETERMINATE: Final = frozenset({"unknown", "cancelled", "awaiting_input"})
 """The causes of calls that may have run."""
@@ -52,7 +50,7 @@ def checked_reconcile(reconcile: Mapping[str, Lookup] | None) -> Mapping[str, Lo
 
 
 def reconcile_calls(
-    calls: Iterable[tuple[CallKey, DanglingCall]], reconcile: Mapping[str, Lookup]
+    calls: Iterable[tuple[EvidenceKey, DanglingCall]], reconcile: Mapping[str, Lookup]
 ) -> IOGenerator[Evidence]:
     """Ask the lookups about calls that may have run.
 
@@ -69,7 +67,7 @@ def reconcile_calls(
         OptionError: If a lookup returns something else than a `ToolMessage`, a text or None, or
             if it is asynchronous in a synchronous run.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import DanglingCall
         >>> from langgraph_patch._sansio import run_sync
@@ -79,7 +77,7 @@ def reconcile_calls(
         >>> found["a1", "c1"].message.content
         'the bank has booked c1'
     """
-    evidence: dict[CallKey, Any] = {}
+    evidence: dict[EvidenceKey, Any] = {}
     for key, call in calls:
         lookup = reconcile.get(call.name)
         if lookup is None or call.cause not in INDETERMINATE:
@@ -113,7 +111,7 @@ async def _aask(lookup: Lookup, call: DanglingCall) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _as_message(answer: object, key: CallKey, call: DanglingCall) -> ToolMessage:
+def _as_message(answer: object, key: EvidenceKey, call: DanglingCall) -> ToolMessage:
     """The answer as a result of the call, with an id that is the same for every attempt."""
     if isinstance(answer, str):
         answer = ToolMessage(answer, tool_call_id=key[1], name=call.name)

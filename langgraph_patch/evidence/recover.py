@@ -12,8 +12,11 @@ state, but they stay in the database, as do older checkpoints. This package read
 1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder and names no
    other tool. It is read from a write to the history, from a record of `record_tool_calls` of
    this very call, or from the history of an older checkpoint. It counts only if at that point
-   this call was the only open call with its id, and had the name and the arguments that it has
-   now. What its task wrote beside it is returned as `Effects`, if the superstep was abandoned.
+   no other message made an open call with the id, and the call had the name and the arguments
+   that it has now. Calls of one message with one id are told apart by their records or their
+   `Send`s, else as in a history. If a repair gave the call a new id, its former id counts before
+   that repair. What its task wrote beside it is returned as `Effects`, if the superstep was
+   abandoned.
 2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
    *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
    Such a task is that of a `Send`, or of `record_tool_calls`. The task of a node that runs all
@@ -30,7 +33,9 @@ trace. If the writes of a task do not say how it ended (an error and an interrup
 and an answer), older outcomes do not count either, because they are not the last.
 
 Without evidence a call is `unknown`. `Finding.recheck` is set if a task may be running that has
-not recorded its end: its superstep began in the last 10 minutes.
+not recorded its end: its superstep began in the last 10 minutes. It is set once for a call that
+waits and has no start mark: an answer by interrupt id leaves no trace before its task ends. It is
+also set once for a call that waits in the newest checkpoint, because it may still be answered.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message, and if the message was the input of a subgraph, those of its
@@ -46,7 +51,8 @@ steps, as durability "exit" leaves them, or branches that cannot be distinguishe
 - `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
 - With durability "exit", a killed run records nothing.
 - A run on a fork finds what the newest branch of the thread recorded about the same call.
-- Two calls of one message with one id cannot be distinguished: neither is searched.
+- Two calls of one message with one id, one tool and one task for both: a result that is recorded
+  for only one of them is given to neither.
 """
 
 from __future__ import annotations
@@ -59,25 +65,25 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.evidence.conclusions import (
+    finding_of_malformed,
+    may_be_answered,
+    may_still_run,
+)
 from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.queries import CheckpointReader
 from langgraph_patch.evidence.search import find_evidence
-from langgraph_patch.evidence.timeline import (
-    TrackedCall,
-    TrackedMessage,
-    finding_of_malformed,
-    may_still_run,
-    track_calls,
-)
-from langgraph_patch.history.patch import Evidence, Finding
+from langgraph_patch.evidence.tracked_calls import TrackedCall, TrackedMessage, track_calls
+from langgraph_patch.history.pairing import AskedCall
+from langgraph_patch.history.patch import Evidence, EvidenceKey, Finding
 from langgraph_patch.history.tool_calls import read_calls
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -91,9 +97,6 @@ _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 _JUST_STARTED = timedelta(seconds=5)
 """How old a superstep may be for such a wait."""
 
-CallId: TypeAlias = tuple[str | None, str]
-"""(id of the message, id of the call)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
@@ -101,22 +104,20 @@ class Recovery:
 
     Attributes:
         evidence: (id of the message, id of the call) -> the recorded result, or the cause why
-            there is none. `unknown` means that the search found nothing. A call is absent if
-            it cannot be identified, or if the search did not come to an end.
+            there is none. The key has the position of the call too, if several calls of the
+            message have the id. `unknown` means that the search found nothing. A call is absent
+            if it cannot be identified, or if the search did not come to an end.
         effects: The dropped effects of the recorded results that had any.
-        searched: The id of the newest checkpoint that was searched, if no later write can change
-            the evidence; else None.
     """
 
     evidence: Evidence = field(default_factory=dict)
-    effects: Mapping[CallId, Effects] = field(default_factory=dict)
-    searched: str | None = None
+    effects: Mapping[EvidenceKey, Effects] = field(default_factory=dict)
 
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
     config: RunnableConfig,
-    calls: Sequence[tuple[AIMessage, str]],
+    calls: Sequence[AskedCall],
     *,
     messages_key: str = "messages",
     required: bool = False,
@@ -130,7 +131,8 @@ def recover_evidence(
             (`checkpoint_ns`, default `""`), and the current checkpoint (`checkpoint_id`,
             default the newest). If the current checkpoint is still being written, the search
             waits for it for a second at most.
-        calls: Each call as the message that made it and the call's id, both as stored.
+        calls: Each call as the message that made it and the call's id, both as stored. If several
+            calls of the message have the id: also the position of the call in the message.
         messages_key: The state key of the history. Default: `"messages"`.
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
@@ -141,7 +143,7 @@ def recover_evidence(
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
@@ -178,22 +180,25 @@ def recover_evidence(
             reader.error,
             exc_info=reader.error.__cause__,
         )
-    evidence: dict[CallId, ToolMessage | Finding] = {}
-    effects: dict[CallId, Effects] = {}
+    evidence: dict[EvidenceKey, ToolMessage | Finding] = {}
+    effects: dict[EvidenceKey, Effects] = {}
     for message in messages:
         for tracked in message.calls:
-            key = tracked.call.message.id, tracked.call.id
+            key = _key_of(tracked)
             found = _evidence_of(reader, tracked, message, newest)
             if found is not None:
                 evidence[key] = found
             if isinstance(found, ToolMessage) and tracked.source is not None:
-                dropped = effects_of(tracked.source, newest, tracked.call.id)
+                dropped = effects_of(tracked.source, newest, found.tool_call_id)
                 if dropped is not None:
                     effects[key] = dropped
-    is_final = len(evidence) == sum(len(message.calls) for message in messages) and not any(
-        isinstance(found, Finding) and found.recheck for found in evidence.values()
-    )
-    return Recovery(evidence, effects, newest.id if newest and is_final else None)
+    return Recovery(evidence, effects)
+
+
+def _key_of(tracked: TrackedCall) -> EvidenceKey:
+    call = tracked.call
+    key = call.message.id, call.id
+    return key if len(call.twins) == 1 else (*key, call.ordinal)
 
 
 def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
@@ -237,11 +242,11 @@ def _evidence_of(
     since = (datetime.now(UTC) - _RUNNING).isoformat()
     may_change = may_still_run(tracked, message, since)
     searched = None if may_change else newest.id
-    return replace(found, inner=tracked.inner, searched=searched, recheck=may_change)
+    is_recent = newest.saved.checkpoint["ts"] > since
+    recheck = may_change or (is_recent and may_be_answered(tracked, message, newest))
+    return replace(found, inner=tracked.inner, searched=searched, recheck=recheck)
 
 
 def _malformed(tracked: TrackedCall, message: TrackedMessage) -> Finding | None:
-    for call in read_calls(tracked.call.message):
-        if call.id == tracked.call.id and call.incomplete_args is not None:
-            return finding_of_malformed(message, call.incomplete_args)
-    return None
+    arguments = read_calls(message.message)[tracked.call.ordinal].incomplete_args
+    return None if arguments is None else finding_of_malformed(message, arguments)

@@ -15,13 +15,14 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph import may_run_in_task, parent_namespace, task_of_namespace
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpoint_messages import (
-    Checkpoint,
-    configured_id,
-    index_of,
-    is_subsequence,
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint, configured_id
+from langgraph_patch.evidence.conclusions import (
+    add_calls_that_did_not_start,
+    read_only_task,
+    settle,
 )
 from langgraph_patch.evidence.inner_results import inner_results
+from langgraph_patch.evidence.open_calls import index_of, is_subsequence
 from langgraph_patch.evidence.queries import (
     PAGE_WEIGHT,
     CheckpointReader,
@@ -37,15 +38,8 @@ from langgraph_patch.evidence.task_outcomes import (
     evidence_in_subgraphs,
     interrupted_itself,
 )
-from langgraph_patch.evidence.timeline import (
-    Origin,
-    Timeline,
-    TrackedCall,
-    TrackedMessage,
-    add_calls_that_did_not_start,
-    read_only_task,
-    settle,
-)
+from langgraph_patch.evidence.timeline import Timeline
+from langgraph_patch.evidence.tracked_calls import Origin, TrackedCall, TrackedMessage, track
 from langgraph_patch.history.patch import Finding
 
 _PAGE = 50
@@ -244,6 +238,7 @@ def _read_below(
         found = yield from _list_step(reader, timeline, top, bottom)
         above = _ancestor(found, bottom, message)
     part = Timeline(timeline.config, [message], oldest=above)
+    message.later = None
     for _ in range(_BISECTED_PAGES):
         yield from _read_page(reader, part, 3 * _near(bottom) if bottom else 1)
     return above is not None
@@ -300,7 +295,7 @@ def _search_graph(
 ) -> IOGenerator[None]:
     """Search another namespace for the calls of a message that have no evidence yet."""
     calls = message.calls_without_evidence()
-    other = TrackedMessage(message.message, [TrackedCall(tracked.call) for tracked in calls])
+    other = TrackedMessage(message.message, [track(tracked.call) for tracked in calls])
     yield from find_evidence(reader, config, [other])
     for tracked, found in zip(calls, other.calls, strict=True):
         if isinstance(found.evidence, ToolMessage) or not results_only:
@@ -327,7 +322,7 @@ def _check_outcome(
     if not is_whole:
         return
     own = [c for c in found if may_run_in_task(c.namespace, namespace, outcome.task_id)]
-    evidence = evidence_in_subgraphs(own, outcome, tracked.call)
+    evidence = evidence_in_subgraphs(own, outcome, tracked.forms)
     if not isinstance(evidence, Finding) or applies_to_call(outcome, namespace, own):
         tracked.evidence = evidence
 
@@ -366,5 +361,6 @@ def _add_inner_results(
     found, _ = yield from subgraph_checkpoints(reader, config, checkpoint)
     if not found:
         return
-    task_id = outcome.task_id if outcome else (send_task(checkpoint, tracked.call) or ("",))[0]
+    sent = filter(None, (send_task(checkpoint, form) for form in tracked.forms))
+    task_id = outcome.task_id if outcome else next(sent, ("",))[0]
     tracked.inner = inner_results(found, namespace, task_id)

@@ -6,28 +6,33 @@ the tool calls from the payload of each `Send` and from the marks of `record_too
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.types import INTERRUPT, RESUME, TASKS
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import (
     NO_TASK,
+    RETURN,
+    is_delta_snapshot,
+    is_node_timeout,
     runs_after_model,
     send_index,
     sent_call,
     triggered_node,
 )
-from langgraph_patch.evidence.checkpoint_messages import (
-    Checkpoint,
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint, adds_other_message
+from langgraph_patch.evidence.open_calls import (
     OpenCall,
-    adds_other_message,
     is_record_of,
+    original_message,
     request_hash_of,
+    result_of_call,
 )
 from langgraph_patch.history.tool_calls import read_calls
 from langgraph_patch.recording.records import (
@@ -53,6 +58,8 @@ class Superstep(NamedTuple):
         is_passed: Whether it ran nothing but nodes between the model and the tools.
         is_approval: Whether such a node paused and has no recorded answer.
         is_marked: Whether it marked each start of the message's calls, and each start has ended.
+        is_over: Whether each of its tasks has recorded an end, so that none runs, unless a human
+            has just answered one.
     """
 
     parent_id: str | None
@@ -64,6 +71,7 @@ class Superstep(NamedTuple):
     is_passed: bool
     is_approval: bool
     is_marked: bool
+    is_over: bool
 
 
 def summarize(checkpoint: Checkpoint, message: AIMessage, *, is_pending: bool | None) -> Superstep:
@@ -84,13 +92,34 @@ def summarize(checkpoint: Checkpoint, message: AIMessage, *, is_pending: bool | 
         is_marked=_marks_each_start(
             checkpoint, message, nodes | {s.node for s in sends if isinstance(s, Send)}
         ),
+        is_over=not is_goto and len(_ended_tasks(checkpoint)) >= len(nodes) + len(sends),
     )
+
+
+def _is_cut_off(error: object) -> bool:
+    text = error if isinstance(error, str) else repr(error)
+    return is_node_timeout(error) or text.startswith("CancelledError(")
+
+
+def _ended_tasks(checkpoint: Checkpoint) -> set[str]:
+    """The tasks of nodes and of `Send`s with writes. A `@task` writes to `RETURN` only.
+
+    A synchronous tool goes on after a timeout or a cancellation.
+    """
+    inner = (MARK, STARTED, RETURN)
+    cut_off = {t for t, channel, v in checkpoint.writes if channel == ERROR and _is_cut_off(v)}
+    ended = {task for task, channel, _ in checkpoint.writes if channel not in inner}
+    return ended - cut_off - {NO_TASK}
 
 
 def _marks_each_start(checkpoint: Checkpoint, message: AIMessage, nodes: set[str]) -> bool:
     records = [read_record(v) for _, channel, v in checkpoint.writes if channel == STARTED]
     own = [record for record in records if record and record["message_id"] == message.id]
-    calls = [OpenCall(message, call.id) for call in read_calls(message)]
+    calls = [
+        OpenCall(version, call.id, i)
+        for version in (message, original_message(message))
+        for i, call in enumerate(read_calls(version))
+    ]
     requests = {(call.id, request_hash_of(call)) for call in calls}
     return (
         len(nodes) == 1
@@ -106,6 +135,14 @@ def _marks_each_start(checkpoint: Checkpoint, message: AIMessage, nodes: set[str
 def sends_call(checkpoint: Checkpoint, call: OpenCall) -> bool:
     """Whether a `Send` of a superstep carries a call."""
     return any((sent_call(s) or {}).get("id") == call.id for s in pending_sends(checkpoint))
+
+
+def sends_request(checkpoint: Checkpoint, call: OpenCall) -> bool:
+    """Whether a `Send` of a superstep carries a call with its name and arguments."""
+    own = read_calls(call.message)[call.ordinal]
+    request = call.id, own.name, dict(own.args)
+    sent = [sent_call(send) or {} for send in pending_sends(checkpoint)]
+    return request in [(made.get("id"), made.get("name"), made.get("args")) for made in sent]
 
 
 def is_answered(checkpoint: Checkpoint) -> bool:
@@ -128,6 +165,20 @@ def triggered_nodes(checkpoint: Checkpoint) -> set[str]:
 def pending_sends(checkpoint: Checkpoint) -> list[Any]:
     """The `Send`s of the superstep."""
     return checkpoint.channels.get(TASKS) or []
+
+
+def updated_channels(checkpoint: Checkpoint, child: Checkpoint | None) -> set[str]:
+    """The channels that `update_state` may have written to make `child` from a checkpoint."""
+    if child is None or child.source in ("input", "loop"):  # these have pending writes
+        return set()
+    old = checkpoint.saved.checkpoint["channel_versions"]
+    new = child.saved.checkpoint["channel_versions"]
+    empty = {  # snapshots of channels that nobody has written to
+        channel
+        for channel, value in child.channels.items()
+        if channel not in old and is_delta_snapshot(value) and not value[0]
+    }
+    return {channel for channel in new if new[channel] != old.get(channel)} - empty
 
 
 def recorded_tasks(checkpoint: Checkpoint, call: OpenCall) -> list[str]:
@@ -166,16 +217,50 @@ def _has_unfinished_start(checkpoint: Checkpoint) -> bool:
     )
 
 
+def written_results(
+    checkpoint: Checkpoint, call: OpenCall, *, include_returned: bool
+) -> Iterator[tuple[str, ToolMessage]]:
+    """The results of a call that tasks wrote in a superstep, each with the id of its task.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        call: The call.
+        include_returned: Whether to include what each `@task` returned.
+    """
+    sent = send_task(checkpoint, call) if len(call.twins) > 1 else None
+    for task_id, messages, is_record in checkpoint.written_for(
+        call, include_returned=include_returned
+    ):
+        is_own = is_record or (sent is not None and sent[0] == task_id)
+        if sent is not None and not is_own:
+            continue  # the task of a call with the same id
+        result = result_of_call(messages, call, is_own=is_own)
+        if result is not None:
+            yield task_id, result
+
+
 def send_task(checkpoint: Checkpoint, call: OpenCall) -> tuple[str, str] | None:
-    """The id and the node of the task that a `Send` of exactly this call made, or None."""
+    """The id and the node of the task that a `Send` of exactly this call made, or None.
+
+    If calls of the message have one id, each belongs to a `Send` with its name and arguments.
+    """
     sends = pending_sends(checkpoint)
-    calls = [sent_call(send) or {} for send in sends]
-    sent = [i for i, made in enumerate(calls) if made.get("id") == call.id]
-    names = [made.name for made in read_calls(call.message) if made.id == call.id]
-    if len(sent) != 1 or [calls[sent[0]].get("name")] != names:
+    sent = [sent_call(send) or {} for send in sends]
+    indexes = [i for i, made in enumerate(sent) if made.get("id") == call.id]
+    calls, twins = read_calls(call.message), call.twins
+    own = calls[call.ordinal]
+    if len(twins) > 1:
+        twins = [i for i in twins if (calls[i].name, calls[i].args) == (own.name, own.args)]
+        twins = [i for i in twins if calls[i].source == own.source]
+        request = own.name, dict(own.args)
+        indexes = [i for i in indexes if (sent[i].get("name"), sent[i].get("args")) == request]
+    if len(indexes) != len(twins) or (len(call.twins) > 1 and own.source != "tool_calls"):
         return None
-    tasks = [task_id for task_id, index in _send_indexes(checkpoint).items() if index == sent[0]]
-    return (tasks[0], sends[sent[0]].node) if tasks else None
+    index = indexes[twins.index(call.ordinal)]
+    if sent[index].get("name") != own.name:
+        return None
+    tasks = [task_id for task_id, i in _send_indexes(checkpoint).items() if i == index]
+    return (tasks[0], sends[index].node) if tasks else None
 
 
 def _send_indexes(checkpoint: Checkpoint) -> dict[str, int]:

@@ -24,13 +24,8 @@ from langgraph_patch._langgraph import (
     own_interrupt_id,
     runs_after_model,
 )
-from langgraph_patch.evidence.checkpoint_messages import (
-    Checkpoint,
-    OpenCall,
-    calls_elsewhere,
-    index_of,
-    result_of_call,
-)
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.evidence.open_calls import OpenCall, calls_elsewhere, index_of, result_of_call
 from langgraph_patch.evidence.supersteps import (
     is_answered,
     pending_sends,
@@ -233,7 +228,7 @@ def _interrupts_in(checkpoint: Checkpoint) -> Iterator[tuple[str, str | None]]:
 
 
 def evidence_in_subgraphs(
-    subgraphs: Sequence[Checkpoint], outcome: TaskOutcome, call: OpenCall
+    subgraphs: Sequence[Checkpoint], outcome: TaskOutcome, forms: Sequence[OpenCall]
 ) -> ToolMessage | Finding | None:
     """The evidence about a call in all checkpoints of the subgraphs that its task ran.
 
@@ -243,12 +238,15 @@ def evidence_in_subgraphs(
     """
     histories = [checkpoint.history or [] for checkpoint in subgraphs]
     histories += [messages for checkpoint in subgraphs for _, messages in checkpoint.written()]
-    if not any(calls_elsewhere(messages, call) for messages in histories):
-        for messages in histories:
-            if result := result_of_call(messages, call):
-                return result
+    for form in forms:
+        if not any(calls_elsewhere(messages, form) for messages in histories):
+            for messages in histories:
+                if result := result_of_call(messages, form):
+                    return result
     stored = [(checkpoint.channels, checkpoint.writes) for checkpoint in subgraphs]
-    return None if _contains_id(stored, call.id) else outcome.finding
+    if any(_contains_id(stored, form.id) for form in forms):
+        return None
+    return outcome.finding
 
 
 def _contains_id(value: object, call_id: str) -> bool:

@@ -1,176 +1,49 @@
 """Read one message through its checkpoints, newest first.
 
-A `TrackedMessage` collects the evidence about its calls while checkpoints are read, until the
-checkpoint that does not contain the message yet. A `Timeline` selects the checkpoints from which
-the current one was made; checkpoints of other branches are skipped.
+The evidence about the calls of a message is collected until the checkpoint that does not contain
+the message yet. A `Timeline` selects the checkpoints from which the current one was made;
+checkpoints of other branches are skipped.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch.evidence.checkpoint_messages import (
     Checkpoint,
-    OpenCall,
-    first_result,
-    has_earlier_open_call,
-    has_same_call,
-    index_of,
-    index_of_call,
-    is_version_of,
-    result_of_call,
     reuses_call_id,
+    tasks_that_rewrite,
     writer_of,
 )
-from langgraph_patch.evidence.supersteps import Superstep, sends_call, summarize
-from langgraph_patch.evidence.task_outcomes import (
-    TaskOutcome,
-    outcome_of_call,
-    outcome_of_only_call,
+from langgraph_patch.evidence.open_calls import (
+    OpenCall,
+    call_in,
+    first_result,
+    has_earlier_open_call,
+    index_of,
+    index_of_call,
+    result_of_call,
 )
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.tool_calls import read_calls
-
-_MAX_SUPERSTEPS = 16
-"""How many supersteps after a message are compared."""
-
-# --- the state of a search ----------------------------------------------------------------
-
-
-class Origin(NamedTuple):
-    """Where a message comes from.
-
-    Attributes:
-        checkpoint: The checkpoint that has the message in its pending writes.
-        task_id: The task that wrote it.
-    """
-
-    checkpoint: Checkpoint
-    task_id: str
-
-
-class Source(NamedTuple):
-    """Where a recorded result was found that is not in the stored history.
-
-    Attributes:
-        checkpoint: The checkpoint that has the result in its pending writes.
-        task_id: The task that wrote it.
-        is_dropped: Whether the superstep was abandoned, so that its writes were dropped.
-    """
-
-    checkpoint: Checkpoint
-    task_id: str
-    is_dropped: bool
-
-
-@dataclass(slots=True)
-class TrackedCall:
-    """One call and the evidence about it.
-
-    Attributes:
-        call: The call.
-        evidence: The real result, or the cause why there is none, or None.
-        source: Where the result was found, if it is one of dropped writes.
-        outcome: The newest outcome of a task that ran the call.
-        sent_in: The oldest checkpoint read so far with a `Send` of the call.
-        is_edited: Whether older checkpoints contain the call with another name or arguments.
-        is_ambiguous: Whether the evidence may be that of another call with the same id.
-        is_doubtful: Whether a superstep was not read, because it made another call with the id.
-        inner: Short texts about the results of calls inside this one, newest first.
-        newer: The evidence that is newer than a message that may have been edited.
-    """
-
-    call: OpenCall
-    evidence: ToolMessage | Finding | None = None
-    source: Source | None = None
-    outcome: TaskOutcome | None = None
-    sent_in: Checkpoint | None = None
-    is_edited: bool = False
-    is_ambiguous: bool = False
-    is_doubtful: bool = False
-    inner: tuple[str, ...] = ()
-    newer: tuple[Any, ...] | None = None
-
-    def add_result(self, result: ToolMessage | None, source: Source | None = None) -> None:
-        """Keep the newest result. It takes precedence over an outcome."""
-        if result is not None and not isinstance(self.evidence, ToolMessage):
-            self.evidence, self.source = result, source
-
-    def add_outcome(self, outcome: TaskOutcome | None) -> None:
-        """Keep the newest outcome, also one that says nothing: an older one is not the last."""
-        if outcome is not None and self.outcome is None:
-            self.outcome = outcome
-            self.evidence = self.evidence or outcome.finding
-
-    def reset(self, evidence: tuple[Any, ...] = (None, None, None)) -> None:
-        """Forget everything; `evidence` is what remains."""
-        self.evidence, self.source, self.outcome = evidence
-
-
-@dataclass(slots=True, eq=False)
-class TrackedMessage:
-    """One message and its calls without a result.
-
-    Attributes:
-        message: The message.
-        calls: The calls.
-        oldest: The oldest checkpoint read so far that contains the message.
-        origin: Where the message comes from, once that was read.
-        is_finished: Whether no older checkpoint has to be read.
-        newest_pending: The newest checkpoint in which the calls may have been pending.
-        supersteps: The supersteps in which the calls were pending, newest first; the oldest ones.
-    """
-
-    message: AIMessage
-    calls: list[TrackedCall]
-    oldest: Checkpoint | None = None
-    origin: Origin | None = None
-    is_finished: bool = False
-    newest_pending: Checkpoint | None = None
-    supersteps: deque[Superstep] = field(default_factory=lambda: deque(maxlen=_MAX_SUPERSTEPS))
-
-    def calls_without_evidence(self) -> list[TrackedCall]:
-        """The calls without a result and without a cause."""
-        return [call for call in self.calls if call.evidence is None]
-
-    def is_in(self, history: Sequence[BaseMessage]) -> bool:
-        """Whether a history contains the message, with at least one of its calls unedited."""
-        index = index_of(history, self.message)
-        return index is not None and any(
-            has_same_call(history[index], tracked.call) for tracked in self.calls
-        )
-
-    def pending_supersteps(self) -> list[Superstep]:
-        """The supersteps that may have run the calls, oldest first, without idle ones."""
-        found: list[Superstep] = []
-        for step in reversed(self.supersteps):
-            if step.source == "input":
-                break
-            found.append(step)
-            if step.is_pending is None and step.adds_other:
-                break
-        return [step for step in found if not step.is_idle]
-
-
-def track_calls(
-    calls: Sequence[tuple[AIMessage, str]], client_results: AbstractSet[str | None] = frozenset()
-) -> list[TrackedMessage]:
-    """Group calls by message, without calls that have an empty id or share one."""
-    tracked: dict[int, TrackedMessage] = {}
-    keys = Counter((message.id, call_id) for message, call_id in calls)
-    for message, call_id in calls:
-        is_unique = sum(call.id == call_id for call in read_calls(message)) <= 1
-        if call_id and is_unique and keys[message.id, call_id] == 1:
-            entry = tracked.setdefault(id(message), TrackedMessage(message, []))
-            entry.calls.append(TrackedCall(OpenCall(message, call_id, client_results)))
-    return list(tracked.values())
+from langgraph_patch.evidence.supersteps import (
+    sends_call,
+    sends_request,
+    summarize,
+    updated_channels,
+    written_results,
+)
+from langgraph_patch.evidence.task_outcomes import (
+    outcome_of_call,
+)
+from langgraph_patch.evidence.tracked_calls import (
+    Origin,
+    Source,
+    TrackedCall,
+    TrackedMessage,
+)
 
 
 @dataclass(slots=True)
@@ -235,14 +108,17 @@ def read_checkpoint(
         return
     message.oldest = checkpoint
     _note_superstep(message, checkpoint)
-    is_dropped = child is None or child.source != "loop"
+    if message.later is not None:
+        message.later |= updated_channels(checkpoint, child)
+    source = Source(checkpoint, "", child is None or child.source != "loop", later=message.later)
     for tracked in message.calls:
         if not tracked.is_edited:
-            _read_call(tracked, checkpoint, is_dropped=is_dropped)
+            _read_call(tracked, checkpoint, source)
+    if child is not None and child.source != "input" and message.later is not None:
+        message.later |= {channel for _, channel, _ in checkpoint.writes}
     if history is not None:
         message.is_finished = all(
-            tracked.is_edited or isinstance(tracked.evidence, ToolMessage)
-            for tracked in message.calls
+            tracked.is_edited or tracked.has_result for tracked in message.calls
         )
 
 
@@ -267,39 +143,67 @@ def _note_superstep(message: TrackedMessage, checkpoint: Checkpoint) -> None:
         message.supersteps.append(summarize(checkpoint, message.message, is_pending=is_pending))
 
 
-def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, *, is_dropped: bool) -> None:
-    call, is_pending = tracked.call, True
+def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> None:
+    forms, is_pending = tracked.forms, True
     if checkpoint.history is not None:
-        later = _messages_after_call(tracked, checkpoint.history)
-        if later is None:
+        version = _version_in(tracked, checkpoint.history)
+        if version is None:
             return
-        tracked.add_result(first_result(later, call))
+        if tracked.is_renamed and version.id == tracked.call.id:
+            tracked.reset()
+        later = checkpoint.history[index_of_call(checkpoint.history, version.id) or 0 :][1:]
+        tracked.add_result(first_result(later, version))
         is_pending = all(isinstance(stored, ToolMessage) for stored in later)
-    elif reuses_call_id(checkpoint, call):
+        forms = (version,)
+    elif any(reuses_call_id(checkpoint, form) for form in forms):
         tracked.reset()  # What is newer was about the other call, and this superstep is unclear.
         tracked.is_doubtful = True
+        if any(sends_request(checkpoint, form) for form in forms):
+            tracked.sent_in = checkpoint  # made before this superstep, so not for the other call
         return
+    elif tracked.is_renamed and _has_new_id(tracked.call, checkpoint):
+        tracked.reset()  # What is newer and has the old id was about another call.
+        forms = forms[:1]
+    for form in forms:
+        is_certain = checkpoint.history is not None or (
+            tracked.is_renamed and form is tracked.call and tracked.found == tracked.certain
+        )
+        _read_writes(tracked, form, source, is_pending=is_pending)
+        if is_certain:
+            tracked.certain = tracked.found
+
+
+def _read_writes(tracked: TrackedCall, form: OpenCall, source: Source, *, is_pending: bool) -> None:
+    checkpoint = source.checkpoint
+    rewriters = tasks_that_rewrite(checkpoint) | checkpoint.repairs
     # Once the turn is over, a `@task` may have returned results of a node's own calls.
-    for task_id, written in checkpoint.written_for(call, include_returned=is_pending):
-        source = Source(checkpoint, task_id, is_dropped)
-        tracked.add_result(result_of_call(written, call), source)
-    tracked.add_outcome(outcome_of_call(checkpoint, call, is_pending=is_pending))
-    if sends_call(checkpoint, call):
+    for task_id, result in written_results(checkpoint, form, include_returned=is_pending):
+        own = source._replace(task_id=task_id, is_rewrite=task_id in rewriters)
+        tracked.add_result(result, own)
+    tracked.add_outcome(outcome_of_call(checkpoint, form, is_pending=is_pending))
+    if sends_call(checkpoint, form):
         tracked.sent_in = checkpoint
 
 
-def _messages_after_call(
-    tracked: TrackedCall, history: Sequence[BaseMessage]
-) -> Sequence[BaseMessage] | None:
-    """The messages after a call; None if results there may belong to another call of this id."""
-    call = tracked.call
-    index = index_of_call(history, call.id)
-    if index is None or not is_version_of(history[index], call.message):
+def _has_new_id(call: OpenCall, checkpoint: Checkpoint) -> bool:
+    """Whether a superstep wrote the message of a call with the id that the call has now."""
+    written = [messages for _, messages in checkpoint.written()]
+    indexes = [(messages, index_of(messages, call.message)) for messages in written]
+    versions = [call_in(messages[i], call) for messages, i in indexes if i is not None]
+    return any(version is not None and version.id == call.id for version in versions)
+
+
+def _version_in(tracked: TrackedCall, history: Sequence[BaseMessage]) -> OpenCall | None:
+    """The call as a history has it; None if results there may belong to another call of its id."""
+    index = index_of(history, tracked.call.message)
+    if index is None:
         return None
-    if not has_same_call(history[index], call):
-        tracked.is_edited = True
+    version = call_in(history[index], tracked.call)
+    if version is None:
+        tracked.is_edited = index_of_call([history[index]], tracked.call.id) is not None
         return None
-    return None if has_earlier_open_call(history[:index], call.id) else history[index + 1 :]
+    is_last = index_of_call(history, version.id) == index
+    return version if is_last and not has_earlier_open_call(history[:index], version.id) else None
 
 
 def _finish(message: TrackedMessage, checkpoint: Checkpoint, task_id: str | None) -> None:
@@ -314,111 +218,29 @@ def _finish(message: TrackedMessage, checkpoint: Checkpoint, task_id: str | None
             continue
         for tracked in message.calls:
             tracked.add_result(result_of_call(written, tracked.call))
-            if tracked.newer is not None and not has_same_call(written[index], tracked.call):
+            if tracked.newer is not None and call_in(written[index], tracked.call) is None:
                 tracked.reset(tracked.newer)
 
 
 def _drop_ambiguous(message: TrackedMessage, checkpoint: Checkpoint, task_id: str) -> None:
     """Drop evidence that may be another call's.
 
-    Without a stored history, the order of the calls with one id in this superstep is unknown.
+    Without a stored history, the order of the calls with one id in this superstep is unknown,
+    unless one task wrote them.
     """
-    for writer, written in checkpoint.written():
-        index = index_of(written, message.message) if writer == task_id else None
-        for tracked in message.calls:
-            call = tracked.call
-            if index is None:
-                is_ambiguous = index_of_call(written, call.id) is not None
-            else:
-                is_same = has_same_call(written[index], call)
-                is_ambiguous = not is_same or has_earlier_open_call(written[:index], call.id)
-            if is_ambiguous:
-                tracked.reset()
-                tracked.is_ambiguous = True
-
-
-# --- after the walk -----------------------------------------------------------------------
-
-
-def settle(message: TrackedMessage) -> None:
-    """Drop evidence that needs checkpoints that were not read.
-
-    Without a stored history, only the checkpoint that has the message in its writes shows which
-    evidence belongs to it.
-    """
-    if message.oldest is None or message.oldest.history is not None or message.is_finished:
-        return
+    own = [m for task, m in checkpoint.written(include_returned=False) if task == task_id]
+    others = [m for task, m in checkpoint.written() if task != task_id]
+    written = [each for messages in own for each in messages if not isinstance(each, RemoveMessage)]
+    index = index_of(written, message.message)
+    # What a repair wrote before the message is older, and has no open calls.
+    repairs = task_id in tasks_that_rewrite(checkpoint) | checkpoint.repairs
+    earlier = [] if repairs else written[:index]
     for tracked in message.calls:
-        tracked.reset(tracked.newer or (None, None, None))
-        tracked.is_ambiguous = tracked.newer is None
-
-
-def read_only_task(message: TrackedMessage) -> None:
-    """Read how the task over the whole state ended, if one call is left without evidence."""
-    calls = [tracked for tracked in message.calls_without_evidence() if tracked.outcome is None]
-    if message.oldest is None or message.origin is None or len(calls) != 1:
-        return
-    if (
-        not calls[0].is_ambiguous
-        and not calls[0].is_doubtful
-        and len(message.pending_supersteps()) == 1
-    ):
-        outcome = outcome_of_only_call(message.message, message.oldest, *message.origin)
-        calls[0].add_outcome(outcome)
-
-
-def add_calls_that_did_not_start(message: TrackedMessage) -> Superstep | None:
-    """Add the cause of calls that no recorded superstep has started.
-
-    Returns:
-        The superstep that paused for an approval, if that is the cause.
-    """
-    steps = message.pending_supersteps()
-    open_calls = [
-        tracked
-        for tracked in message.calls_without_evidence()
-        if tracked.outcome is None and not tracked.is_doubtful and not tracked.is_ambiguous
-    ]
-    if not message.is_finished or not steps or message.supersteps.maxlen == len(message.supersteps):
-        return None
-    if all(step.is_approval or step.is_passed for step in steps) and steps[-1].is_approval:
-        for tracked in open_calls:
-            if tracked.sent_in is None:
-                tracked.evidence = Finding("not_started", detail="approval")
-        return steps[-1]
-    if all(step.is_passed or step.is_marked for step in steps) and steps[-1].is_marked:
-        for tracked in open_calls:
-            tracked.evidence = Finding("not_started", detail="start_marks")
-    return None
-
-
-def finding_of_malformed(message: TrackedMessage, arguments: str) -> Finding:
-    """What supersteps that ran after a message mean for a call with incomplete arguments."""
-    first = message.supersteps[-1] if message.supersteps else None
-    is_whole = (
-        message.origin is not None
-        and first is not None
-        and first.parent_id == message.origin.checkpoint.id
-        and len(message.supersteps) < _MAX_SUPERSTEPS
-    )
-    did_not_run = is_whole and all(s.is_passed for s in message.pending_supersteps())
-    return Finding("malformed", arguments, detail=None if did_not_run else "tools_ran")
-
-
-def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool:
-    """Whether a task may be running that has recorded no end of a call.
-
-    Args:
-        tracked: The call.
-        message: Its message.
-        since: The time, in the format of a checkpoint; a superstep that began before is over.
-    """
-    finding = tracked.evidence
-    if isinstance(finding, ToolMessage):
-        return False
-    if finding is not None and finding.detail != "timeout":
-        return False
-    began = [step.began for step in message.pending_supersteps() if not step.is_passed]
-    if tracked.outcome is not None:
-        began.append(tracked.outcome.checkpoint.saved.checkpoint["ts"])
-    return max(began, default="") > since
+        call = call_in(written[index], tracked.call) if index is not None else None
+        is_ambiguous = call is None or has_earlier_open_call(earlier, call.id)
+        for messages in others:
+            calls = [index_of_call(messages, form.id) for form in tracked.forms]
+            is_ambiguous = is_ambiguous or any(found is not None for found in calls)
+        if is_ambiguous:
+            tracked.reset()
+            tracked.is_ambiguous = True

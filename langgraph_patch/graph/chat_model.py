@@ -11,13 +11,12 @@ finds it in `invalid_tool_calls`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cache, wraps
 from typing import Any, TypeVar, cast
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk, BaseMessage
-from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import Runnable, RunnableSerializable
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -28,8 +27,8 @@ from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.stream_end import StreamEnd
 from langgraph_patch.history.placeholders import Language, Placeholder
-from langgraph_patch.history.truncated_calls import StreamedCalls, breaking_suffix, completed_args
 
 ModelT = TypeVar("ModelT", bound=Runnable[Any, Any])
 
@@ -53,13 +52,19 @@ def patch_model(
     before it is sent. The state is not written, so the repair is made again at each call.
 
     A tool call that the model did not finish writing (token limit, broken connection) is left
-    in `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. The
-    model is not asked again by itself: the message has no call to run, so a loop ends its turn,
-    and at the next call the model reads that the tool call was malformed. In a graph of
-    `with_patching`, or with the middleware, it is asked again at once.
+    in `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. At the
+    next call the model reads that the tool call was malformed.
+
+    If no complete call is left, `with_patching` and the middleware ask the model once more.
+    `patch_model` does not, because a model returns one message: the second answer would replace
+    the first one, with its text and its cost, in a history that has no trace of the call that the
+    second answer is about; and the chunks of a stream are out already. A loop of your own asks
+    again by itself if it goes on while `answer.tool_calls or answer.invalid_tool_calls`; limit
+    how often.
 
     `create_react_agent` validates the history before it calls the model: use `with_patching` too.
     A model that is made anew by its class, as `configurable_fields` does, has the default options.
+    A model inside of a function, such as a `RunnableLambda`, cannot be found: patch it there.
 
     Args:
         model: A chat model, or a runnable that `bind_tools`, `with_structured_output`,
@@ -90,7 +95,7 @@ def patch_model(
         OptionError: If `model` contains no chat model, is a configurable model of
             `init_chat_model`, or an option is none of the values that it may have.
 
-    Example:
+    Examples:
         >>> from langchain_core.language_models import FakeListChatModel
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph_patch import patch_model
@@ -213,7 +218,7 @@ def _class_for(base: type[BaseChatModel]) -> type[BaseChatModel]:
 
 
 def _reduce(self: BaseChatModel, _protocol: object) -> tuple[Any, ...]:
-    base: type[BaseChatModel] = type(self).__langgraph_patch_base__  # type: ignore[attr-defined]
+    base: type[BaseChatModel] = cast("Any", type(self)).__langgraph_patch_base__
     original = _of_class(self, base, None)
     return _unpickled, (original, _node_of(self))
 
@@ -223,7 +228,7 @@ def _unpickled(original: BaseChatModel, node: PatchNode) -> BaseChatModel:
 
 
 def _node_of(model: BaseChatModel) -> PatchNode:
-    return cast("PatchNode", model._langgraph_patch)  # type: ignore[attr-defined]  # noqa: SLF001
+    return cast("PatchNode", cast("Any", model)._langgraph_patch)  # noqa: SLF001 - its own field
 
 
 # --- its methods -------------------------------------------------------------------------
@@ -286,11 +291,11 @@ def _stream(method: Callable[..., Any]) -> Callable[..., Any]:
     def stream(
         self: BaseChatModel, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
-        ending = _Ending()
+        ending = StreamEnd()
         try:
             for chunk in method(self, run_sync(_repaired(self, messages)), *args, **kwargs):
                 yield from ending.passed(chunk)
-        except Exception:
+        except Exception:  # any: a caller may keep the chunks that came before it
             yield from ending.chunks(failed=True)
             raise
         yield from ending.chunks(failed=False)
@@ -303,13 +308,13 @@ def _astream(method: Callable[..., Any]) -> Callable[..., Any]:
     async def astream(
         self: BaseChatModel, messages: list[BaseMessage], *args: Any, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
-        ending = _Ending()
+        ending = StreamEnd()
         repaired = await run_async(_repaired(self, messages))
         try:
             async for chunk in method(self, repaired, *args, **kwargs):
                 for passed in ending.passed(chunk):
                     yield passed
-        except Exception:
+        except Exception:  # as in `stream`
             for last in ending.chunks(failed=True):
                 yield last
             raise
@@ -327,41 +332,3 @@ _OVERRIDES: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "_stream_chat_model_events": _events,
     "_astream_chat_model_events": _aevents,
 }
-
-
-class _Ending:
-    """Passes the chunks of a stream on and knows which chunk its truncated calls need.
-
-    A chunk that is marked as the last one waits: that chunk has to come before it.
-    """
-
-    def __init__(self) -> None:
-        self._calls = StreamedCalls()
-        self._last: list[ChatGenerationChunk] = []
-        self._content: str | list[Any] = ""
-
-    def passed(self, chunk: ChatGenerationChunk) -> Iterable[ChatGenerationChunk]:
-        ready, self._last = self._last, []
-        message = chunk.message
-        if isinstance(message, AIMessageChunk):
-            self._calls.add(message)
-            self._calls.add_metadata(chunk.generation_info)
-            self._content = "" if isinstance(message.content, str) else []
-            if message.chunk_position == "last":
-                self._last = [chunk]
-                return ready
-        return [*ready, chunk]
-
-    def chunks(self, *, failed: bool) -> Sequence[ChatGenerationChunk]:
-        """The rest of the stream."""
-        pieces = [
-            tool_call_chunk(args=breaking_suffix(call.raw), index=call.index)
-            for call in self._calls.calls(failed=failed)
-            if call.args is None
-            and isinstance(call.index, int)
-            and isinstance(completed_args(call.raw), dict)
-        ]
-        if not pieces:
-            return self._last
-        message = AIMessageChunk(content=self._content, tool_call_chunks=pieces)
-        return [ChatGenerationChunk(message=message), *self._last]

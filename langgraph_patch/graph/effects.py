@@ -10,14 +10,14 @@ The effects of one task are restored together or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from langchain_core.messages import ToolMessage
 from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 
-from langgraph_patch.evidence.effects import Effects
+from langgraph_patch.evidence.effects import Effects, are_equal
 from langgraph_patch.evidence.recover import Recovery
 from langgraph_patch.history.patch import Evidence, Finding, RecordedResult
 
@@ -34,6 +34,7 @@ def settle(
     persist: bool,
     own_keys: AbstractSet[str],
     channels: Mapping[str, Any] | None = None,
+    is_ahead: bool = False,
 ) -> tuple[Evidence, StateWrites]:
     """Decide about the effects of all recovered results.
 
@@ -42,6 +43,8 @@ def settle(
         persist: Whether the repair is written to the state. If False, nothing is restored.
         own_keys: State keys that the caller writes itself. They are neither restored nor named.
         channels: The live channels. Default: None, then each key is written once at most.
+        is_ahead: Whether the live channels may be newer than the newest checkpoint, as with
+            durability "exit". Then their values are compared too. Default: False.
 
     Returns:
         The evidence, in which each result names the effects that are not kept, and the writes to
@@ -57,6 +60,7 @@ def settle(
         if effects.task not in decided:
             pairs = [pair for pair in effects.writes if pair[0] not in own_keys]
             keep = persist and _can_restore(pairs, effects, writes, channels)
+            keep = keep and not (is_ahead and _has_changed(pairs, effects, channels or {}))
             writes += pairs if keep else []
             decided[effects.task] = () if keep else _names(pairs, effects)
         if decided[effects.task]:
@@ -80,6 +84,25 @@ def _can_restore(
         and len(set(once)) == len(once)
         and taken.isdisjoint(once)
     )
+
+
+def _has_changed(
+    pairs: Iterable[tuple[str, Any]], effects: Effects, channels: Mapping[str, Any]
+) -> bool:
+    """Whether a live value differs from the one before the writes."""
+    old = effects.values
+    for key in {key for key, _ in pairs}:
+        channel = channels.get(key)
+        live = [channel.get()] if channel is not None and channel.is_available() else []
+        if live and key not in old and not is_written_once(channel) and _is_empty(live[0]):
+            live = []  # a reducer has an empty value before the first write, which is not stored
+        if bool(live) != (key in old) or (live and not are_equal(live[0], old[key])):
+            return True
+    return False
+
+
+def _is_empty(value: object) -> bool:
+    return isinstance(value, Collection) and not len(value)
 
 
 def _names(pairs: Iterable[tuple[str, Any]], effects: Effects) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ wrapper repairs what the model reads.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -26,30 +27,45 @@ from langgraph_patch._langgraph import fresh_value, input_of, is_nested, stored_
 from langgraph_patch._langgraph_builder import (
     put_branch,
     read_by_branches,
+    run_start_untraced,
     schema_keys,
     take_branches,
 )
+from langgraph_patch._langgraph_tasks import allow_one_more_superstep
+from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.graph.patch_node import CLIENT_RESULTS, PatchNode, results_of
-from langgraph_patch.graph.state_values import get_messages, get_value
+from langgraph_patch.graph.patch_node import (
+    CLIENT_RESULTS,
+    PatchNode,
+    results_of,
+    write_repairs,
+)
+from langgraph_patch.graph.state_values import get_value, messages_or_none
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
-def add_entry_check(builder: StateGraph[Any, Any, Any, Any], name: str, node: PatchNode) -> None:
-    """Make START lead to `node` if the history is damaged.
+def add_entry_check(
+    builder: StateGraph[Any, Any, Any, Any], name: str, nodes: Sequence[PatchNode]
+) -> None:
+    """Make START lead to a new node if a history is damaged.
 
     Args:
         builder: The graph; it is changed.
         name: The name of the new node.
-        node: The new node. It allows pending calls, since the tools may come next.
+        nodes: For each history the node that repairs it; the new node runs them all. They allow
+            pending calls, since the tools may come next.
     """
-    history: type = TypedDict("HistoryView", {node.messages_key: list})  # type: ignore[misc]  # the key is an option
+    keys = {node.messages_key: list for node in nodes}
+    history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
+    node = RepairNode(tuple(nodes))
     targets, branches = take_branches(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     builder.add_node(name, node, input_schema=history, cache_policy=never_cached)
     check = _EntryCheck(
         name=name,
-        node=node,
+        nodes=tuple(nodes),
         one_step_keys=_one_step_keys(builder),
         router_keys=_router_keys(builder, branches.values()),
     )
@@ -59,6 +75,8 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], name: str, node: Pa
         router = _EntryRouter(check, targets, first=True)
         builder.add_conditional_edges(START, router, [name, *targets])
         read_by_branches(builder, START, history)
+        if not branches:
+            run_start_untraced(builder)
     for index, (label, branch) in enumerate(branches.items()):
         schema = branch.input_schema or builder.state_schema
         put_branch(builder, name, label, branch, input_schema=schema)
@@ -89,12 +107,41 @@ def _router_keys(
     return None
 
 
+class RepairNode(Runnable[Any, Any]):
+    """The node that START leads to. It repairs each history, under a state key of its own.
+
+    The superstep that it takes does not count against the `recursion_limit` of the run.
+    """
+
+    def __init__(self, nodes: tuple[PatchNode, ...]) -> None:
+        self.name = nodes[0].name
+        self._nodes = nodes
+        self._keys = [node.messages_key for node in nodes]
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        """Return the state update that repairs the histories."""
+        allow_one_more_superstep(config or {})
+        return run_sync(self._repairs(input, config or {}))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+        """Do the same as `invoke`, asynchronously."""
+        allow_one_more_superstep(config or {})
+        return await run_async(self._repairs(input, config or {}))
+
+    def _repairs(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
+        """The state update. A key that holds no messages is left as it is."""
+        stored = {key: stored_value(config, key) for key in self._keys}
+        held = {key for key in self._keys if messages_or_none(stored, key) is not None}
+        nodes = tuple(node for node in self._nodes if node.messages_key in held)
+        return (yield from write_repairs(nodes, state, config, node=self))
+
+
 @dataclass(frozen=True, slots=True)
 class _EntryCheck:
     """Decides whether to repair. All edges from START share it, so that they agree."""
 
     name: str
-    node: PatchNode
+    nodes: tuple[PatchNode, ...]
     one_step_keys: AbstractSet[str]
     router_keys: AbstractSet[str] | None
 
@@ -110,44 +157,48 @@ class _EntryCheck:
             The patch node; a `Send` to it, which names the calls that the input answers; or None
             if there is nothing to repair.
         """
-        key = self.node.messages_key
-        if get_value(state, key) is None:  # the input schema of a router may lack the key
-            state = {key: fresh_value(config, key)}
-        history = self.node.history(state, {})
         calls = self._client_calls(config)
-        reading = self.node.read(history, client_results=results_of(history, calls))
-        if reading is None or self._loses_input(config):
+        damaged = any(self._is_damaged(node, state, calls, config) for node in self.nodes)
+        if not damaged or self._loses_input(config):
             return None
         if not calls:
             return self.name
         return Send(self.name, {CLIENT_RESULTS: calls}) if first else []  # sent once
+
+    def _is_damaged(
+        self, node: PatchNode, state: Any, calls: Sequence[str], config: RunnableConfig
+    ) -> bool:
+        key = node.messages_key
+        if get_value(state, key) is None:  # the input schema of a router may lack the key
+            state = {key: fresh_value(config, key)}
+        try:
+            history = node.history(state, {})
+        except MessagesError as error:
+            logger.debug("no history is checked at START. %s", error)
+            return False
+        reading = node.read(history, client_results=results_of(history, calls), in_state=True)
+        return reading is not None
 
     def _client_calls(self, config: RunnableConfig) -> list[str]:
         """The calls that the input of the run answers, without results that the state has.
 
         The input of a nested graph comes from its parent, not from a client.
         """
-        results = self._results(input_of(config))
-        if not results or self.node.saver(config) is None or is_nested(config):
+        run_input = input_of(config)
+        if self.nodes[0].saver(config) is None or is_nested(config):
             return []
-        stored = self._results(
-            {self.node.messages_key: stored_value(config, self.node.messages_key)}
-        )
-        contents = {(result.tool_call_id, str(result.content)) for result in stored}
-        return [
-            result.tool_call_id
-            for result in results
-            if (result.tool_call_id, str(result.content)) not in contents
-        ]
-
-    def _results(self, state: Any) -> list[ToolMessage]:
-        if get_value(state, self.node.messages_key) is None:
-            return []
-        try:
-            messages = get_messages(state, self.node.messages_key)
-        except MessagesError:  # it is no list: one message, or a value that a reducer reads
-            return []
-        return [message for message in messages if isinstance(message, ToolMessage)]
+        calls: list[str] = []
+        for node in self.nodes:
+            key = node.messages_key
+            if results := _results(run_input, key):
+                stored = _results({key: stored_value(config, key)}, key)
+                contents = {(result.tool_call_id, str(result.content)) for result in stored}
+                calls += [
+                    result.tool_call_id
+                    for result in results
+                    if (result.tool_call_id, str(result.content)) not in contents
+                ]
+        return calls
 
     def _loses_input(self, config: RunnableConfig) -> bool:
         run_input = input_of(config)
@@ -156,6 +207,12 @@ class _EntryCheck:
         if self.router_keys is not None and not run_input.keys() <= self.router_keys:
             return True
         return not self.one_step_keys.isdisjoint(run_input)
+
+
+def _results(state: Any, key: str) -> list[ToolMessage]:
+    """The tool messages under `key`; none if it is no list, but a value that a reducer reads."""
+    messages = messages_or_none(state, key) or []
+    return [message for message in messages if isinstance(message, ToolMessage)]
 
 
 class _EntryRouter(Runnable[Any, Any]):

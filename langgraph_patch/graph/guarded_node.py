@@ -16,16 +16,14 @@ from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.pregel import Pregel
 
-from langgraph_patch._langgraph import child_config
 from langgraph_patch._sansio import IOGenerator, run_async
 from langgraph_patch.graph.state_values import (
-    get_messages,
-    get_value,
+    messages_or_none,
     replace_values,
     with_messages_before,
     written_messages,
 )
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, guarded_config
+from langgraph_patch.graph.truncation import TruncationGuard, guarded, guarded_call
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -38,12 +36,15 @@ class GuardedNode:
 
     Attributes:
         inner: The runnable of the node.
-        keys: The state keys of its histories. It writes to the first one.
+        keys: The state keys of the histories that it may read and write; none for a node of
+            which only the truncated calls are refused.
+        model_input: The state key of a history that it may read, and does not write.
         repair: Repairs a history, so that its truncated calls are answered by placeholders.
     """
 
     inner: Runnable[Any, Any]
     keys: Sequence[str]
+    model_input: str
     repair: RepairHistory
 
     def run(
@@ -67,12 +68,12 @@ class GuardedNode:
         the next one, since the last part may be replaced by a second run.
         """
         guard = TruncationGuard()
-        guarded = guarded_config(config, guard)
         waiting: list[Any] = []
-        parts = aiter(self.inner.astream(state, guarded, **kwargs))
+        parts: AsyncIterator[Any] | None = None
         while True:
             try:
-                with child_config(guarded):
+                with guarded(config, guard) as own:
+                    parts = parts or aiter(self.inner.astream(state, own, **kwargs))
                     part = await anext(parts)
             except StopAsyncIteration:
                 break
@@ -91,8 +92,8 @@ class GuardedNode:
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
         output, guard = yield from guarded_call(
             config,
-            lambda guarded: self.inner.invoke(state, guarded, **kwargs),
-            lambda guarded: self.inner.ainvoke(state, guarded, **kwargs),
+            lambda own: self.inner.invoke(state, own, **kwargs),
+            lambda own: self.inner.ainvoke(state, own, **kwargs),
         )
         return guard.corrected(output), guard
 
@@ -110,38 +111,48 @@ class GuardedNode:
         """
         if not guard.has_truncated or isinstance(self.inner, Pregel):
             return output
-        key = self.keys[0]
-        message = self._only_message(state, output)
-        if message is None or not guard.left_without_calls(message):
+        written = self._written(state, output)
+        messages = {id(message): message for message in written.values()}
+        message = next(iter(messages.values()), None)
+        if message is None or len(messages) > 1 or not guard.left_without_calls(message):
             return output
-        histories = self._repaired(state, message)
+        histories = self._repaired(state, message, [*written, self.model_input])
         thread_id = config.get("configurable", {}).get("thread_id")
         logger.info("asked the model of thread %r again: its tool call was cut off", thread_id)
         again = cast("RunnableConfig", {k: v for k, v in config.items() if k != "run_id"})
         output, _ = yield from self._called(replace_values(state, histories), again, kwargs)
-        return with_messages_before(output, key, last_turn(histories[key]))
+        for key in written:
+            output = with_messages_before(output, key, last_turn(histories[key]))
+        return output
 
-    def _only_message(self, state: Any, output: Any) -> BaseMessage | None:
-        """The message that the node adds to its history; None if it adds several, or has none."""
-        if get_value(state, self.keys[0]) is None:
-            return None
-        ids = {message.id for message in get_messages(state, self.keys[0])} - {None}
-        written = written_messages(output, self.keys[0])
-        new = [
-            message
-            for message in written
-            if isinstance(message, BaseMessage)
-            and not isinstance(message, RemoveMessage)
-            and message.id not in ids
-        ]
-        return new[0] if len(new) == 1 else None
+    def _written(self, state: Any, output: Any) -> dict[str, BaseMessage]:
+        """The message that the node adds to each of its histories, where it adds exactly one."""
+        found = {}
+        for key in self.keys:
+            history = messages_or_none(state, key)
+            if history is None:
+                continue
+            ids = {message.id for message in history} - {None}
+            new = [
+                message
+                for message in written_messages(output, key)
+                if isinstance(message, BaseMessage)
+                and not isinstance(message, RemoveMessage)
+                and message.id not in ids
+            ]
+            if len(new) == 1:
+                found[key] = new[0]
+        return found
 
-    def _repaired(self, state: Any, message: BaseMessage) -> dict[str, list[BaseMessage]]:
-        """Each history of the state, with `message` and its placeholders at its end."""
+    def _repaired(
+        self, state: Any, message: BaseMessage, keys: Sequence[str]
+    ) -> dict[str, list[BaseMessage]]:
+        """These histories of the state, with `message` and its placeholders at their end."""
+        histories = {key: messages_or_none(state, key) for key in keys}
         return {
-            key: self.repair([*get_messages(state, key), message])
-            for key in self.keys
-            if get_value(state, key) is not None
+            key: self.repair([*history, message])
+            for key, history in histories.items()
+            if history is not None
         }
 
 

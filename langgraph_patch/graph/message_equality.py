@@ -17,7 +17,7 @@ _SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
 def is_same(one: BaseMessage, other: BaseMessage) -> bool:
     """Whether two messages have the same id and equal contents.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import ToolMessage
         >>> from langgraph_patch.graph.message_equality import is_same
         >>> one, other = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -22,19 +22,23 @@ from langgraph_patch._langgraph import (
     channels_of,
     checkpointer_of,
     is_in_node,
+    runs_alone,
     stored_value,
     thread_config,
+    writes_at_exit,
 )
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
-from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.effects import StateWrites, settle
-from langgraph_patch.graph.state_update import writes_for
+from langgraph_patch.graph.shown_update import new_messages, new_results, show_repair
+from langgraph_patch.graph.state_update import Writes, values_once, writes_for
 from langgraph_patch.graph.state_values import get_messages, get_value, unknown_key_error
 from langgraph_patch.history.answers import dangling_calls
+from langgraph_patch.history.field_check import id_of
 from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import Evidence, Patch
+from langgraph_patch.history.patch import Evidence, Patch, changes_history
 from langgraph_patch.history.patcher import patch_messages, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import (
     Language,
@@ -72,6 +76,10 @@ class PatchNode(Runnable[Any, Any]):
     It writes nothing if the history is valid. Place it directly before the model, or let
     `with_patching` place it. It works in synchronous and asynchronous graphs, with a state that
     is a dict, a dataclass or a pydantic model, and with every reducer.
+
+    Results that a client sends with its next message are not compared with the checkpoints: only
+    START sees the input of a run, so `with_patching` compares them. What known clients invent
+    (agent-chat-ui, assistant-ui) counts as a placeholder.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only the input of a model
@@ -112,7 +120,7 @@ class PatchNode(Runnable[Any, Any]):
     Raises:
         OptionError: If an option has an invalid value.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.graph import START, MessagesState, StateGraph
         >>> from langgraph_patch import patch_node
@@ -153,6 +161,8 @@ class PatchNode(Runnable[Any, Any]):
         if recover not in (True, False, "required"):
             raise OptionError(f"recover={recover!r}: expected True, False or 'required'.")
         self.messages_key = messages_key
+        self.own_keys = frozenset({messages_key})
+        """State keys that hold histories, which repairs write and no recovered result restores."""
         self.recover: Recover = recover
         self.replace_foreign = replace_foreign
         self.checkpointer = checkpointer
@@ -179,18 +189,24 @@ class PatchNode(Runnable[Any, Any]):
         return await run_async(self._update(input, config or {}))
 
     def _update(self, state: Any, config: RunnableConfig) -> IOGenerator[Command[Any] | None]:
+        return (yield from write_repairs([self], state, config, node=self))
+
+    # --- the steps, which the entry check, the model node wrapper and the middleware use ---
+
+    def state_repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Repair | None]:
+        """The repair of the history in the state; None if there is nothing to write."""
         client_calls: Sequence[str] = ()
         if isinstance(state, dict) and CLIENT_RESULTS in state:
             client_calls = state[CLIENT_RESULTS]
             state = {self.messages_key: stored_value(config, self.messages_key)}
         history = self.history(state, config)
-        reading = self.read(history, client_results=results_of(history, client_calls))
+        reading = self.read(
+            history, client_results=results_of(history, client_calls), in_state=True
+        )
         if reading is None:
             return None
-        repair = yield from self.repair(reading, config)
-        return self.write(repair, config, alone=True) if repair.patch else None
-
-    # --- the steps, which the entry check, the model node wrapper and the middleware use ---
+        repair = yield from self.repair(reading, config, alone=True)
+        return repair if repair.patch.for_state() else None
 
     def history(self, state: Any, config: RunnableConfig) -> list[BaseMessage]:
         """The messages of `state`, an empty list for a key that has no value yet.
@@ -212,6 +228,7 @@ class PatchNode(Runnable[Any, Any]):
         *,
         client_results: AbstractSet[str] = frozenset(),
         recheck: bool = True,
+        in_state: bool = False,
     ) -> Reading | None:
         """Read a history; return None if there is nothing to repair.
 
@@ -220,6 +237,8 @@ class PatchNode(Runnable[Any, Any]):
             client_results: The ids of results that came with the input of the run. They are
                 compared with what the checkpoints recorded.
             recheck: Whether placeholders that ask for another search count. Default: True.
+            in_state: Whether messages do not count that stay in the state and that no model
+                reads. Default: False.
         """
         return read_if_damaged(
             messages,
@@ -227,6 +246,7 @@ class PatchNode(Runnable[Any, Any]):
             allow_pending=self.allow_pending,
             client_results=frozenset(client_results),
             recheck=recheck,
+            in_state=in_state,
         )
 
     def saver(self, config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
@@ -234,51 +254,70 @@ class PatchNode(Runnable[Any, Any]):
         return (self.checkpointer or checkpointer_of(config)) if self.recover else None
 
     def repair(
-        self, reading: Reading, config: RunnableConfig, *, restore: bool = True
+        self, reading: Reading, config: RunnableConfig, *, restore: bool = True, alone: bool = False
     ) -> IOGenerator[Repair]:
         """The repair of a damaged history, with what the checkpoints of the thread recorded.
 
         Args:
             reading: The history.
             config: The config of the node that runs.
-            restore: Whether the caller writes the repair, so that effects can be restored.
+            restore: Whether the caller writes the repair, so that effects can be restored. They
+                are not if no form of the repair can be written.
+            alone: As in `write`.
         """
-        evidence, restored = yield from self._evidence(reading, config, restore=restore)
+        recovery = yield from self._recover(reading, config)
+        evidence, restored = self._settle(recovery, config, restore=restore)
+        answers: Evidence = {}
         if self.reconcile:
             open_calls = dangling_calls(reading, evidence, allow_pending=self.allow_pending)
             answers = yield from reconcile_calls(open_calls, self.reconcile)
-            evidence = {**evidence, **answers}
-        patch = patch_reading(
+        patch = self._patch(reading, {**evidence, **answers})
+        if restored and not self._can_write(patch.for_state(), config, alone=alone):
+            evidence, restored = self._settle(recovery, config, restore=False)
+            patch = self._patch(reading, {**evidence, **answers})
+        return Repair(patch, restored)
+
+    def _patch(self, reading: Reading, evidence: Evidence) -> Patch:
+        return patch_reading(
             reading,
             placeholder=self.placeholder,
             language=self.language,
             evidence=evidence,
             allow_pending=self.allow_pending,
         )
-        return Repair(patch, restored)
 
-    def _evidence(
-        self, reading: Reading, config: RunnableConfig, *, restore: bool
-    ) -> IOGenerator[tuple[Evidence, StateWrites]]:
+    def _can_write(self, patch: Patch, config: RunnableConfig, *, alone: bool) -> bool:
+        channel = channels_of(config).get(self.messages_key)
+        options: dict[str, bool] = {"alone": alone, "after": runs_alone(config)}
+        return writes_for(channel, patch.before, patch.messages, **options) is not None
+
+    def _recover(self, reading: Reading, config: RunnableConfig) -> IOGenerator[Recovery]:
         saver, thread = self.saver(config), thread_config(config)
         if saver is None or thread is None:
-            return {}, ()
+            return Recovery()
         if saver is not checkpointer_of(config):
             # The run does not write its current checkpoint there.
             thread["configurable"].pop("checkpoint_id", None)
-        recovery = yield from recover_evidence(
-            saver,
-            thread,
-            reading.unanswered,
-            messages_key=self.messages_key,
-            required=self.recover == "required",
-            client_results=reading.client_results,
+        return (
+            yield from recover_evidence(
+                saver,
+                thread,
+                reading.unanswered,
+                messages_key=self.messages_key,
+                required=self.recover == "required",
+                client_results=reading.client_results,
+            )
         )
+
+    def _settle(
+        self, recovery: Recovery, config: RunnableConfig, *, restore: bool
+    ) -> tuple[Evidence, StateWrites]:
         return settle(
             recovery,
             persist=restore,
-            own_keys={self.messages_key},
+            own_keys=self.own_keys,
             channels=channels_of(config) or None,
+            is_ahead=writes_at_exit(config) or self.saver(config) is not checkpointer_of(config),
         )
 
     def close_calls(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -286,13 +325,20 @@ class PatchNode(Runnable[Any, Any]):
 
         The checkpointer is not searched: the calls were made in this superstep.
         """
-        patch = patch_messages(
+        return self._closed(messages, allow_pending=False).messages
+
+    def results_of_incomplete_calls(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """A placeholder for each incomplete call of the last message of a valid history."""
+        return new_results(self._closed(messages, allow_pending=True))
+
+    def _closed(self, messages: Sequence[BaseMessage], *, allow_pending: bool) -> Patch:
+        return patch_messages(
             messages,
             placeholder=self.placeholder,
             language=self.language,
             replace_foreign=self.replace_foreign,
+            allow_pending=allow_pending,
         )
-        return patch.messages
 
     def write(self, repair: Repair, config: RunnableConfig, *, alone: bool) -> Command[Any] | None:
         """Report a repair and return the state update that writes it.
@@ -302,24 +348,57 @@ class PatchNode(Runnable[Any, Any]):
         Args:
             repair: A repair of the history that the state has.
             config: The config of the node that runs.
-            alone: Whether no other node runs in the same superstep.
+            alone: Whether no other node runs in the same superstep, and the node writes nothing
+                else to the history.
 
         Returns:
             The state update, or None if no update has the wanted effect.
         """
-        patch = repair.patch
+        writes = self._writes(repair, config, alone=alone)
+        pairs = [*((self.messages_key, write) for write in writes), *repair.restored]
+        return Command(update=pairs) if pairs else None
+
+    def write_as_dict(
+        self, repair: Repair, config: RunnableConfig
+    ) -> dict[str, Any] | Command[Any] | None:
+        """Do the same as `write` for a node that writes nothing else, with each key written once.
+
+        Returns:
+            A dict; a `Command` if a key must be written several times, for another node of the
+            superstep or for a channel that knows no `Overwrite`; or None.
+        """
+        values = values_once(channels_of(config), repair.restored)
+        if values is None or not runs_alone(config):
+            return self.write(repair, config, alone=runs_alone(config))
+        writes = self._writes(repair, config, alone=True, once=True)
+        return {**({self.messages_key: writes[0]} if writes else {}), **values} or None
+
+    def _writes(
+        self, repair: Repair, config: RunnableConfig, *, alone: bool, once: bool = False
+    ) -> Writes:
+        """Report a repair; the values to write to the history, or none."""
+        patch = repair.patch.for_state()
         channel = channels_of(config).get(self.messages_key)
-        writes = writes_for(channel, patch.before, patch.messages, alone=alone)
-        self.report(patch, config, written=writes is not None)
-        if writes is None:
-            return Command(update=list(repair.restored)) if repair.restored else None
-        if is_in_node(config):
-            _push_new_results(patch)
-        messages = [(self.messages_key, write) for write in writes]
-        return Command(update=[*messages, *repair.restored])
+        writes = None
+        if patch:
+            writes = writes_for(
+                channel,
+                patch.before,
+                patch.messages,
+                alone=alone,
+                after=runs_alone(config),
+                once=once,
+            )
+        self.report(repair.patch, config, written=writes is not None)
+        if writes is not None and is_in_node(config):
+            for message in new_results(patch):
+                push_message(message, state_key=None)
+        return writes or []
 
     def report(self, patch: Patch, config: RunnableConfig, *, written: bool) -> None:
-        """Call `on_patch` and log the repair."""
+        """Call `on_patch` and log the repair, if it changes what a model reads."""
+        if not changes_history(patch):
+            return
         if self.on_patch is not None:
             self.on_patch(patch, config)
         thread_id = config.get("configurable", {}).get("thread_id")
@@ -329,21 +408,49 @@ class PatchNode(Runnable[Any, Any]):
             logger.debug("repaired the input of a model in thread %r: %s", thread_id, patch)
 
 
+def write_repairs(
+    nodes: Sequence[PatchNode], state: Any, config: RunnableConfig, *, node: object
+) -> IOGenerator[Command[Any] | None]:
+    """Repair the histories in the state, and show clients what is new.
+
+    Args:
+        nodes: For each history the node that repairs it.
+        state: The state.
+        config: The config of the node that runs.
+        node: The runnable that LangGraph runs as that node.
+
+    Returns:
+        The state update, or None if there is nothing to repair. What a recovered result of
+        several histories restores is restored once.
+    """
+    update: list[tuple[str, Any]] = []
+    restored: list[tuple[str, Any]] = []
+    new: dict[str, list[BaseMessage]] = {}
+    for each in nodes:
+        repair = yield from each.state_repair(state, config)
+        if repair is None:
+            continue
+        taken = {key for key, _ in restored}
+        own = tuple(pair for pair in repair.restored if pair[0] not in taken)
+        written = each.write(replace(repair, restored=own), config, alone=True)
+        if written is not None:
+            update += written.update or ()
+            restored += own
+            new[each.messages_key] = new_messages(repair.patch)
+    if not update:
+        return None
+    show_repair(config, new, node=[node], restored=tuple(restored))
+    return Command(update=update)
+
+
 def results_of(history: Sequence[BaseMessage], call_ids: Sequence[str]) -> frozenset[str]:
     """The ids of the last result of each of these calls."""
     found = {
-        message.tool_call_id: message.id
+        message.tool_call_id: id_of(message)
         for message in history
         if isinstance(message, ToolMessage) and message.tool_call_id in call_ids
     }
-    return frozenset(message_id for message_id in found.values() if message_id is not None)
-
-
-def _push_new_results(patch: Patch) -> None:
-    old_ids = {message.id for message in patch.before}
-    for message in patch.messages:
-        if isinstance(message, ToolMessage) and message.id not in old_ids:
-            push_message(message, state_key=None)
+    return frozenset(str(message_id) for message_id in found.values() if message_id is not None)
 
 
 patch_node: PatchNode = PatchNode()

@@ -1,17 +1,17 @@
-"""`with_patching`: add the entry check and the model node wrappers to a graph.
+"""`with_patching`: add the entry check and the node wrappers to a graph.
 
 A patch node before every model call would cost a superstep and a checkpoint in every turn. A
 router between the tools and the model would be wrong, since each parallel `Send` task sees its
-own result only. So START leads to the node `patch_tool_calls` only if the history is damaged, and
-a wrapper around the runnable of each model node checks what the node reads. Both cost next to
-nothing if the history is valid.
+own result only. So START leads to the node `patch_tool_calls` only if a history is damaged, and
+a wrapper around the runnable of each node checks what the node reads. Both cost next to nothing if
+the history is valid. `coverage.py` decides what is done around which node.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -19,7 +19,6 @@ from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_builder import (
-    can_be_followed,
     compile_like,
     copy_builder,
     node_runnables,
@@ -27,14 +26,21 @@ from langgraph_patch._langgraph_builder import (
 )
 from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.checked_arguments import (
+    check_coverage,
+    checked_builder,
+    checked_keys,
+    checked_names,
+)
+from langgraph_patch.graph.coverage import Coverage, all_keys, cover, replace_tool_node
 from langgraph_patch.graph.entry import add_entry_check
+from langgraph_patch.graph.histories import Histories
 from langgraph_patch.graph.model_node import ModelNodeWrapper
 from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
-from langgraph_patch.graph.state_values import unknown_key_error
+from langgraph_patch.graph.recorded_tool_nodes import recorded_tool_node
 from langgraph_patch.history.placeholders import Language, Placeholder
 
-MODEL_NODES = ("agent", "model")
-"""The names of the model node in LangGraph's and LangChain's prebuilt agents."""
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 GraphT = TypeVar(
     "GraphT", bound="StateGraph[Any, Any, Any, Any] | CompiledStateGraph[Any, Any, Any, Any]"
@@ -52,18 +58,31 @@ def with_patching(
     name: str = "patch_tool_calls",
     placeholder: Placeholder | None = None,
     language: Language | None = None,
-    messages_key: str = "messages",
+    messages_key: str | Sequence[str] = "messages",
     recover: Recover = True,
     replace_foreign: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
+    record: bool = False,
 ) -> GraphT:
     """Make a graph that repairs its own tool-call history.
 
-    The history is checked before the first node of a run and before each model node. A damaged
-    history is repaired in the state before the first node runs, by a node of its own. What damages
-    it later is repaired around the model node.
+    The history is checked before the first node of a run and before each node that reads it,
+    whatever the names of the nodes. A damaged history is repaired in the state before the first
+    node runs, by a node of its own. What damages it later is repaired around the nodes:
+
+    - Around a model node the whole history is repaired, and the repair is written to the state.
+      Model nodes are those that `model_node` names, those to which a `ToolNode` leads, and
+      `agent` or `model` if another node can follow them.
+    - Around any other node only its input is repaired, except for tool calls at the end of the
+      history: to answer those may be what the node is for (an approval, a judge, a frontend). It
+      writes nothing, and what it returns is what the bare node would return. A compiled graph that
+      is a node writes the repair, because it returns its whole history.
+    - A `ToolNode` is left as it is.
+
+    The logger `langgraph_patch` lists on level INFO which nodes are covered, and how. Name a node
+    in `model_node` if it calls a model and calls at the end of its history must be answered.
 
     A tool call that the model did not finish writing never runs. When a stream ends inside the
     arguments (token limit, broken connection), LangChain completes them, and a bare graph runs
@@ -87,12 +106,10 @@ def with_patching(
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.
-        model_node: The name of the node that calls the model, or a list of names. Default: the
-            nodes `agent` and `model`, also in subgraphs. If no other node can follow such a node,
-            it may run its own tools, and calls at the end of its history are left to it. The
-            input of each compiled graph that is a node is repaired too, except for calls at the
-            end of the history, which that graph may be about to run: name the node if its graph
-            answers them.
+        model_node: The name of a node that calls a model, or a list of names. `"team.llm"` is the
+            node `llm` of the graph that is the node `team`; a name without a dot is that of a node
+            in any of the graphs. These nodes are model nodes beside those that are found without a
+            name. Default: None.
         recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
             Default: True.
         persist: Whether to write repairs to the state. If False, only the input of the model
@@ -104,7 +121,10 @@ def with_patching(
             returns a text or a `ToolMessage`. Default: a text that names the cause.
         language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
             the process (`set_language`).
-        messages_key: The state key that has the history. Default: `"messages"`.
+        messages_key: The state key that has the history, or a list of keys if there are several
+            histories: each is repaired on its own. A key may belong to a graph that is a node
+            only. If the state is a bare list of messages, the default is that list.
+            Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged, or
             if the input of the run has results. If a checkpoint cannot be read, a WARNING reports
@@ -126,16 +146,19 @@ def with_patching(
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
+        record: Whether to record every tool call of the graph's ToolNodes, as `record_tool_calls`
+            does, also in graphs that are nodes. A `ToolNode` that a node calls is not reached.
+            Default: False.
 
     Returns:
         A new graph of the same type, with the same nodes, settings and checkpointer.
 
     Raises:
-        GraphError: If `graph` is not such a graph, the state has no key `messages_key`, there is
-            no model node, or the graph has a node called `name` already.
+        GraphError: If `graph` is not such a graph, there is no state key `messages_key`, no node
+            reads it, there is no node `model_node`, or there is a node called `name` already.
         OptionError: If an option has an invalid value.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.graph import START, MessagesState, StateGraph
         >>> from langgraph_patch import with_patching
@@ -148,10 +171,12 @@ def with_patching(
         >>> [m.type for m in graph.invoke({"messages": history})["messages"]]
         ['ai', 'tool', 'human', 'ai']
     """
+    builder = checked_builder(graph)
+    names = checked_names(model_node)
+    keys = checked_keys(messages_key, builder, recursive=recursive)
     options: dict[str, Any] = {
         "placeholder": placeholder,
         "language": language,
-        "messages_key": messages_key,
         "recover": recover,
         "replace_foreign": replace_foreign,
         "checkpointer": checkpointer,
@@ -159,66 +184,18 @@ def with_patching(
         "on_patch": on_patch,
     }
     context = _Context(
-        model_nodes=_checked_names(model_node),
-        named=model_node is not None,
+        coverage=cover(builder, frozenset(keys), names, recursive=recursive),
         recursive=recursive,
         persist=persist,
+        record=record,
         name=name,
-        node=PatchNode(**options),
-        node_before_tools=PatchNode(**options, allow_pending=True),
+        nodes=_patch_nodes(keys, options),
+        nodes_before_tools=_patch_nodes(keys, {**options, "allow_pending": True}),
     )
-    patched = _patch_graph(_checked_graph(graph), context)
-    missing = context.model_nodes - context.wrapped
-    if not context.wrapped or (model_node is not None and missing):
-        raise _no_model_error(_builder_of(graph), sorted(missing), recursive=recursive)
+    check_coverage(context.coverage, keys, names, builder, recursive=recursive)
+    patched = _patch_graph(graph, context)
+    logger.info("with_patching %s", context.coverage)
     return cast("GraphT", patched)
-
-
-# --- arguments and errors --------------------------------------------------------------
-
-
-def _checked_names(model_node: str | Sequence[str] | None) -> frozenset[str]:
-    if model_node is None:
-        return frozenset(MODEL_NODES)
-    names = [model_node] if isinstance(model_node, str) else model_node
-    if (
-        not isinstance(names, Sequence | AbstractSet)
-        or not names
-        or not all(isinstance(node, str) for node in names)
-    ):
-        raise GraphError(
-            f"model_node={model_node!r}: expected the name of a node, or a list of such names."
-        )
-    return frozenset(names)
-
-
-def _checked_graph(graph: object) -> Any:
-    if isinstance(graph, StateGraph | CompiledStateGraph):
-        return graph
-    raise GraphError(
-        f"{graph!r:.200} is a {type(graph).__name__}: expected a StateGraph, or the compiled graph "
-        f"that its compile() returns. Patch the graph before you bind() it, give it a "
-        f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_messages."
-    )
-
-
-def _no_model_error(builder: _Builder, missing: Sequence[str], *, recursive: bool) -> GraphError:
-    nodes = ", ".join(_node_names(builder, recursive=recursive)) or "none"
-    return GraphError(
-        f"No node called {' or '.join(map(repr, missing))}: name the node that calls the model "
-        f"with model_node=... The nodes are: {nodes}."
-    )
-
-
-def _node_names(builder: _Builder, *, recursive: bool, prefix: str = "") -> Iterator[str]:
-    for node, runnable in node_runnables(builder).items():
-        yield repr(prefix + node)
-        if recursive and isinstance(runnable, CompiledStateGraph):
-            yield from _node_names(runnable.builder, recursive=True, prefix=f"{prefix}{node}.")
-
-
-def _builder_of(graph: Any) -> _Builder:
-    return graph.builder if isinstance(graph, CompiledStateGraph) else graph
 
 
 # --- patching --------------------------------------------------------------------------
@@ -226,95 +203,98 @@ def _builder_of(graph: Any) -> _Builder:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Context:
-    """The options, and what has been wrapped so far.
+    """The options, and what is to be done around which node.
 
     Attributes:
-        model_nodes: The names of the model nodes.
-        named: Whether the application named them.
+        coverage: How each node is covered.
         recursive: Whether to patch subgraphs.
         persist: Whether to write repairs to the state.
+        record: Whether to record tool calls.
         name: The name of the new node.
-        node: Repairs where a model comes next.
-        node_before_tools: Repairs where the tools may come next.
-        wrapped: The names of the nodes that have been wrapped, in all graphs.
+        nodes: For each state key the node that repairs where a model comes next.
+        nodes_before_tools: The same where the tools may come next.
     """
 
-    model_nodes: frozenset[str]
-    named: bool
+    coverage: Coverage
     recursive: bool
     persist: bool
+    record: bool
     name: str
-    node: PatchNode
-    node_before_tools: PatchNode
-    wrapped: set[str] = dataclasses.field(default_factory=set)
+    nodes: Mapping[str, PatchNode]
+    nodes_before_tools: Mapping[str, PatchNode]
 
 
-def _patch_graph(graph: Any, context: _Context) -> Any:
+def _patch_nodes(keys: Sequence[str], options: Mapping[str, Any]) -> dict[str, PatchNode]:
+    nodes = {key: PatchNode(messages_key=key, **options) for key in keys}
+    for node in nodes.values():
+        node.own_keys = frozenset(keys)
+    return nodes
+
+
+def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
     if isinstance(graph, CompiledStateGraph):
-        return compile_like(graph, _patch_builder(graph.builder, context))
-    return _patch_builder(graph, context)
+        return compile_like(graph, _patch_builder(graph.builder, context, prefix))
+    return _patch_builder(graph, context, prefix)
 
 
-def _patch_builder(builder: _Builder, context: _Context) -> _Builder:
-    if context.node.messages_key not in builder.channels:
-        raise unknown_key_error(context.node.messages_key, builder.channels)
+def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
     if context.name in builder.nodes:
         raise GraphError(
             f"There is a node called {context.name!r} already: either the graph is patched, "
             f"or give the new node another name with name=..."
         )
     patched: _Builder = copy_builder(builder)
-    for node, runnable in node_runnables(builder).items():
-        if isinstance(runnable, CompiledStateGraph):
-            _patch_subgraph(patched, node, runnable, context)
-        elif node in context.model_nodes:
-            runs_tools = not context.named and not can_be_followed(builder, node)
-            repair = context.node_before_tools if runs_tools else context.node
-            _wrap(patched, node, runnable, repair, context)
-    if context.persist:
-        add_entry_check(patched, context.name, context.node_before_tools)
+    for node in node_runnables(builder):
+        _patch_node(patched, node, context, prefix)
+    keys = [key for key in context.nodes if key in builder.channels]
+    if context.persist and keys:
+        nodes = [context.nodes_before_tools[key] for key in keys]
+        add_entry_check(patched, context.name, nodes)
     return patched
 
 
-def _patch_subgraph(
-    patched: _Builder,
-    node: str,
-    subgraph: CompiledStateGraph[Any, Any, Any, Any],
-    context: _Context,
-) -> None:
-    """Wrap a graph that is a node and has the same history, and patch it.
-
-    The graph may run the tools, so calls at the end of the history are left to it. They are
-    answered only if it is named as a model node and no node inside it would answer them.
-    """
-    if context.node.messages_key not in subgraph.builder.channels:
+def _patch_node(patched: _Builder, node: str, context: _Context, prefix: str) -> None:
+    """Wrap the runnable of a node, and patch it if it is a graph."""
+    covered, runnable = context.coverage.nodes[prefix + node], node_runnables(patched)[node]
+    if covered.kind == "tools" and context.record:
+        replace_runnable(patched, node, replace_tool_node(runnable, recorded_tool_node))
+    if covered.kind in ("tools", "repair"):
         return
-    is_patched = context.name in subgraph.builder.nodes
-    answers = is_patched or (context.recursive and _has_model_node(subgraph.builder, context))
-    if context.recursive and not is_patched:
-        subgraph = _patch_graph(subgraph, context)
-    if answers and not context.persist:
-        # A wrapper would not help: the subgraph returns its input, so the repair would be written.
-        context.wrapped.add(node)
-        replace_runnable(patched, node, subgraph)
-        return
-    leave_calls = answers or node not in context.model_nodes
-    repair = context.node_before_tools if leave_calls else context.node
-    _wrap(patched, node, subgraph, repair, context)
+    keys = [key for key in context.nodes if key in patched.channels]
+    if isinstance(runnable, CompiledStateGraph):
+        runnable = _patch_subgraph(runnable, context, f"{prefix}{node}.")
+        keys = [key for key in keys if key in runnable.builder.channels]
+        if not keys:
+            replace_runnable(patched, node, runnable)
+            return
+    histories = Histories(
+        nodes=tuple(
+            (context.nodes if key in covered.model_keys else context.nodes_before_tools)[key]
+            for key in keys
+        ),
+        writers={
+            key: _writers(patched, key, context, prefix)
+            for key in keys
+            if context.persist and key in covered.written
+        },
+    )
+    replace_runnable(patched, node, ModelNodeWrapper(runnable, histories))
 
 
-def _has_model_node(builder: _Builder, context: _Context) -> bool:
-    return any(
-        _has_model_node(runnable.builder, context)
-        if isinstance(runnable, CompiledStateGraph)
-        else node in context.model_nodes and (context.named or can_be_followed(builder, node))
-        for node, runnable in node_runnables(builder).items()
+def _writers(patched: _Builder, key: str, context: _Context, prefix: str) -> frozenset[str]:
+    """The nodes of a graph that write repairs of a history."""
+    covered = context.coverage.nodes
+    return frozenset(
+        node for node in node_runnables(patched) if key in covered[prefix + node].written
     )
 
 
-def _wrap(
-    patched: _Builder, node: str, runnable: Any, patch_node: PatchNode, context: _Context
-) -> None:
-    context.wrapped.add(node)
-    wrapper = ModelNodeWrapper(runnable, patch_node, persist=context.persist)
-    replace_runnable(patched, node, wrapper)
+def _patch_subgraph(
+    graph: CompiledStateGraph[Any, Any, Any, Any], context: _Context, prefix: str
+) -> Any:
+    """A graph that is a node, patched unless that is done or there is nothing to patch in it."""
+    is_patched = context.name in graph.builder.nodes
+    has_history = not all_keys(graph.builder, recursive=True).isdisjoint(context.nodes)
+    if not context.recursive or is_patched or not (has_history or context.record):
+        return graph
+    return _patch_graph(graph, context, prefix)

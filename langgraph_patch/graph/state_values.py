@@ -11,14 +11,20 @@ from langchain_core.messages import BaseMessage
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import state_keys
+from langgraph_patch._langgraph import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.history.field_check import id_of
 from langgraph_patch.history.patcher import as_messages
 
 
 def get_value(state: Any, key: str) -> Any:
-    """The value of `key`, or None if `state` has no such key."""
-    return state.get(key) if isinstance(state, dict) else getattr(state, key, None)
+    """The value of `key`, or None if `state` has no such key.
+
+    The state of a graph over a bare list is the value of `__root__` itself.
+    """
+    if isinstance(state, dict):
+        return state.get(key)
+    return state if key == ROOT_CHANNEL else getattr(state, key, None)
 
 
 def get_messages(state: Any, key: str) -> list[BaseMessage]:
@@ -33,8 +39,20 @@ def get_messages(state: Any, key: str) -> list[BaseMessage]:
         raise MessagesError(f"State key {key!r}: {error}") from error
 
 
+def messages_or_none(state: Any, key: str) -> list[BaseMessage] | None:
+    """The value of `key` as a list of messages; None if it has no value, or another one."""
+    if get_value(state, key) is None:
+        return None
+    try:
+        return get_messages(state, key)
+    except MessagesError:
+        return None
+
+
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     """A copy of `state`, of the same type, with other values."""
+    if ROOT_CHANNEL in values:
+        return values[ROOT_CHANNEL]
     if isinstance(state, dict):
         return {**state, **values}
     if isinstance(state, BaseModel):
@@ -81,16 +99,18 @@ def with_messages_before(output: Any, key: str, messages: Sequence[BaseMessage])
 
     An output that overwrites the whole history stays as it is.
     """
+    if is_root_output(output, key):
+        return messages_before(messages, output)
     if output is None:
         return {key: [*messages]}
     if isinstance(output, Command):
         return replace(output, update=with_messages_before(output.update, key, messages))
     if _is_pair(output):
-        return (key, _joined(messages, output[1])) if output[0] == key else output
+        return (key, messages_before(messages, output[1])) if output[0] == key else output
     if isinstance(output, list | tuple):
         return _with_messages_before_parts(output, key, messages)
     value = get_value(output, key)
-    return replace_values(output, {key: _joined(messages, value)})
+    return replace_values(output, {key: messages_before(messages, value)})
 
 
 def _with_messages_before_parts(
@@ -103,26 +123,43 @@ def _with_messages_before_parts(
     return [(key, [*messages]) if pairs else {key: [*messages]}, *parts]
 
 
+def is_root_output(output: Any, key: str) -> bool:
+    """Whether an output is the value of a state that is a bare list, and nothing else."""
+    if key != ROOT_CHANNEL:
+        return False
+    is_list = isinstance(output, list | tuple) and not _is_pair(output)
+    return not any(
+        isinstance(part, Command) or (_is_pair(part) and part[0] == key)
+        for part in (output if is_list else [output])
+    )
+
+
 def _is_pair(output: Any) -> bool:
     """Whether an update is a pair of a key and a value."""
     return isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], str)  # noqa: PLR2004
 
 
-def _joined(messages: Sequence[BaseMessage], value: Any) -> Any:
+def messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
+    """What a node writes to its history, with `messages` before; an `Overwrite` as it is."""
     if isinstance(value, Overwrite):
         return value
     own = _listed(value)
-    ids = {message.id for message in own if message.id is not None}
-    return [*(message for message in messages if message.id not in ids), *own]
+    ids = {id_of(message) for message in own if isinstance(message, BaseMessage)} - {None}
+    return [*(message for message in messages if id_of(message) not in ids), *own]
 
 
 def _listed(value: Any) -> list[Any]:
-    if isinstance(value, BaseMessage):
-        return [value]
-    return list(value) if isinstance(value, list | tuple) else []
+    """A value that a node writes to its history as a list; one message may be of any form."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) and not _is_pair(value) else [value]
 
 
-def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:
+def unknown_key_error(
+    key: str, channels: Iterable[str], with_messages: Sequence[str] = ()
+) -> GraphError:
     """The error for a `messages_key` that is not a key of the state."""
     keys = ", ".join(map(repr, state_keys(channels)))
-    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
+    found = ", ".join(map(repr, with_messages))
+    hint = f" Keys with messages: {found}." if found else ""
+    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")

@@ -13,6 +13,7 @@ before the message is corrected.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
@@ -158,19 +159,41 @@ class TruncationGuard(BaseCallbackHandler):
         )
 
 
-def guarded_config(config: RunnableConfig, guard: TruncationGuard) -> RunnableConfig:
-    """A copy of `config`; its callbacks report every model run below it to `guard`.
+class guarded(AbstractContextManager[RunnableConfig]):  # noqa: N801 - used as a function
+    """Let every model run below a config report to a guard, while the block runs.
 
-    `guard` comes first, so that other handlers see the corrected message. A guard of a graph
-    further out is left out: one guard is enough.
+    Each task of LangGraph has a callback manager of its own, so the guard is put into it, and taken
+    out at the end: a copy would cost more than all the rest. The guard comes first, so that
+    other handlers see the corrected message. A guard of a graph further out is left out: one guard
+    is enough. Runnables that are called without a config find the guarded one as that of their
+    parent: `create_agent` calls its model so.
     """
-    callbacks = config.get("callbacks")
-    if isinstance(callbacks, BaseCallbackManager):
-        manager = callbacks.copy()
-        for handlers in (manager.handlers, manager.inheritable_handlers):
-            handlers[:] = [guard, *_others(handlers)]
-        return {**config, "callbacks": manager}
-    return {**config, "callbacks": [guard, *_others(callbacks or [])]}
+
+    __slots__ = ("_child", "_config", "_guard", "_kept")
+
+    def __init__(self, config: RunnableConfig, guard: TruncationGuard) -> None:
+        self._config = config
+        self._guard = guard
+        self._kept: list[tuple[list[BaseCallbackHandler], list[BaseCallbackHandler]]] = []
+
+    def __enter__(self) -> RunnableConfig:
+        callbacks = self._config.get("callbacks")
+        config = self._config
+        if isinstance(callbacks, BaseCallbackManager):
+            lists = (callbacks.handlers, callbacks.inheritable_handlers)
+            self._kept = [(handlers, handlers[:]) for handlers in lists]
+            for handlers in lists:
+                handlers[:] = [self._guard, *_others(handlers)] if handlers else [self._guard]
+        else:
+            config = {**config, "callbacks": [self._guard, *_others(callbacks or [])]}
+        self._child = child_config(config)
+        self._child.__enter__()
+        return config
+
+    def __exit__(self, *error: object) -> None:
+        self._child.__exit__(None, None, None)
+        for handlers, before in self._kept:
+            handlers[:] = before
 
 
 def _others(handlers: Sequence[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
@@ -184,22 +207,18 @@ def guarded_call(
 ) -> IOGenerator[tuple[Any, TruncationGuard]]:
     """Call a node, or the model of a middleware, with a guard.
 
-    Runnables below it that are called without a config find the guarded one as that of their
-    parent: `create_agent` calls its model so.
-
     Returns:
         What the call returned, and the guard; the caller corrects the output with it.
     """
     guard = TruncationGuard()
-    guarded = guarded_config(config, guard)
 
     def call() -> Any:
-        with child_config(guarded):
-            return sync(guarded)
+        with guarded(config, guard) as own:
+            return sync(own)
 
     async def acall() -> Any:
-        with child_config(guarded):
-            return await asynchronous(guarded)
+        with guarded(config, guard) as own:
+            return await asynchronous(own)
 
     output = yield IORequest(call, acall)
     guard.finish()

@@ -10,11 +10,12 @@ from langchain_core.messages import ToolMessage
 
 from langgraph_patch.history.matching import PairedCall
 from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import Evidence, Finding, RecordedResult
+from langgraph_patch.history.patch import Evidence, EvidenceKey, Finding, RecordedResult
 from langgraph_patch.history.placeholders import (
     Cause,
     DanglingCall,
     cause_of,
+    inner_count,
     is_placeholder,
     needs_recheck,
 )
@@ -56,14 +57,18 @@ def _differs(recorded: ToolMessage, stored: ToolMessage) -> bool:
 
 def _is_better(finding: Finding, stored: ToolMessage) -> bool:
     """Whether a finding states more than a stored placeholder, or settles it."""
-    if needs_recheck(stored) and not finding.recheck:
+    if needs_recheck(stored) and (not finding.recheck or finding.searched is not None):
+        return True
+    if len(finding.inner) > inner_count(stored):
         return True
     return finding.cause != "unknown" and cause_of(stored) == "unknown"
 
 
-def is_only_settled(cause: Cause, stored: ToolMessage) -> bool:
+def is_only_settled(call: DanglingCall, stored: ToolMessage) -> bool:
     """Whether a search that settled a placeholder found no more than the placeholder states."""
-    return needs_recheck(stored) and cause in {"unknown", cause_of(stored)}
+    if len(call.inner) > inner_count(stored):
+        return False
+    return needs_recheck(stored) and call.cause in {"unknown", cause_of(stored)}
 
 
 def evidence_of(
@@ -72,10 +77,8 @@ def evidence_of(
     """The evidence about this call; None if it may be about another call with the same ids."""
     if not evidence:
         return None
-    key = (paired.calling.message.id, paired.call.id)
-    if reading.call_counts[key] > 1:
-        return None
-    found = evidence.get(key)
+    key = reading.key_of(paired)
+    found = evidence.get(key) if key is not None else None
     if isinstance(found, ToolMessage):
         found = RecordedResult(found)
     return None if isinstance(found, RecordedResult) and is_placeholder(found.message) else found
@@ -119,7 +122,7 @@ def _own_cause(paired: PairedCall) -> tuple[Cause, str | None, str | None]:
 
 def dangling_calls(
     reading: Reading, evidence: Evidence, *, allow_pending: bool = False
-) -> list[tuple[tuple[str | None, str], DanglingCall]]:
+) -> list[tuple[EvidenceKey, DanglingCall]]:
     """The calls for which a repair with this evidence writes placeholders.
 
     Calls whose message shares its id and theirs with another are left out: evidence about them
@@ -135,10 +138,10 @@ def dangling_calls(
     """
     found = []
     for paired in reading.paired_calls:
-        key = (paired.calling.message.id, paired.call.id)
+        key = reading.key_of(paired)
         recorded = evidence_of(paired, reading, evidence)
         if (
-            reading.call_counts[key] == 1
+            key is not None
             and not isinstance(recorded, RecordedResult)
             and not is_pending(paired, reading, allow_pending=allow_pending)
             and not keeps_answer(paired, reading, evidence)

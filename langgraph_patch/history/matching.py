@@ -154,15 +154,26 @@ class _Calls:
         }
 
     def renamed(self, index: int, call_id: str) -> list[PairedCall]:
-        """The calls of a message that an earlier repair renamed from `call_id`."""
+        """The calls of a message that a repair renamed from `call_id`, without a result."""
         key = ("stem", stem_of(call_id))
         calls = self.by_place.get((index, key), ())[:_MAX_STEM_MATCHES]
-        return [paired for paired in calls if self.is_renamed_from(paired, call_id)]
+        return [
+            paired
+            for paired in calls
+            if paired.call.id not in self.answered_ids and _is_renamed_from(paired, call_id)
+        ]
 
-    def is_renamed_from(self, paired: PairedCall, call_id: str) -> bool:
-        """Whether an earlier repair renamed a call from `call_id`, and nothing answers it yet."""
-        derived = derived_id(call_id, paired.calling.message.id, paired.ordinal)
-        return paired.call.id == derived and derived not in self.answered_ids
+    def names_of(self, key: Hashable) -> set[str]:
+        """The tools that calls of a key name; for an id also those of calls renamed from it."""
+        names = self.names.get(key, set())
+        if isinstance(key, tuple) and key[0] == "id":
+            return names | self.names.get(("stem", stem_of(key[1])), set())
+        return names
+
+
+def _is_renamed_from(paired: PairedCall, call_id: str) -> bool:
+    """Whether an earlier repair renamed a call from `call_id`."""
+    return paired.call.id == derived_id(call_id, paired.calling.message.id, paired.ordinal)
 
 
 @dataclass(slots=True)
@@ -190,7 +201,7 @@ def _grouped(
             for paired in calls.messages[index].calls:
                 for key in _keys_of_call(paired.call):
                     nearest[key] = index
-                    if _is_stem(key) and paired.call.id not in calls.answered_ids:
+                    if _is_stem(key):
                         stems[key].append(paired)
         for stored in results.get(index, ()):
             place = _place_of(stored, nearest, stems, calls)
@@ -206,8 +217,8 @@ def _grouped(
 def _group(index: int, key: Hashable, calls: _Calls) -> _Group:
     if isinstance(key, tuple) and key[0] == "renamed":
         found = calls.renamed(index, key[1])
-        return _Group(key, index, found, {paired.label for paired in found})
-    return _Group(key, index, calls.by_place[index, key], calls.names[key])
+        return _Group(key, index, found, calls.names_of(("id", key[1])))
+    return _Group(key, index, calls.by_place[index, key], calls.names_of(key))
 
 
 def _place_of(
@@ -225,21 +236,22 @@ def _place_of(
     if exact is None:
         return None
     place = (exact, key)
-    return place if _agrees(stored.label, calls.names_at[place], calls.names[key]) else None
+    return place if _agrees(stored.label, calls.names_at[place], calls.names_of(key)) else None
 
 
 def _nearest_renamed(
     stored: StoredResult, stems: Mapping[Hashable, Sequence[PairedCall]], calls: _Calls
 ) -> int | None:
-    """The nearest message with a call that was renamed from the id that this result names."""
+    """The nearest message with a call that was renamed from the id that this result names.
+
+    Also if that call has a result: a result never passes a nearer call.
+    """
     call_id = stored.result.call_id
     if call_id is None or stored.is_placeholder:
         return None
-    names = calls.names.get(("id", call_id))
+    names = calls.names_of(("id", call_id))
     for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), _MAX_STEM_MATCHES):
-        if calls.is_renamed_from(paired, call_id) and _agrees(
-            stored.label, {paired.label}, {paired.label, *names} if names else {paired.label}
-        ):
+        if _agrees(stored.label, {paired.label}, names) and _is_renamed_from(paired, call_id):
             return paired.calling.index
     return None
 

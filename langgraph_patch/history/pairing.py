@@ -5,17 +5,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch.history.field_check import check_fields
+from langgraph_patch.history.field_check import corrected, id_of, names_call
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult, pair
+from langgraph_patch.history.patch import EvidenceKey
 from langgraph_patch.history.placeholders import (
     is_client_fake,
     is_foreign_placeholder,
@@ -32,6 +34,12 @@ from langgraph_patch.history.tool_calls import (
     without_results,
 )
 
+AskedCall: TypeAlias = tuple[AIMessage, str] | tuple[AIMessage, str, int]
+"""A message and the stored id of one of its calls.
+
+If several calls of the message have the id: also the position of the call among all its calls.
+"""
+
 
 @dataclass(eq=False)
 class Reading:
@@ -43,6 +51,10 @@ class Reading:
         calling_messages: The messages that call tools, by their index.
         stored_results: The results, by the index of the message that holds them.
         client_results: The ids of `ToolMessage`s that came with the input of the run.
+        corrected: The messages with corrected fields (`field_check`), by their index.
+        unusable: The indexes of messages that no model can read.
+        kept: The indexes of results that stay in the state also if they belong to no call: they
+            name no call, or follow an unusable message that may have made it.
     """
 
     messages: Sequence[BaseMessage]
@@ -50,6 +62,9 @@ class Reading:
     calling_messages: Mapping[int, CallingMessage]
     stored_results: Mapping[int, Sequence[StoredResult]]
     client_results: AbstractSet[str | None] = frozenset()
+    corrected: Mapping[int, BaseMessage] = field(default_factory=dict)
+    unusable: AbstractSet[int] = frozenset()
+    kept: AbstractSet[int] = frozenset()
 
     @property
     def paired_calls(self) -> Iterator[PairedCall]:
@@ -57,13 +72,13 @@ class Reading:
         return (paired for calling in self.calling_messages.values() for paired in calling.calls)
 
     @property
-    def unanswered(self) -> list[tuple[AIMessage, str]]:
-        """The calls to search for: the message that made each, and the stored call id.
+    def unanswered(self) -> list[AskedCall]:
+        """The calls to search for.
 
         Those without a real result, unless their placeholder is settled, and the doubted ones.
         """
         return [
-            (paired.calling.message, paired.call.id)
+            self._asked(paired)
             for paired in self.paired_calls
             if self.is_doubted(paired)
             or (
@@ -73,13 +88,26 @@ class Reading:
         ]
 
     @property
-    def doubted(self) -> list[tuple[AIMessage, str]]:
+    def without_result(self) -> list[AskedCall]:
+        """The calls without a real result, also those with a settled placeholder."""
+        return [self._asked(paired) for paired in self.paired_calls if paired.real is None]
+
+    @property
+    def doubted(self) -> list[AskedCall]:
         """The calls with a result that came with the input of the run: a client may invent it."""
-        return [
-            (paired.calling.message, paired.call.id)
-            for paired in self.paired_calls
-            if self.is_doubted(paired)
-        ]
+        return [self._asked(paired) for paired in self.paired_calls if self.is_doubted(paired)]
+
+    def _asked(self, paired: PairedCall) -> AskedCall:
+        call = (paired.calling.message, paired.call.id)
+        return (*call, paired.ordinal) if _has_twin(paired) else call
+
+    def key_of(self, paired: PairedCall) -> EvidenceKey | None:
+        """The key of a call in the evidence; None if calls of two messages have the same."""
+        message_id, call_id = paired.calling.message.id, paired.call.id
+        twins = sum(other.call.id == call_id for other in paired.calling.calls)
+        if self.call_counts[message_id, call_id] > twins:
+            return None
+        return (message_id, call_id) if twins == 1 else (message_id, call_id, paired.ordinal)
 
     def is_doubted(self, paired: PairedCall) -> bool:
         """Whether the result of a call came with the input of the run."""
@@ -104,9 +132,9 @@ class Reading:
         }
 
     @cached_property
-    def message_ids(self) -> set[str | None]:
+    def message_ids(self) -> set[Hashable | None]:
         """The ids of all messages."""
-        return {message.id for message in self.messages}
+        return {id_of(message) for message in self.messages}
 
     @cached_property
     def call_counts(self) -> Counter[tuple[str | None, str]]:
@@ -131,32 +159,105 @@ def read_history(
 
     Returns:
         The reading.
-
-    Raises:
-        MessagesError: If a message bypassed LangChain's validation and would not pass it.
     """
     calling_messages: dict[int, CallingMessage] = {}
     stored_results: dict[int, list[StoredResult]] = {}
     computer_calls: set[str] = set()
-    computer_results: set[int] = set()
-    for index, message in enumerate(messages):
-        check_fields(message)
+    skipped: set[int] = set()
+    corrections: dict[int, BaseMessage] = {}
+    unusable: set[int] = set()
+    for index, stored in enumerate(messages):
+        message = corrected(stored)
+        if message is None:
+            unusable.add(index)
+            continue
+        if message is not stored:
+            corrections[index] = message
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message):
                 calling_messages[index] = _calling_message(index, message, calls)
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
-            computer_results.add(index)
-        elif results := read_results(message):
+            skipped.add(index)
+        elif results := _results_of(message, stored):
             stored_results[index] = _stored(
                 index, message, results, replace_foreign, client_results
             )
-    pair(calling_messages, stored_results)
+    _pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
-        calling.end = _end_of_results(calling, messages, stored_results, computer_results)
-    return Reading(messages, replace_foreign, calling_messages, stored_results, client_results)
+        calling.end = _end_of_results(calling, messages, stored_results, skipped | unusable)
+    return Reading(
+        messages,
+        replace_foreign,
+        calling_messages,
+        stored_results,
+        client_results,
+        corrections,
+        unusable,
+        _kept_results(messages, unusable),
+    )
+
+
+def _results_of(message: BaseMessage, stored: BaseMessage) -> list[Result]:
+    """The results in a message. One whose stored call id is None names no call, not the id `""`."""
+    results = read_results(message)
+    if message is stored or not isinstance(message, ToolMessage) or names_call(stored):
+        return results
+    return [replace(result, call_id=None) for result in results]
+
+
+def _kept_results(messages: Sequence[BaseMessage], unusable: AbstractSet[int]) -> set[int]:
+    """See `Reading.kept`."""
+    kept: set[int] = set()
+    follows = False  # an unusable message of a model, and nothing but results since
+    for index, message in enumerate(messages):
+        if not isinstance(message, ToolMessage):
+            follows = index in unusable and isinstance(message, AIMessage)
+        elif follows or not names_call(message):
+            kept.add(index)
+    return kept
+
+
+def _pair(
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[StoredResult]],
+) -> None:
+    """Find the call of each result; without tool messages of which the call is uncertain."""
+    pair(calling_messages, stored_results)
+    uncertain = _uncertain_results(calling_messages, stored_results)
+    if not uncertain:
+        return
+    for calling in calling_messages.values():
+        for paired in calling.calls:
+            paired.real = paired.placeholder = None
+    certain: dict[int, list[StoredResult]] = {}
+    for index, results in stored_results.items():
+        for stored in results:
+            stored.paired_call = None
+        certain[index] = [stored for stored in results if stored not in uncertain]
+    pair(calling_messages, certain)
+
+
+def _uncertain_results(
+    calling_messages: Mapping[int, CallingMessage],
+    stored_results: Mapping[int, Sequence[StoredResult]],
+) -> set[StoredResult]:
+    """Tool messages that name no call, unless each is the only one possible for the call it got."""
+    nameless: dict[int, list[StoredResult]] = defaultdict(list)
+    before = -1
+    for index in sorted(calling_messages.keys() | stored_results.keys()):
+        before = index if index in calling_messages else before
+        for stored in stored_results.get(index, ()):
+            if stored.result.is_tool_message and stored.result.call_id is None:
+                nameless[before].append(stored)
+    found: set[StoredResult] = set()
+    for place, results in nameless.items():
+        pairs = [stored.paired_call for stored in results]
+        if any(paired is None or paired.calling.index != place for paired in pairs):
+            found.update(results)
+    return found
 
 
 def _stored(
@@ -179,6 +280,11 @@ def _stored(
     ]
 
 
+def _has_twin(paired: PairedCall) -> bool:
+    """Whether another call of the same message has the id."""
+    return sum(other.call.id == paired.call.id for other in paired.calling.calls) > 1
+
+
 def _calling_message(index: int, message: AIMessage, calls: Sequence[Call]) -> CallingMessage:
     calling = CallingMessage(index, message)
     calling.calls = [
@@ -191,19 +297,20 @@ def _end_of_results(
     calling: CallingMessage,
     messages: Sequence[BaseMessage],
     stored_results: Mapping[int, Sequence[StoredResult]],
-    computer_results: AbstractSet[int],
+    skipped: AbstractSet[int],
 ) -> int:
     """The first index after a message that does not hold one of its results.
 
-    Results that the repair drops, and results of computer calls, may be in between.
+    Results that the repair drops, results of computer calls and unusable messages may be in
+    between.
     """
     index = calling.index + 1
     while index < len(messages):
         found = stored_results.get(index)
-        if index in computer_results:
+        if index in skipped:
             index += 1
             continue
-        if not found or without_results(messages[index]) is not None:
+        if not found or found[0].holds_more:
             break
         if any(_separates(stored, calling) for stored in found):
             break

@@ -30,9 +30,18 @@ DefectKind = Literal[
     "bad_name",
     "wrong_role",
     "superseded",
+    "bad_field",
 ]
 ChangeKind = Literal[
-    "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed"
+    "inserted",
+    "recovered",
+    "moved",
+    "dropped",
+    "converted",
+    "promoted",
+    "renamed",
+    "corrected",
+    "omitted",
 ]
 
 
@@ -51,10 +60,11 @@ class Finding:
             the newest first. The placeholder lists them. Default: none.
         searched: The id of the newest checkpoint that was searched, if no later write can
             change the finding. The call is then not searched again. Default: None.
-        recheck: Whether a task was still running when the checkpoints were searched, so that
-            the next turn must search again. It takes precedence over `searched`. Default: False.
+        recheck: Whether a task may have been running when the checkpoints were searched, so
+            that the next turn must search again. With `searched`, it must do so once.
+            Default: False.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import Finding, patch_messages
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
@@ -84,7 +94,7 @@ class RecordedResult:
         cause: `"reconciled"` if the application's own lookup settled the call; its marker
             holds it. Default: None.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, ToolMessage
         >>> from langgraph_patch import is_placeholder, patch_messages
         >>> from langgraph_patch.history.patch import RecordedResult
@@ -104,8 +114,18 @@ class RecordedResult:
     cause: str | None = None
 
 
-Evidence: TypeAlias = Mapping[tuple[str | None, str], "ToolMessage | Finding | RecordedResult"]
-"""(id of the `AIMessage`, stored id of the call) -> its real result, or why there is none."""
+EvidenceKey: TypeAlias = tuple[str | None, str] | tuple[str | None, str, int]
+"""The id of an `AIMessage` and the stored id of one of its calls.
+
+If several calls of the message have the id: also the position of the call among all its calls.
+"""
+
+Evidence: TypeAlias = Mapping[EvidenceKey, "ToolMessage | Finding | RecordedResult"]
+"""(id of the `AIMessage`, stored id of the call) -> its real result, or why there is none.
+
+If several calls of the message have the id, the key has a third part: the position of the call,
+from 0, among all calls of the message (`tool_calls`, then `invalid_tool_calls`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +145,8 @@ class Defect:
             - `bad_name`: the name of a tool is missing or invalid.
             - `wrong_role`: a result is not a `ToolMessage`, or not in the form of its call.
             - `superseded`: there is something better than a stored placeholder.
+            - `bad_field`: a field of the message has a value that LangChain's constructor
+              refuses, such as `content=None`.
         index: The index of the message in the history.
         tool_call_id: The stored id of the call; `""` if there is none.
         name: The stored name of the tool, or None if none is stored.
@@ -159,6 +181,10 @@ class Change:
             - `converted`: a result became a `ToolMessage`, or got the form of its call.
             - `promoted`: a call was written into `tool_calls`.
             - `renamed`: an id or a name was replaced everywhere.
+            - `corrected`: a field that bypassed LangChain's validation was given the value that
+              it was meant to have.
+            - `omitted`: the message has such a field and its intention is not certain. No model
+              reads the message. It stays in the state.
         index: The index of the message in the damaged history. For `inserted` and
             `recovered`: the index of the message that made the call.
         tool_call_id: The id of the call in the repaired history.
@@ -184,11 +210,13 @@ class Change:
             "tool_call_id": self.tool_call_id,
             "name": self.name,
             "cause": self.cause,
-            "before": _as_json(self.before),
-            "after": _as_json(self.after),
+            "before": json_value(self.before),
+            "after": json_value(self.after),
         }
 
     def __str__(self) -> str:
+        if self.kind in {"corrected", "omitted"} and self.before is not None:
+            return f"{self.kind} message {self.index} ({type(self.before).__name__})"
         cause = f" ({self.cause})" if self.cause else ""
         return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
 
@@ -204,14 +232,42 @@ class Patch:
         messages: The repaired history. If nothing was changed: the very list that was passed in.
         changes: The changes, in the order of the history.
         before: The history before the repair.
+        omitted: The messages that no model can read, which stay in the state. Each with the
+            number of repaired messages before it. Default: none.
     """
 
     messages: list[BaseMessage]
     changes: tuple[Change, ...]
     before: list[BaseMessage]
+    omitted: tuple[tuple[int, BaseMessage], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+    def for_state(self) -> Patch:
+        """The repair to write to a state: its messages include the omitted ones.
+
+        Returns:
+            A patch without `omitted` changes. It is false if there is nothing to write.
+
+        Examples:
+            >>> from langchain_core.messages import HumanMessage
+            >>> from langgraph_patch import patch_messages
+            >>> patch = patch_messages([HumanMessage.model_construct(content=7)])
+            >>> print(patch)
+            omitted message 0 (HumanMessage)
+            >>> len(patch.messages), len(patch.for_state().messages), bool(patch.for_state())
+            (0, 1, False)
+        """
+        if not self.omitted:
+            return self
+        changes = tuple(change for change in self.changes if change.kind != "omitted")
+        if not changes:
+            return Patch(self.before, (), self.before)
+        messages = list(self.messages)
+        for place, message in reversed(self.omitted):
+            messages.insert(place, message)
+        return Patch(messages, changes, self.before)
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.changes)) or "nothing to repair"
@@ -227,8 +283,8 @@ class Patch:
         string. NaN and infinity stay floats.
         """
         return {
-            "before": [_as_json(message) for message in self.before],
-            "messages": [_as_json(message) for message in self.messages],
+            "before": [json_value(message) for message in self.before],
+            "messages": [json_value(message) for message in self.messages],
             "changes": [change.to_dict() for change in self.changes],
         }
 
@@ -240,35 +296,51 @@ Three reach one key in the arguments of a call: message, `tool_calls`, call.
 """
 
 
-def _as_json(value: Any, splits: int = _MAX_SPLITS) -> Any:
-    """A message, or what LangGraph accepts as one, as JSON values. Never raises.
+def json_value(value: Any, splits: int = _MAX_SPLITS) -> Any:
+    """A message, or any other value, as JSON values. Never raises.
 
     A value cannot be converted if it contains itself, is nested too deep, contains an integer
     that is too long to write, or has a class that raises. Its parts are then converted
     separately, so that most of a message is kept; the rest becomes the name of its type.
     """
     with suppress(Exception):  # the class of an artifact may raise anything
-        return _whole_as_json(value)
+        return _wholejson_value(value)
     with suppress(Exception):
         if splits:
-            return _parts_as_json(value, splits - 1)
+            return _partsjson_value(value, splits - 1)
     return f"<{type(value).__name__}>"
 
 
-def _whole_as_json(value: Any) -> Any:
+def _wholejson_value(value: Any) -> Any:
     dumped = value.model_dump(warnings=False) if isinstance(value, BaseModel) else value
     jsonable = to_jsonable_python(dumped, bytes_mode="base64", serialize_unknown=True)
     return json.loads(json.dumps(jsonable))
 
 
-def _parts_as_json(value: Any, splits: int) -> Any:
+def _partsjson_value(value: Any, splits: int) -> Any:
     if isinstance(value, BaseModel):
         value = {**value.__dict__, **(value.__pydantic_extra__ or {})}
     if isinstance(value, dict):
         return {
-            key if isinstance(key, str) else str(_as_json(key, 0)): _as_json(item, splits)
+            key if isinstance(key, str) else str(json_value(key, 0)): json_value(item, splits)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_as_json(item, splits) for item in value]
-    return _as_json(value, 0)
+        return [json_value(item, splits) for item in value]
+    return json_value(value, 0)
+
+
+def changes_history(patch: Patch) -> bool:
+    """Whether a patch changes what a model reads. A search alone may change only a marker."""
+    return any(
+        change.kind != "inserted" or not is_marked_again(change.before, change.after)
+        for change in patch.changes
+    )
+
+
+def is_marked_again(before: BaseMessage | None, after: BaseMessage | None) -> bool:
+    """Whether two tool messages differ in their marker only."""
+    if not (isinstance(before, ToolMessage) and isinstance(after, ToolMessage)):
+        return False
+    without_marker = [dict(each.__dict__, additional_kwargs=None) for each in (before, after)]
+    return without_marker[0] == without_marker[1]

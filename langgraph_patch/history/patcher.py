@@ -9,9 +9,10 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
    There is no clock and no randomness: the same history gives the same bytes.
 4. **Pure**: the input messages are never changed.
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
-   content. A result is placed after its call, if it is certain which call that is
-   (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a name is
-   replaced in all places at once.
+   content. A message that no model can read (`field_check`) is left out of `Patch.messages` and
+   kept in `Patch.for_state()`. A result is placed after its call, if it is certain which call
+   that is (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a
+   name is replaced in all places at once.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
    decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
@@ -103,13 +104,12 @@ def patch_messages(
         the converted messages if it is not a list of LangChain messages.
 
     Raises:
-        MessagesError: If `messages` is not a list of messages, or a message bypassed
-            LangChain's validation and would not pass it.
+        MessagesError: If `messages` is not a list of messages.
         OptionError: If an option has an invalid value, or a `placeholder` callable returns
             neither a text nor a `ToolMessage`.
         Exception: Any exception that a `placeholder` callable raises.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph_patch import patch_messages
         >>> call = {"name": "send_email", "args": {}, "id": "c1"}
@@ -154,10 +154,9 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
         The defects, in the order of the history; an empty list if it is valid.
 
     Raises:
-        MessagesError: If `messages` is not a list of messages, or a message bypassed
-            LangChain's validation and would not pass it.
+        MessagesError: If `messages` is not a list of messages.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import validate_messages
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
@@ -179,6 +178,7 @@ def read_if_damaged(
     allow_pending: bool = False,
     client_results: AbstractSet[str | None] = frozenset(),
     recheck: bool = True,
+    in_state: bool = False,
 ) -> Reading | None:
     """Read a history once, for the damage check, the search for evidence and the patch.
 
@@ -191,13 +191,13 @@ def read_if_damaged(
             what a client invented.
         recheck: Whether a placeholder that asks for another search makes a valid history one to
             be read. A turn needs that once.
+        in_state: Whether messages do not count that stay in the state and that no model reads.
 
     Returns:
         The reading, for `patch_reading`; None if there is nothing to repair and to search for.
 
     Raises:
-        MessagesError: If `messages` is not a list of messages, or a message bypassed
-            LangChain's validation and would not pass it.
+        MessagesError: If `messages` is not a list of messages.
     """
     if not (replace_foreign or client_results) and _passes_fast_check(messages, allow_pending):
         return None
@@ -205,7 +205,7 @@ def read_if_damaged(
         as_messages(messages), replace_foreign=replace_foreign, client_results=client_results
     )
     damaged = reading.needs_search(recheck=recheck) or defects_of(
-        reading, allow_pending=allow_pending
+        reading, allow_pending=allow_pending, in_state=in_state
     )
     return reading if damaged else None
 
@@ -230,19 +230,26 @@ def patch_reading(
     history = cast("list[BaseMessage]", reading.messages)
     make = partial(make_placeholder, placeholder=placeholder, language=language)
     options = RepairOptions(make, evidence or {}, allow_pending, language)
-    repaired, notes = repair_history(reading, options)
-    return (
-        Patch(repaired, tuple(change for _, change in notes), history)
-        if notes
-        else untouched(history)
-    )
+    written = repair_history(reading, options)
+    if not written.notes:
+        return untouched(history)
+    changes = tuple(change for _, change in written.notes)
+    return Patch(written.messages, changes, history, tuple(written.omitted))
 
 
-def defects_of(reading: Reading, *, allow_pending: bool = False) -> list[Defect]:
-    """The defects of a history that has been read, in the order of the history."""
+def defects_of(
+    reading: Reading, *, allow_pending: bool = False, in_state: bool = False
+) -> list[Defect]:
+    """The defects of a history that has been read, in the order of the history.
+
+    Args:
+        reading: The history with its calls and results paired.
+        allow_pending: Whether calls at the end of the history may be without a result.
+        in_state: Whether messages do not count that stay in the state and that no model reads.
+    """
     make = partial(make_placeholder, placeholder=None, language=None)
-    _, notes = repair_history(reading, RepairOptions(make, {}, allow_pending))
-    return [defect for defect, _ in notes]
+    notes = repair_history(reading, RepairOptions(make, {}, allow_pending)).notes
+    return [defect for defect, change in notes if not (in_state and change.kind == "omitted")]
 
 
 def untouched(messages: Sequence[Any]) -> Patch:

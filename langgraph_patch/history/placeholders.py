@@ -42,6 +42,7 @@ __all__ = [
     "cause_of",
     "checked_language",
     "checked_placeholder",
+    "inner_count",
     "is_client_fake",
     "is_foreign_placeholder",
     "is_placeholder",
@@ -61,8 +62,9 @@ Of a placeholder:
 - `arguments`: for a malformed call the text of its incomplete arguments.
 - `searched`: the id of the newest checkpoint that was searched, if no later write can change
   the finding. Such a placeholder is settled: its call is not searched again.
-- `recheck`: True if a task was still running when the checkpoints were searched. The next turn
-  searches again.
+- `recheck`: True if a task may have been running when the checkpoints were searched. The next
+  turn searches again.
+- `inner`: how many results of calls inside the call it lists, if any.
 
 Of a recovered result, which is no placeholder:
 
@@ -126,6 +128,8 @@ def make_placeholder(
     marker: dict[str, Any] = {"cause": call.cause}
     if call.cause == "malformed" and call.error is not None:
         marker["arguments"] = call.error
+    if call.inner:
+        marker["inner"] = len(call.inner)
     marker |= search_marker(searched, recheck=recheck)
     ids = {
         "id": f"patch-{digest_of('placeholder', call.message.id, call.tool_call_id, ordinal)[:32]}",
@@ -213,7 +217,7 @@ def is_placeholder(message: BaseMessage) -> bool:
         `additional_kwargs`) has the cause of a placeholder. The text does not matter. False for
         placeholders of other packages, and for recovered results, which may have a marker too.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph_patch import is_placeholder, patch_messages
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
@@ -235,9 +239,20 @@ def cause_of(message: BaseMessage) -> Cause | None:
     return next((cause for cause in CAUSES if cause == found), None)
 
 
+def inner_count(message: BaseMessage) -> int:
+    """How many results of calls inside its call a placeholder of this package lists."""
+    count = _marker_of(message).get("inner")
+    return count if isinstance(count, int) else 0
+
+
 def needs_recheck(message: BaseMessage) -> bool:
     """Whether a placeholder of this package asks for another search on the next turn."""
     return is_placeholder(message) and bool(_marker_of(message).get("recheck"))
+
+
+def names_lost_effects(message: BaseMessage) -> bool:
+    """Whether a recovered result names effects of its call that were not restored."""
+    return bool(_marker_of(message).get("not_kept"))
 
 
 def is_settled(message: BaseMessage) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -42,7 +42,7 @@ from langgraph_patch.history.placeholders import (
     with_search_marker,
 )
 from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
-from langgraph_patch.history.tool_calls import without_results
+from langgraph_patch.history.tool_calls import text_of, without_results
 
 Note: TypeAlias = tuple[Defect, Change]
 """A defect, and the change that repairs it."""
@@ -79,23 +79,64 @@ class RepairOptions:
     language: Language | None = None
 
 
-def repair_history(
-    reading: Reading, options: RepairOptions
-) -> tuple[list[BaseMessage], list[Note]]:
-    """The repaired messages, and what was repaired, both in the order of the history."""
-    messages: list[BaseMessage] = []
-    notes: list[Note] = []
-    for index, message in enumerate(reading.messages):
+@dataclass(slots=True)
+class Written:
+    """A repaired history, all in the order of the history.
+
+    Attributes:
+        messages: The repaired messages.
+        notes: What was repaired.
+        omitted: The messages that were left out and stay in the state. Each with the number of
+            repaired messages before it.
+    """
+
+    messages: list[BaseMessage] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    omitted: list[tuple[int, BaseMessage]] = field(default_factory=list)
+
+
+def repair_history(reading: Reading, options: RepairOptions) -> Written:
+    """Write the history in its repaired form."""
+    history = Written()
+    for index, stored in enumerate(reading.messages):
+        message = reading.corrected.get(index, stored)
+        if _is_omitted(index, reading):
+            history.omitted.append((len(history.messages), stored))
+            history.notes.append(_note_field("omitted", index, stored, None))
+            continue
+        if message is not stored and not isinstance(message, ToolMessage):
+            history.notes.append(_note_field("corrected", index, stored, message))
         if (calling := reading.calling_messages.get(index)) is not None:
             written, found = _write_with_results(calling, reading, options)
         elif (results := reading.stored_results.get(index)) is not None:
             written, found = _write_without_results(message, results, reading)
         else:
-            messages.append(message)
-            continue
-        messages += written
-        notes += found
-    return messages, notes
+            written, found = [message], []
+        history.messages += written
+        history.notes += found
+    return history
+
+
+# --- messages with fields that bypassed LangChain's validation -------------------------------
+
+
+def _is_omitted(index: int, reading: Reading) -> bool:
+    """Whether no model reads a message, and it stays in the state."""
+    if index in reading.unusable:
+        return True
+    results = reading.stored_results.get(index, ())
+    return index in reading.kept and all(stored.paired_call is None for stored in results)
+
+
+def _note_field(
+    kind: ChangeKind, index: int, before: BaseMessage, after: BaseMessage | None
+) -> Note:
+    call_id = text_of(after.tool_call_id) if isinstance(after, ToolMessage) else ""
+    name = after.name if isinstance(after, ToolMessage) else None
+    return (
+        Defect("bad_field", index, call_id, name),
+        Change(kind, index, call_id, name, None, before, after),
+    )
 
 
 # --- a message that holds results ----------------------------------------------------------
@@ -223,11 +264,14 @@ def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, li
     message = write_result(stored, _renaming(paired))
     if not answer.result.is_tool_message and message.id is None:
         message = message.model_copy(update={"id": _result_id(paired)})
-    found = _change_of_answer(paired, answer, message)
-    if found is None:
-        return message, []
     before = reading.messages[answer.index]
-    return message, [_note(*found, answer.index, paired, before=before, after=message)]
+    notes: list[Note] = []
+    if answer.index in reading.corrected and answer.result.is_tool_message:
+        notes.append(_note_field("corrected", answer.index, before, message))
+    found = _change_of_answer(paired, answer, message)
+    if found is not None:
+        notes.append(_note(*found, answer.index, paired, before=before, after=message))
+    return message, notes
 
 
 def _change_of_answer(
@@ -239,7 +283,7 @@ def _change_of_answer(
         return "converted", "wrong_role"
     if not paired.calling.has_in_place(answer):
         return "moved", "misplaced"
-    if message is stored or _is_renamed(paired):
+    if message is stored or _is_renamed(paired) or answer.result.call_id is None:
         return None
     if message.content != stored.content:
         return "converted", "wrong_role"
@@ -261,7 +305,7 @@ def _write_substitute(
         return message, [_note("recovered", defect, index, paired, before=before, after=message)]
     call = dangling_call(paired, evidence)
     finding = evidence or Finding("unknown")
-    if before is not None and is_only_settled(call.cause, before):
+    if before is not None and is_only_settled(call, before):
         made = with_search_marker(before, finding.searched)
     else:
         made = options.make_placeholder(

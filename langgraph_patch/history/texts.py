@@ -56,7 +56,7 @@ class DanglingCall:
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph_patch import DanglingCall, patch_messages
         >>> def text(call: DanglingCall) -> str:
@@ -166,7 +166,7 @@ def set_language(language: Language) -> None:
     Raises:
         OptionError: If `language` is neither of them.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import patch_messages, set_language
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
@@ -202,7 +202,7 @@ def cancelled_text(call: DanglingCall) -> str:
     Returns:
         The sentence, in the language of the process (`set_language`).
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import DanglingCall, cancelled_text
         >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)

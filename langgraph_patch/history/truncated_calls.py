@@ -14,7 +14,7 @@ it. Only the raw text of the chunks shows that the call is incomplete. It is jud
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
 from langchain_core.utils.json import parse_partial_json
 
+from langgraph_patch.history.call_chunks import group_call_chunks
 from langgraph_patch.history.tool_calls import (
     CALL_BLOCKS,
     block_call_id,
@@ -61,7 +62,7 @@ class StreamedCall:
         id: The id of the call; `""` where there is none.
         name: The name of the tool; `""` where there is none.
         raw: The text of the arguments, as it arrived.
-        index: The index under which LangChain merges its chunks, or None.
+        index: The index of its first chunk, or None.
         args: The arguments; None if the model did not finish writing them.
     """
 
@@ -104,7 +105,7 @@ class StreamedCalls:
         Args:
             failed: Whether the stream ended with an error. Default: False.
         """
-        calls = _merged(self._chunks)
+        calls = [_merged(group) for group in group_call_chunks(self._chunks)]
         for call in calls:
             call.args = complete_args(call.raw)  # {} if it is empty
         if calls and not calls[-1].raw and (failed or self._is_cut()):
@@ -116,33 +117,14 @@ class StreamedCalls:
         return any(str(reason).lower() in CUT_REASONS for reason in reasons if reason)
 
 
-def _merged(chunks: Iterable[ToolCallChunk]) -> list[StreamedCall]:
-    """Join the chunks of each call, with servers in mind that contradict themselves.
-
-    A chunk without an id continues the newest call of its index; one that has neither index nor
-    id nor name continues the newest call.
-    """
-    calls: list[StreamedCall] = []
-    texts: list[list[str]] = []
-    places: dict[object, int] = {}
-    for chunk in chunks:
-        index, call_id = chunk.get("index"), text_of(chunk.get("id"))
-        name = text_of(chunk.get("name"))
-        place = places.get(index) if index is not None else None
-        if index is None and not call_id and not name and calls:
-            place = len(calls) - 1
-        if place is None or (call_id and calls[place].id and calls[place].id != call_id):
-            place = len(calls)
-            calls.append(StreamedCall(call_id, name, index))
-            texts.append([])
-        places[index] = place
-        calls[place].id = calls[place].id or call_id
-        calls[place].name = calls[place].name or name
-        if args := chunk.get("args"):
-            texts[place].append(args)
-    for call, text in zip(calls, texts, strict=True):
-        call.raw = "".join(text)
-    return calls
+def _merged(chunks: Sequence[ToolCallChunk]) -> StreamedCall:
+    """One call from its chunks. If they contradict each other, the first id and name count."""
+    return StreamedCall(
+        id=next((text_of(chunk["id"]) for chunk in chunks if chunk.get("id")), ""),
+        name=next((text_of(chunk["name"]) for chunk in chunks if chunk.get("name")), ""),
+        index=chunks[0].get("index"),
+        raw="".join(chunk.get("args") or "" for chunk in chunks),
+    )
 
 
 # --- correcting a message ----------------------------------------------------------------

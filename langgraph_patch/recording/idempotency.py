@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import channels_of, node_of, parent_namespace
+from langgraph_patch._langgraph import node_of, parent_namespace, state_of
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.call_messages import messages_with_call
 from langgraph_patch.recording.records import is_task_name
@@ -43,7 +43,7 @@ def idempotency_key(
         RecordingError: If no key identifies the call: outside of a graph, if no message of the
             state makes the call, if the message has no id, or if it makes two calls with this id.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langchain_core.tools import tool
         >>> from langgraph.graph import MessagesState, StateGraph
@@ -66,7 +66,7 @@ def idempotency_key(
     else:
         config = runtime_or_config.config
         messages = list(messages_with_call(runtime_or_config.state, tool_call_id))
-    messages = messages or list(messages_with_call(_state_of(config), tool_call_id))
+    messages = messages or list(messages_with_call(state_of(config), tool_call_id))
     _check(messages, tool_call_id)
     configurable = config.get("configurable", {})
     # Two histories of one state may use an id at the same time.
@@ -87,12 +87,6 @@ def _check(messages: list[AIMessage], call_id: str | None) -> None:
         reason = "the message makes two calls with this id"
     if reason is not None:
         raise RecordingError(f"Tool call {call_id!r} has no idempotency key: {reason}.")
-
-
-def _state_of(config: RunnableConfig) -> dict[str, Any]:
-    """The values of all channels."""
-    channels = channels_of(config).items()
-    return {name: channel.get() for name, channel in channels if channel.is_available()}
 
 
 def _namespace_of(configurable: dict[str, Any]) -> str:

@@ -20,17 +20,20 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.config import get_config
 from langgraph.errors import GraphInterrupt
 from langgraph.func import task
-from langgraph.runtime import ExecutionInfo, get_runtime
+from langgraph.runtime import get_runtime
 
 from langgraph_patch._langgraph import (
     can_start_tasks,
     checkpointer_of,
+    graph_namespace,
     is_resuming,
     node_of,
-    parent_namespace,
+    state_of,
     task_kind,
     writes_at_exit,
 )
+from langgraph_patch._langgraph_tasks import UNKNOWN_ATTEMPT, TaskInfo, task_info
+from langgraph_patch._langgraph_versions import needs
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.call_messages import find_index, find_message
@@ -47,6 +50,7 @@ from langgraph_patch.recording.records import (
     make_record,
     task_name,
 )
+from langgraph_patch.recording.sent_results import find_sent_result
 from langgraph_patch.recording.supersteps import continued_supersteps
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
@@ -64,7 +68,7 @@ class RecordedCall:
 
     Attributes:
         request: The request of the `ToolNode`.
-        info: What LangGraph tells the node about its run.
+        info: What identifies the attempt of the node.
         configurable: The node's own `config["configurable"]`.
         saver: The checkpointer, or None.
         has_own_task: Whether a `Send` made a task for this call alone.
@@ -73,13 +77,14 @@ class RecordedCall:
         index: The index of the call among them, or None if it is not among them.
         node_run: The run of the node.
         run: The run of the `ToolNode`.
+        is_in_loop: Whether a loop of the application makes the call, and no `ToolNode`.
         start: Which start of the call this is.
         owner: Who has taken the call: a `worker`, an `earlier attempt`, or `nobody` after
             `START_SECONDS`.
     """
 
     request: ToolCallRequest
-    info: ExecutionInfo
+    info: TaskInfo
     configurable: dict[str, Any]
     saver: BaseCheckpointSaver[Any] | None
     has_own_task: bool
@@ -88,6 +93,7 @@ class RecordedCall:
     index: int | None
     node_run: NodeRun
     run: ToolNodeRun
+    is_in_loop: bool = False
     start: Start = _NOT_STARTED
     owner: str = ""
 
@@ -95,7 +101,7 @@ class RecordedCall:
     def from_request(cls, request: ToolCallRequest) -> RecordedCall | None:
         """Read a request; None if nothing can be recorded: no graph, or a `Send` and no saver."""
         config = request.runtime.config if request.runtime else RunnableConfig()
-        info = request.runtime.execution_info if request.runtime else None
+        info = task_info(config, request.runtime)
         if not can_start_tasks(config) or info is None:
             return None
         kind = task_kind(config)
@@ -104,7 +110,10 @@ class RecordedCall:
         if kind == "send" and saver is None:
             return None
         call = request.tool_call
+        refuse_uncounted_attempts(info, call["id"])
         message_id, siblings = find_message(request.state, call)
+        if message_id is None and kind == "send":  # old versions pass the call as the state
+            message_id, siblings = find_message(state_of(config), call)
         index = find_index(siblings, call)
         name = call["name"] if index is None else siblings[index]["name"]
         key = CallKey(message_id, call["id"], name, node_of(config) or "", info.task_id)
@@ -129,6 +138,11 @@ class RecordedCall:
         """The id that the model gave the call."""
         return self.request.tool_call["id"]
 
+    @property
+    def order(self) -> int | None:
+        """How many calls of the message start before this one; None in a loop, which may skip."""
+        return None if self.is_in_loop else self.index
+
     # --- start ----------------------------------------------------------------------------
 
     def start_task(self, body: Callable[[], Any]) -> Any:
@@ -144,13 +158,15 @@ class RecordedCall:
         else:
             begin = cast("Any", task)(name=task_name(self.id, self.start))(body)
             future = self.node_run.task_future(self.id, self.start, begin)
-        self.run.has_started(self.index)
+        self.run.has_started(self.order)
         return future
 
     def _count_start(self) -> None:
         request_hash = _hash_of(self.siblings, self.index, self.request.tool_call)
         key = self.info.node_attempt, self.id, request_hash
-        self.start = Start(request_hash, *self.node_run.count_start(key, self.request.runtime))
+        # All starts of a call in a loop are tries: a later one may have done the work of the first.
+        runtime = self.node_run if self.is_in_loop else self.request.runtime
+        self.start = Start(request_hash, *self.node_run.count_start(key, runtime))
 
     def waits_for_worker(self, future: Any) -> bool:
         """Whether no worker has taken the call yet.
@@ -210,17 +226,25 @@ class RecordedCall:
             record = find_result(supersteps, self.key, self.start)
             if record is not None:
                 return record
-        own = (get_runtime().execution_info or self.info).task_id
+        own = (task_info(get_config(), get_runtime()) or self.info).task_id
         started, result = yield from self._run_between_marks(execute, own)
         return make_record(self.key, self.start, started=started, result=result)
 
     def run_in_task_of_send(self, execute: Callable[[ToolCallRequest], Any]) -> IOGenerator[Any]:
         """Run the tool as it is, between marks. LangGraph stores the result of the task itself.
 
+        If `update_state` was called since the call finished, LangGraph makes another task, and
+        the result of the earlier task is returned.
+
         Args:
             execute: As in `run_tool`.
         """
         self._count_start()
+        if self.saver is not None and is_resuming({"configurable": self.configurable}):
+            supersteps = yield from self._read_supersteps(self.saver)
+            result = find_sent_result(supersteps, self.key, self.start.request_hash)
+            if result is not None:
+                return result
         _, result = yield from self._run_between_marks(execute, self.info.task_id)
         return result
 
@@ -306,6 +330,8 @@ class RecordedCall:
             return
         attempt = self.info.node_attempt
         details |= {"node_attempt": attempt, "task_id": own_task}
+        if self.is_in_loop:
+            details["is_in_loop"] = True
         mark = make_record(self.key, self.start, **details)
         parts = (channel, own_task, attempt, *self.start, details["started"])
         mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
@@ -314,9 +340,25 @@ class RecordedCall:
 
     def _thread(self, **checkpoint: str) -> RunnableConfig:
         """The thread and the namespace of the graph that the node is in."""
-        namespace = parent_namespace(self.info.checkpoint_ns)
+        metadata = self.request.runtime.config.get("metadata", {})
+        namespace = graph_namespace({"configurable": self.configurable, "metadata": metadata})
         thread = {"thread_id": self.info.thread_id, "checkpoint_ns": namespace}
         return {"configurable": {**thread, **checkpoint}}
+
+
+def refuse_uncounted_attempts(info: TaskInfo, call_id: str | None) -> None:
+    """Raise an error if a call may be the same call of an earlier attempt, and nothing shows it.
+
+    Raises:
+        RecordingError: Before langgraph 1.1.3, in a node with a `RetryPolicy`. A retry would run
+            finished calls again.
+    """
+    if info.node_attempt == UNKNOWN_ATTEMPT:
+        needed = needs("a recorded call in a node with a RetryPolicy", "langgraph", "1.1.3")
+        raise RecordingError(
+            f"Tool call {call_id!r} was not run: {needed}. Upgrade langgraph, remove the "
+            f"RetryPolicy from the node and the graph, or do not record the calls of this node."
+        )
 
 
 def _hash_of(siblings: list[ToolCall], index: int | None, call: ToolCall) -> str:

@@ -19,6 +19,9 @@ written.
   call in the task of a `Send`, LangGraph stores the result in the channels of the state, under
   `task_id`.
 
+The marks of a `recorded_tool` also have `is_in_loop`: a loop of the application made the call. They
+count for their own calls only, because the loop may run other tools that are not recorded.
+
 Marks have task ids of their own, which derive from the task and the start. LangGraph takes a task
 with a write of its own as finished.
 
@@ -138,7 +141,7 @@ def task_name(call_id: str | None, start: Start) -> str:
     a changed order finds no result, but never another call's result or approval. The name is a
     hash, because `|` and `:` are separators in namespaces.
 
-    Example:
+    Examples:
         >>> task_name("call_1", Start("4f1c", 1, 1))
         'recorded_bdc917c67fe8'
     """
@@ -148,7 +151,7 @@ def task_name(call_id: str | None, start: Start) -> str:
 def is_task_name(name: str) -> bool:
     """Whether `name` is one of `task_name`.
 
-    Example:
+    Examples:
         >>> is_task_name("recorded_bdc917c67fe8"), is_task_name("recorded_calls")
         (True, False)
     """
@@ -276,7 +279,8 @@ def is_recorded_superstep(saved: CheckpointTuple, node: str | None = None) -> bo
     others = [*_records_in(saved, MARK), *_records_in(saved, RETURN)]
     if any(other.get("started") is None for other in others):
         return False
-    return any(node in (mark.node, None) for mark in _start_marks(saved))
+    starts = (s for s in _records_in(saved, STARTED) if not s.get("is_in_loop"))
+    return any(node in (start["node"], None) for start in starts)
 
 
 def _start_marks(saved: CheckpointTuple) -> Iterator[StartMark]:

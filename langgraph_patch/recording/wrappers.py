@@ -19,12 +19,15 @@ With a checkpointer and durability "sync" or "async":
   The `updates` and `tasks` streams have one more chunk for each call, under a name that begins
   with `recorded_`.
 
+- A call is recorded once, by the outermost record, also where a `ToolNode`, a middleware and a
+  `recorded_tool` record at the same time. The calls of a graph inside a tool are recorded too.
+
 Limits:
 
 - With durability "exit", nothing is written before a run ends, so a crash loses all results.
 - A task that a `Send` made runs one call already (`create_agent`, `create_react_agent` v2), and
   LangGraph keeps its result. There only the starts are marked: a task inside it might wait forever
-  for the worker that it uses itself.
+  for the worker that it uses itself. After an `update_state`, the result is read from that task.
 - Pass all calls of a node to `record_tool_calls`, or none. A call without a start mark beside
   calls with one is reported as not run.
 - Each recorded call needs a worker in addition to the node's. If `max_concurrency` leaves none,
@@ -43,11 +46,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from langchain_core.messages import ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphInterrupt
 from langgraph.types import Command
 
@@ -89,7 +95,7 @@ def record_tool_calls(
             worker was free (raise `max_concurrency`), or because the graph runs in an event
             loop and the `ToolNode` has no `awrap_tool_call`.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph.graph import MessagesState, StateGraph
         >>> from langgraph.prebuilt import ToolNode
@@ -106,27 +112,9 @@ def record_tool_calls(
         'sent to bob'
     """
     call = RecordedCall.from_request(request)
-    if call is None:
+    if call is None or _is_repeated(request):
         return execute(request)
-    if call.has_own_task:
-        # An asynchronous checkpointer cannot be called synchronously in an event loop.
-        if _is_in_event_loop():
-            return execute(request)
-        return cast("Result", run_sync(call.run_in_task_of_send(execute)))
-    _refuse_event_loop(call)
-
-    def body() -> Record:
-        with call.working():
-            return run_sync(call.run_tool(execute))
-
-    future: concurrent.futures.Future[Record] = _start_in_order(call, body)
-    while call.waits_for_worker(future):
-        concurrent.futures.wait([future], timeout=POLL_SECONDS)
-    try:
-        return _result_in(future.result())
-    except GraphInterrupt:
-        _wait_for_siblings(call)
-        raise
+    return cast("Result", run_recorded(call, execute))
 
 
 async def arecord_tool_calls(
@@ -148,7 +136,7 @@ async def arecord_tool_calls(
         RecordingError: If the tool was not run, because the checkpointer failed, or because no
             worker was free (raise `max_concurrency`).
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph.graph import MessagesState, StateGraph
@@ -165,14 +153,95 @@ async def arecord_tool_calls(
         'sent to bob'
     """
     call = RecordedCall.from_request(request)
-    if call is None:
+    if call is None or _is_repeated(request):
         return await execute(request)
+    return cast("Result", await arun_recorded(call, execute))
+
+
+# --- one call at a time ------------------------------------------------------------------------
+
+_recording: ContextVar[tuple[str | None, str] | None] = ContextVar("_recording", default=None)
+"""The id of the call that is recorded here, and the namespace of the task that runs it."""
+
+
+def is_being_recorded(call_id: str | None, config: RunnableConfig) -> bool:
+    """Whether this very call is recorded already: by a middleware, a wrapper or a recorded tool.
+
+    Args:
+        call_id: The id of the call.
+        config: The config that the tool gets. A graph inside a tool has other namespaces, so its
+            calls are recorded too, also those with the same id.
+    """
+    return _recording.get() == (call_id, _namespace_in(config))
+
+
+def _is_repeated(request: ToolCallRequest) -> bool:
+    return is_being_recorded(request.tool_call["id"], request.runtime.config)
+
+
+def _namespace_in(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {}).get("checkpoint_ns", ""))
+
+
+@contextlib.contextmanager
+def _noted(request: Any) -> Iterator[None]:
+    call_id, config = request.tool_call["id"], request.runtime.config
+    token = _recording.set((call_id, _namespace_in(config)))
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def run_recorded(call: RecordedCall, execute: Callable[[Any], Any]) -> Any:
+    """Run a tool call as a task and return its result, or that of an earlier run.
+
+    Args:
+        call: The call.
+        execute: Runs the tool, with the request of the call.
+
+    Raises:
+        RecordingError: If the tool was not run.
+    """
+
+    def noted(request: Any) -> Any:
+        with _noted(request):
+            return execute(request)
+
     if call.has_own_task:
-        return cast("Result", await run_async(call.run_in_task_of_send(execute)))
+        # An asynchronous checkpointer cannot be called synchronously in an event loop.
+        if _is_in_event_loop():
+            return execute(call.request)
+        return run_sync(call.run_in_task_of_send(noted))
+    _refuse_event_loop(call)
+
+    def body() -> Record:
+        with call.working():
+            return run_sync(call.run_tool(noted))
+
+    future: concurrent.futures.Future[Record] = _start_in_order(call, body)
+    while call.waits_for_worker(future):
+        concurrent.futures.wait([future], timeout=POLL_SECONDS)
+    try:
+        return _result_in(future.result())
+    except GraphInterrupt:
+        _wait_for_siblings(call)
+        raise
+
+
+async def arun_recorded(call: RecordedCall, execute: Callable[[Any], Awaitable[Any]]) -> Any:
+    """The asynchronous `run_recorded`."""
+
+    async def noted(request: Any) -> Any:
+        with _noted(request):
+            return await execute(request)
+
+    if call.has_own_task:
+        return await run_async(call.run_in_task_of_send(noted))
 
     async def body() -> Record:
         with call.working():
-            return await run_async(call.run_tool(execute))
+            return await run_async(call.run_tool(noted))
 
     future: asyncio.Future[Record] = await _astart_in_order(call, body)
     while call.waits_for_worker(future):
@@ -180,13 +249,13 @@ async def arecord_tool_calls(
     try:
         return _result_in(await future)
     except GraphInterrupt:
-        if call.index is not None:
+        if call.order is not None:
             await _await_turn(call, len(call.siblings))
         raise
 
 
-def _result_in(value: Record) -> Result:
-    return cast("Result", cast("Record", read_record(value))["result"])
+def _result_in(value: Record) -> Any:
+    return cast("Record", read_record(value))["result"]
 
 
 def _start_in_order(call: RecordedCall, body: Callable[[], Record]) -> Any:
@@ -197,7 +266,7 @@ def _start_in_order(call: RecordedCall, body: Callable[[], Record]) -> Any:
     interrupted again.
     """
     with call.run.condition:
-        call.run.condition.wait_for(lambda: call.run.may_start(call.index), ORDER_SECONDS)
+        call.run.condition.wait_for(lambda: call.run.may_start(call.order), ORDER_SECONDS)
         return call.start_task(body)
 
 
@@ -207,7 +276,7 @@ async def _astart_in_order(call: RecordedCall, body: Callable[[], Awaitable[Reco
     It does not await anything if it is already this call's turn, because another call could
     start in between.
     """
-    await _await_turn(call, call.index)
+    await _await_turn(call, call.order)
     return call.start_task(body)
 
 
@@ -227,9 +296,9 @@ def _wait_for_siblings(call: RecordedCall) -> None:
     is not started at all, and an answer for it in this run is lost. Only the first interrupted
     call waits. It occupies a thread, so it cannot wait if there is only one.
     """
-    if call.index is None or call.request.runtime.config.get("max_concurrency") == 1:
+    if call.order is None or call.request.runtime.config.get("max_concurrency") == 1:
         return
-    call.run.wait_for_siblings(call.index, len(call.siblings), ORDER_SECONDS)
+    call.run.wait_for_siblings(call.order, len(call.siblings), ORDER_SECONDS)
 
 
 def _refuse_event_loop(call: RecordedCall) -> None:
@@ -237,9 +306,11 @@ def _refuse_event_loop(call: RecordedCall) -> None:
     # would block the loop while it waits for a task that only this loop can run.
     if not _is_in_event_loop():
         return
+    advice = "Pass awrap_tool_call=arecord_tool_calls to the ToolNode too."
+    if call.is_in_loop:
+        advice = "In an asynchronous function, await the ainvoke of the tool."
     raise RecordingError(
-        f"Tool call {call.id!r} was not run: record_tool_calls would block the event loop. "
-        "Pass awrap_tool_call=arecord_tool_calls to the ToolNode too."
+        f"Tool call {call.id!r} was not run: its record would block the event loop. {advice}"
     )
 
 

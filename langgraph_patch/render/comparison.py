@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +23,8 @@ SIGNS: Mapping[str, str] = {
     "converted": "⇄",
     "promoted": "↑",
     "renamed": "✎",
+    "corrected": "✓",
+    "omitted": "∅",
 }
 """A sign for each kind of change, so that nobody has to tell colours apart."""
 
@@ -60,6 +62,54 @@ class Cell:
 
 Row: TypeAlias = tuple[Cell | None, Cell | None]
 
+CONTEXT = 3
+"""How many unchanged messages are shown before and after a change or a defect."""
+
+
+class Stretch(NamedTuple):
+    """Rows that follow each other.
+
+    Attributes:
+        rows: The rows.
+        is_folded: Whether nothing in them is changed or wrong, and no change is near.
+    """
+
+    rows: Sequence[Row]
+    is_folded: bool
+
+
+def stretches(rows: Iterable[Row]) -> Iterator[Stretch]:
+    """Divide rows into those to show and those to fold: far from every change and defect.
+
+    A single row is not folded: the line in its place would be as long. Without any change or
+    defect, only the last rows are shown.
+
+    Examples:
+        >>> from langgraph_patch.render.comparison import Cell, stretches
+        >>> rows = [(Cell({}, index, f"#{index}", is_unchanged=True), None) for index in range(9)]
+        >>> [(len(each.rows), each.is_folded) for each in stretches(rows)]
+        [(6, True), (3, False)]
+    """
+    rows = list(rows)
+    # Behind the end, so that the last rows are near it.
+    marked = [index for index, row in enumerate(rows) if _is_marked(row)] or [len(rows)]
+    shown = {near for index in marked for near in range(index - CONTEXT, index + CONTEXT + 1)}
+    begin = 0
+    while begin < len(rows):
+        is_folded = begin not in shown
+        end = begin + 1
+        while end < len(rows) and (end not in shown) == is_folded:
+            end += 1
+        yield Stretch(rows[begin:end], is_folded and end - begin > 1)
+        begin = end
+
+
+def _is_marked(row: Row) -> bool:
+    left, right = row
+    if left is None or left.marks or left.defects:
+        return True
+    return bool(right and right.marks)
+
 
 def rows_of(patch: Values, defects: Sequence[Values] = ()) -> Iterator[Row]:
     """The rows of a comparison: a message is beside itself, unless it is new or was moved.
@@ -68,7 +118,7 @@ def rows_of(patch: Values, defects: Sequence[Values] = ()) -> Iterator[Row]:
         patch: What `Patch.to_dict()` returns.
         defects: What `Defect.to_dict()` returns, for each defect of the history before.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch import patch_messages
         >>> from langgraph_patch.render.comparison import rows_of
@@ -188,14 +238,33 @@ def sender_of(message: Any) -> tuple[str, str | None]:
 
 
 def lines_of(message: Any) -> Iterator[str]:
-    """The content of a message and each of its calls, in full."""
+    """The content of a message, each block of it, and each of its calls, in full."""
     if not isinstance(message, Mapping):
         yield str(message)
         return
-    if content := message.get("content"):
-        yield compact(content)
-    for call in (*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ())):
+    calls = (*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ()))
+    yield from _lines_of_content(message.get("content"), {call.get("id") for call in calls})
+    for call in calls:
         yield f"calls {call.get('name')} [{call.get('id')}] {compact(call.get('args'))}"
+
+
+def _lines_of_content(content: Any, listed: Collection[Any]) -> Iterator[str]:
+    """A text as it is, the text of each text block, and every other block as JSON.
+
+    A block with a call that is listed beside the content is not shown twice.
+    """
+    if not isinstance(content, list):
+        if content:
+            yield compact(content)
+        return
+    for block in content:
+        text = block.get("text") if isinstance(block, Mapping) else block
+        kind = block.get("type") if isinstance(block, Mapping) else "text"
+        if kind == "text" and isinstance(text, str):
+            if text:
+                yield text
+        elif kind != "tool_use" or block.get("id") not in listed:
+            yield compact(block)
 
 
 def compact(value: object) -> str:

@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 
     Line breaks and tabs stay.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.render.text import visible
         >>> print(visible("a\x1b[2Jb"))
         a\x1b[2Jb
@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
 def html_text(value: object) -> str:
     """`value` as `visible` text, escaped for HTML.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.render.text import html_text
         >>> html_text("<b>")
         '&lt;b&gt;'
@@ -64,7 +64,7 @@ class Shortened(NamedTuple):
 def shortened(text: str, limit: int) -> Shortened:
     """`text`, cut if it is longer than `limit` characters.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.render.text import shortened
         >>> shortened("abcdef", 3)
         Shortened(beginning='abc…', note='(6 characters)')

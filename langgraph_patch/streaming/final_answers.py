@@ -1,53 +1,92 @@
-"""Filter a graph's message stream: pass on the tokens of final answers only.
-
-The messages of all nodes arrive interleaved in one stream. Each message gets a `Turn` of its
-own, by its id, and a checker decides about it.
-"""
+"""Filter a graph's stream: pass on the tokens of final answers only."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, overload
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 
 from langgraph_patch.errors import StreamError
-from langgraph_patch.streaming.checkers import Checker, Turn, adaptive_checker, model_key
+from langgraph_patch.streaming.adaptive import adaptive_checker
+from langgraph_patch.streaming.answer_filter import AnswerFilter
+from langgraph_patch.streaming.checkers import Checker
+from langgraph_patch.streaming.shapes import StreamReader
+from langgraph_patch.streaming.sources import async_iterator, sync_iterator
 
-_Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
+_EXPECTED = "the stream of a graph"
+
+
+@overload
+def final_answers(
+    graph_stream: Iterable[Any],
+    *,
+    checker: Checker = ...,
+    internal: bool = ...,
+    other_modes: Literal[False] = ...,
+) -> Iterator[tuple[BaseMessage, dict[str, Any]]]: ...
+
+
+@overload
+def final_answers(
+    graph_stream: Iterable[Any],
+    *,
+    checker: Checker = ...,
+    internal: bool = ...,
+    other_modes: bool,
+) -> Iterator[Any]: ...
 
 
 def final_answers(
-    graph_stream: Iterable[Any], *, checker: Checker = adaptive_checker
-) -> Iterator[tuple[BaseMessage, dict[str, Any]]]:
-    """Yield the tokens of final answers from a graph's message stream, as soon as possible.
+    graph_stream: Iterable[Any],
+    *,
+    checker: Checker = adaptive_checker,
+    internal: bool = False,
+    other_modes: bool = False,
+) -> Iterator[Any]:
+    """Yield the tokens of final answers from a graph's stream, as soon as possible.
 
-    A final answer is a message of a model that calls no tools. The messages of parallel nodes
-    are distinguished by their ids. The tokens of each message are buffered until `checker` has
-    decided about it. If a tool call arrives after a message was taken for an answer, nothing
-    more of that message is yielded.
+    A final answer is a message of a model that calls no tools. The tokens of each message are
+    held until `checker` has decided about it. If the run ends with tool messages (those of a
+    `return_direct` tool, or the one of a structured answer of `ToolStrategy`), these are yielded
+    at the end.
+
+    A checker that decides early can be wrong, and a model can fail in the middle of an answer and
+    be called again (`RetryPolicy`, `with_retry`, `with_fallbacks`, `ModelRetryMiddleware`,
+    `ModelFallbackMiddleware`). What was yielded of such a message is retracted: a pair of
+    `RemoveMessage(id=...)`, with the id of its tokens, and the metadata with the reason under
+    `RETRACTED_KEY`. Drop the tokens with that id. If more models run side by side in one task,
+    a message may be retracted and then yielded again, whole.
 
     Args:
-        graph_stream: The return value of `graph.stream(..., stream_mode="messages")`: pairs of
-            a message (or a chunk of one) and its metadata. To show one node only, filter the
-            pairs by `metadata["langgraph_node"]`.
+        graph_stream: What a graph streams: `graph.stream(..., stream_mode="messages")`, with a
+            list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
+            the stream of a `RemoteGraph`; that of the SDK's `runs.stream` with the mode
+            `"messages-tuple"`; or the events of `astream_events`.
         checker: Decides whether a message calls tools. Default: `adaptive_checker`. An answer
             is then yielded when it is complete, until its model has shown in 20 turns that it
             calls tools before it writes text; from then on it is yielded from its first
-            token. `first_chunk_checker` always yields an answer from its first token, and
-            with it any text before a tool call. `full_stream_checker` yields an answer when
-            it is complete, and is never wrong.
+            token. `first_chunk_checker` always yields an answer from its first text, and
+            retracts text before a tool call. `live_checker` yields reasoning at once, too.
+            `full_stream_checker` yields an answer when it is complete; it retracts nothing.
+        internal: Whether to yield, too, what models wrote inside tools and for LangChain's
+            middleware (summaries, tool selection). Default: False.
+        other_modes: Whether to yield items of other stream modes, and other events, unchanged
+            between the tokens. Default: False.
 
     Yields:
-        The pairs that belong to a final answer, unchanged.
+        Pairs of a message, or a chunk of one, and its metadata. To show one node only, filter
+        them by `metadata["langgraph_node"]`. With `other_modes`, also the items of other modes,
+        as they came.
 
     Raises:
-        StreamError: If the stream yields anything but such pairs, as with another
-            `stream_mode`, a list of modes or `subgraphs=True`.
-        Exception: Whatever the graph or the checker raises. The graph's stream is closed in
-            each of these cases, and if the caller stops early.
+        StreamError: If the stream is not that of a graph, is an async stream, or contains a
+            server's report that the run failed (which `other_modes` yields instead).
+        Exception: Whatever the graph or the checker raises. Text that is held when the graph
+            raises is yielded first. The graph's stream is closed in each of these cases, and if
+            the caller stops early.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import final_answers
         >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
@@ -60,48 +99,80 @@ def final_answers(
         >>> "".join(token.text for token, _ in final_answers((token, {}) for token in tokens))
         'Sunny all day.'
     """
-    answers = _AnswerFilter(checker)
-    source = iter(graph_stream)
-    try:
-        for item in source:
-            yield from answers.add(item)
-        yield from answers.finish()
-    finally:
-        if (close := getattr(source, "close", None)) is not None:
-            close()
+    source = sync_iterator(graph_stream, expected=_EXPECTED, twin="Use afinal_answers.")
+    return _filtered(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 
-async def afinal_answers(
-    graph_stream: AsyncIterable[Any], *, checker: Checker = adaptive_checker
-) -> AsyncIterator[tuple[BaseMessage, dict[str, Any]]]:
-    """Yield the tokens of final answers from a graph's async message stream.
+@overload
+def afinal_answers(
+    graph_stream: AsyncIterable[Any],
+    *,
+    checker: Checker = ...,
+    internal: bool = ...,
+    other_modes: Literal[False] = ...,
+) -> AsyncIterator[tuple[BaseMessage, dict[str, Any]]]: ...
 
-    A final answer is a message of a model that calls no tools. The messages of parallel nodes
-    are distinguished by their ids. The tokens of each message are buffered until `checker` has
-    decided about it. If a tool call arrives after a message was taken for an answer, nothing
-    more of that message is yielded.
+
+@overload
+def afinal_answers(
+    graph_stream: AsyncIterable[Any],
+    *,
+    checker: Checker = ...,
+    internal: bool = ...,
+    other_modes: bool,
+) -> AsyncIterator[Any]: ...
+
+
+def afinal_answers(
+    graph_stream: AsyncIterable[Any],
+    *,
+    checker: Checker = adaptive_checker,
+    internal: bool = False,
+    other_modes: bool = False,
+) -> AsyncIterator[Any]:
+    """Yield the tokens of final answers from a graph's async stream, as soon as possible.
+
+    A final answer is a message of a model that calls no tools. The tokens of each message are
+    held until `checker` has decided about it. If the run ends with tool messages (those of a
+    `return_direct` tool, or the one of a structured answer of `ToolStrategy`), these are yielded
+    at the end.
+
+    A checker that decides early can be wrong, and a model can fail in the middle of an answer and
+    be called again (`RetryPolicy`, `with_retry`, `with_fallbacks`, `ModelRetryMiddleware`,
+    `ModelFallbackMiddleware`). What was yielded of such a message is retracted: a pair of
+    `RemoveMessage(id=...)`, with the id of its tokens, and the metadata with the reason under
+    `RETRACTED_KEY`. Drop the tokens with that id. If more models run side by side in one task,
+    a message may be retracted and then yielded again, whole.
 
     Args:
-        graph_stream: The return value of `graph.astream(..., stream_mode="messages")`: pairs
-            of a message (or a chunk of one) and its metadata. To show one node only, filter
-            the pairs by `metadata["langgraph_node"]`.
+        graph_stream: What a graph streams: `graph.astream(..., stream_mode="messages")`, with a
+            list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
+            `graph.astream_events(...)`; the stream of a `RemoteGraph`; or that of the SDK's
+            `runs.stream` with the mode `"messages-tuple"`.
         checker: Decides whether a message calls tools. Default: `adaptive_checker`. An answer
             is then yielded when it is complete, until its model has shown in 20 turns that it
             calls tools before it writes text; from then on it is yielded from its first
-            token. `first_chunk_checker` always yields an answer from its first token, and
-            with it any text before a tool call. `full_stream_checker` yields an answer when
-            it is complete, and is never wrong.
+            token. `first_chunk_checker` always yields an answer from its first text, and
+            retracts text before a tool call. `live_checker` yields reasoning at once, too.
+            `full_stream_checker` yields an answer when it is complete; it retracts nothing.
+        internal: Whether to yield, too, what models wrote inside tools and for LangChain's
+            middleware (summaries, tool selection). Default: False.
+        other_modes: Whether to yield items of other stream modes, and other events, unchanged
+            between the tokens. Default: False.
 
     Yields:
-        The pairs that belong to a final answer, unchanged.
+        Pairs of a message, or a chunk of one, and its metadata. To show one node only, filter
+        them by `metadata["langgraph_node"]`. With `other_modes`, also the items of other modes,
+        as they came.
 
     Raises:
-        StreamError: If the stream yields anything but such pairs, as with another
-            `stream_mode`, a list of modes or `subgraphs=True`.
-        Exception: Whatever the graph or the checker raises. The graph's stream is closed in
-            each of these cases, and if the caller closes this generator early.
+        StreamError: If the stream is not that of a graph, is a sync stream, or contains a
+            server's report that the run failed (which `other_modes` yields instead).
+        Exception: Whatever the graph or the checker raises. Text that is held when the graph
+            raises is yielded first. The graph's stream is closed in each of these cases, and if
+            the caller closes this generator early.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch.streaming import afinal_answers
@@ -112,61 +183,67 @@ async def afinal_answers(
         >>> asyncio.run(show())
         ['Good morning.']
     """
-    answers = _AnswerFilter(checker)
-    source = aiter(graph_stream)
+    source = async_iterator(graph_stream, expected=_EXPECTED, twin="Use final_answers.")
+    return _afiltered(source, _Answers(checker, internal=internal, other_modes=other_modes))
+
+
+class _Answers:
+    """Reads the items of one stream and returns what is yielded for each."""
+
+    def __init__(self, checker: Checker, *, internal: bool, other_modes: bool) -> None:
+        self._reader = StreamReader()
+        self._filter = AnswerFilter(checker, internal=internal)
+        self._other_modes = other_modes
+
+    def add(self, item: object) -> Sequence[Any]:
+        """What is yielded after the next item."""
+        tokens = self._reader.read(item)
+        if tokens is None:
+            return self._other(item)
+        if len(tokens) == 1:
+            return self._filter.add(tokens[0])
+        return [shown for token in tokens for shown in self._filter.add(token)]
+
+    def _other(self, item: object) -> Sequence[Any]:
+        if not self._reader.is_error:
+            return [item] if self._other_modes else ()
+        if self._other_modes:
+            return [*self._filter.finish(failed=True), item]
+        raise StreamError(
+            f"The server reported that the run failed: {item!r:.500}. Pass other_modes=True to "
+            "get such reports as items of the stream."
+        )
+
+    def finish(self, *, failed: bool = False) -> Iterator[Any]:
+        """What is yielded after the last item, or before an error."""
+        self._filter.is_interrupted = self._reader.is_interrupted
+        return self._filter.finish(failed=failed or self._reader.is_error)
+
+
+def _filtered(source: Iterator[Any], answers: _Answers) -> Iterator[Any]:
+    try:
+        for item in source:
+            yield from answers.add(item)
+        yield from answers.finish()
+    except Exception:
+        yield from answers.finish(failed=True)
+        raise
+    finally:
+        if (close := getattr(source, "close", None)) is not None:
+            close()
+
+
+async def _afiltered(source: AsyncIterator[Any], answers: _Answers) -> AsyncIterator[Any]:
     try:
         async for item in source:
-            for token in answers.add(item):
-                yield token
-        for token in answers.finish():
-            yield token
+            for shown in answers.add(item):
+                yield shown
+        for shown in answers.finish():
+            yield shown
+    except Exception:
+        for shown in answers.finish(failed=True):
+            yield shown
+        raise
     finally:
         if (aclose := getattr(source, "aclose", None)) is not None:
             await aclose()
-
-
-class _AnswerFilter:
-    """The messages that have not ended yet, by id, each with its buffered tokens."""
-
-    def __init__(self, checker: Checker) -> None:
-        self._checker = checker
-        self._open: dict[str | None, tuple[Turn, list[_Token]]] = {}
-
-    def add(self, item: object) -> Sequence[_Token]:
-        """Read the next pair of the stream and return the tokens that can be shown now."""
-        message, metadata = token = _token(item)
-        if not isinstance(message, AIMessage):
-            return ()
-        if message.id not in self._open:
-            model = model_key(metadata.get("ls_provider"), metadata.get("ls_model_name"))
-            self._open[message.id] = Turn(self._checker, model), []
-        turn, buffer = self._open[message.id]
-        turn.take(message)
-        buffer.append(token)
-        if turn.ended:
-            del self._open[message.id]
-        if turn.answer is None:
-            return ()
-        answer_tokens = () if turn.answer or turn.late_call else tuple(buffer)
-        buffer.clear()
-        return answer_tokens
-
-    def finish(self) -> Iterator[_Token]:
-        """At the end of the stream, yield the answers without a chunk marked as last."""
-        for turn, buffer in self._open.values():
-            # The Responses API starts each message with an empty chunk under another id. Such
-            # a chunk stays undecided and contains no text, so it is not shown.
-            if turn.answer is None and turn.spoke:
-                turn.end()
-                if not turn.answer:
-                    yield from buffer
-
-
-def _token(item: object) -> _Token:
-    match item:
-        case (BaseMessage(), dict()):
-            return cast("_Token", item)
-    raise StreamError(
-        "Expected pairs of a message and its metadata, the form of stream_mode='messages' "
-        f"without subgraphs=True; got {item!r}."
-    )

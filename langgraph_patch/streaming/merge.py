@@ -1,9 +1,9 @@
 """Build a message from the chunks of a stream, complete or cut.
 
 Everything but tool calls is merged by LangChain. LangChain's merging of tool calls is not used:
-its JSON parser completes truncated arguments (`{"q": "wea` becomes `{"q": "wea"}`), it joins
-names, and it splits a call when the id changes. A call that the model did not finish would then
-look like one to run. This module parses the raw arguments strictly instead.
+its JSON parser completes truncated arguments (`{"q": "wea` becomes `{"q": "wea"}`), and it joins
+names. A call that the model did not finish would then look like one to run. This module parses
+the raw arguments strictly instead.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, InvalidToolCall, 
 from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
-from langgraph_patch.errors import MessagesError, StreamError
-from langgraph_patch.history.field_check import check_fields
+from langgraph_patch.errors import StreamError
+from langgraph_patch.history.field_check import corrected
+from langgraph_patch.history.ids import derived_id
 from langgraph_patch.history.tool_calls import (
     CALL_BLOCKS,
     block_call_id,
@@ -27,6 +28,9 @@ from langgraph_patch.history.tool_calls import (
     type_of,
 )
 from langgraph_patch.history.truncated_calls import REASON_KEYS
+from langgraph_patch.streaming.call_chunks import merge_tool_call_chunks
+from langgraph_patch.streaming.chunk_facts import REASONING_BLOCKS
+from langgraph_patch.streaming.sources import sync_iterator
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
@@ -36,6 +40,9 @@ _Blocks: TypeAlias = list[_Block]
 
 _Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
 """Merged tool call chunks, each with its parsed arguments; None if they are incomplete."""
+
+_EXPECTED = "the chunks of one message"
+_COLLECT = "Collect it first: message_from_stream([chunk async for chunk in stream])."
 
 _NORMAL_END = re.compile(
     "(?:stop|tool_calls?|function_call|tool_use|end_turn|stop_sequence|completed?|eos|eos_token)+"
@@ -49,73 +56,15 @@ reason may be repeated, since LangChain concatenates the reasons of merged chunk
 _PAUSE_REASON = "pause_turn"
 """Claude is to be called again with the message as it is. Its server-side calls stay open."""
 
-_REASONING_BLOCKS = frozenset({"reasoning", "reasoning_content", "redacted_thinking", "thinking"})
 _SERVER_CALL_BLOCKS = frozenset(
     {"mcp_tool_use", "server_tool_call", "server_tool_call_chunk", "server_tool_use"}
 )
 
 
-# --- tool call chunks ------------------------------------------------------------------
-
-
-def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChunk]:
-    """Merge the tool call chunks of a stream into one entry for each call.
-
-    Chunks with the same index belong to one call. Its id, type and name each arrive whole, in
-    any of the chunks, and may be repeated. The arguments are concatenated in the order of
-    arrival, and not parsed. A chunk without an index is a call of its own, even if another
-    one has the same id. The rules are those of eino's message concatenation.
-
-    Args:
-        chunks: The chunks in the order of arrival: the entries of
-            `AIMessageChunk.tool_call_chunks`. They are not changed.
-
-    Returns:
-        The calls: first those without an index in the order of arrival, then the others by
-        index. Any other key of a call has the value of the call's first chunk.
-
-    Raises:
-        StreamError: If two chunks with the same index have different ids, types or names.
-
-    Example:
-        >>> from langgraph_patch.streaming import merge_tool_call_chunks
-        >>> start = {"name": "weather", "args": "", "id": "c1", "index": 0}
-        >>> rest = {"name": None, "args": '{"city": "Rome"}', "id": None, "index": 0}
-        >>> merge_tool_call_chunks([start, rest])
-        [{'name': 'weather', 'args': '{"city": "Rome"}', 'id': 'c1', 'index': 0}]
-    """
-    without_index: list[ToolCallChunk] = []
-    by_index: dict[int, list[ToolCallChunk]] = {}
-    for chunk in chunks:
-        index = chunk.get("index")
-        if index is None:
-            without_index.append(chunk.copy())
-        else:
-            by_index.setdefault(index, []).append(chunk)
-    return without_index + [_merge_one_call(by_index[index]) for index in sorted(by_index)]
-
-
-def _merge_one_call(chunks: Sequence[ToolCallChunk]) -> ToolCallChunk:
-    merged: dict[str, Any] = {**chunks[0]}
-    for key in ("id", "type", "name"):
-        values = [value for chunk in chunks if (value := chunk.get(key))]
-        if other := next((value for value in values if value != values[0]), None):
-            raise StreamError(
-                f"The chunks of the tool call with index {merged['index']!r} have different "
-                f"{key}s: {values[0]!r} and {other!r}. Expected one {key} for each index."
-            )
-        if values:
-            merged[key] = values[0]
-    merged["args"] = "".join(chunk.get("args") or "" for chunk in chunks)
-    return cast("ToolCallChunk", merged)
-
-
 # --- messages --------------------------------------------------------------------------
 
 
-def message_from_stream(
-    chunks: Iterable[AIMessageChunk], *, ended: bool | None = None
-) -> AIMessage:
+def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = None) -> AIMessage:
     """Build a message from the chunks that arrived, so that it can be stored.
 
     Text, reasoning, ids, usage and metadata are merged as LangChain merges them. Tool calls are
@@ -123,7 +72,8 @@ def message_from_stream(
     name and a complete JSON object as arguments, becomes one of `tool_calls`. Any other becomes
     one of `invalid_tool_calls`, with the raw text of its arguments; `patch_messages` then adds
     a tool message with the cause `malformed` for it. The content block of such a call keeps its
-    position, with empty arguments.
+    position, with empty arguments. A call that came without an id gets one that is derived from
+    the message's id and the call's position, so that a tool message can name it.
 
     Providers refuse some content that a cut left incomplete, in this turn and in every later
     one: reasoning at the end of a message, a server-side tool call without its result, a
@@ -131,7 +81,8 @@ def message_from_stream(
     the content to `additional_kwargs[UNFINISHED_KEY]`.
 
     Args:
-        chunks: The chunks of one message in the order of arrival. They are not changed.
+        chunks: The chunks of one message in the order of arrival, or the one whole message that
+            a model with `disable_streaming` yields. They are not changed.
         ended: Whether the model finished the message. If so, a call that arrived without
             arguments is a call with no arguments; otherwise it is incomplete. Default: None,
             decide by the reason that the provider gives in the chunks: `"stop"`,
@@ -141,13 +92,13 @@ def message_from_stream(
             `ChatAnthropic(stream_usage=False)` gives no reason: pass `ended` yourself.
 
     Returns:
-        The message. If all chunks are empty it is empty: do not store it, since some providers
-        refuse an empty message.
+        The message. A whole message is returned as it is. If all chunks are empty, so is the
+        message: do not store it, since some providers refuse an empty message.
 
     Raises:
         StreamError: If `chunks` holds anything but valid chunks of one message.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import message_from_stream
         >>> call = {"name": "weather", "args": '{"city": "Ro', "id": "c1", "index": 0}
@@ -158,16 +109,18 @@ def message_from_stream(
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    arrived = list(chunks)
+    arrived = list(sync_iterator(chunks, expected=_EXPECTED, twin=_COLLECT))
     if not arrived:
         return AIMessage("")
-    for chunk in arrived:
-        _check_chunk(chunk)
+    if len(arrived) == 1 and type(arrived[0]) is AIMessage:
+        return arrived[0]
+    arrived = [_checked(chunk) for chunk in arrived]
     paused = False
     if ended is None:
         ended, paused = _has_ended(arrived), _PAUSE_REASON in _reasons(arrived)
-    calls = _merge_calls(arrived, ended=ended)
+    raw_calls = merge_tool_call_chunks(raw for each in arrived for raw in each.tool_call_chunks)
     merged = _merge_chunks(arrived)
+    calls = _parsed_calls(raw_calls, merged.id, ended=ended)
     content, unfinished = _split_content(merged.content, calls, ended=ended or paused)
     return AIMessage(
         content or "",  # some providers refuse an empty list and accept an empty text
@@ -180,25 +133,19 @@ def message_from_stream(
     )
 
 
-def _check_chunk(chunk: object) -> None:
-    """Raise for anything that LangChain's constructor of a chunk would not accept."""
+def _checked(chunk: object) -> AIMessageChunk:
+    """The chunk, with the fields that LangChain's constructor would give it."""
     if not isinstance(chunk, AIMessageChunk):
         raise StreamError(
-            f"Expected the chunks of one message (AIMessageChunk), got {chunk!r:.200}."
+            f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
+            f"nothing else; got {chunk!r:.200}."
         )
-    try:
-        check_fields(chunk)
-    except MessagesError as error:
-        raise StreamError(str(error)) from error
-    for raw in chunk.tool_call_chunks:
-        strings = (raw.get(key) for key in ("name", "args", "id", "type"))
-        if not all(isinstance(string, str | None) for string in strings) or not isinstance(
-            raw.get("index"), int | None
-        ):
-            raise StreamError(
-                f"{raw!r:.200} is not a tool call chunk. Expected strings or None as name, args, "
-                "id and type, and an integer or None as index."
-            )
+    if (checked := corrected(chunk)) is None:
+        raise StreamError(
+            f"{chunk!r:.500} has a field of a type that LangChain does not accept. Expected the "
+            "chunks as the model streams them."
+        )
+    return cast("AIMessageChunk", checked)
 
 
 def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:
@@ -215,13 +162,11 @@ def _reasons(chunks: Sequence[AIMessageChunk]) -> set[str]:
     return {str(each[key]).lower() for each in metadata for key in REASON_KEYS if each.get(key)}
 
 
-def _merge_calls(chunks: Sequence[AIMessageChunk], *, ended: bool) -> _Calls:
-    merged = merge_tool_call_chunks(raw for chunk in chunks for raw in chunk.tool_call_chunks)
-    return [
-        (raw, _parse_args(raw, ended=ended))
-        for raw in merged
-        if raw.get("id") or raw.get("name") or raw.get("args")
-    ]
+def _parsed_calls(merged: list[ToolCallChunk], message_id: str | None, *, ended: bool) -> _Calls:
+    calls = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
+    for place, raw in enumerate(calls):
+        raw["id"] = raw.get("id") or derived_id("", message_id, place)
+    return [(raw, _parse_args(raw, ended=ended)) for raw in calls]
 
 
 def _parse_args(raw: ToolCallChunk, *, ended: bool) -> dict[str, Any] | None:
@@ -340,4 +285,4 @@ def _reasoning_at_end(
 
 
 def _is_reasoning(block: _Block) -> bool:
-    return isinstance(block, dict) and type_of(block) in _REASONING_BLOCKS
+    return isinstance(block, dict) and type_of(block) in REASONING_BLOCKS

@@ -15,8 +15,10 @@ from langchain_core.messages import AIMessageChunk
 
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.streaming.checkers import Checker, Turn, full_stream_checker
+from langgraph_patch.streaming.sources import async_iterator, sync_iterator
 
 _END: Any = object()
+_EXPECTED = "the chunks of one turn"
 
 
 def split_stream(
@@ -43,9 +45,11 @@ def split_stream(
         the turn counts as one without tool calls.
 
     Raises:
+        StreamError: If `stream` is no stream of that kind; the message names the function for
+            it.
         Exception: Whatever the checker raises. The stream is closed first.
 
-    Example:
+    Examples:
         The tool calls of a turn are run, an answer is shown chunk by chunk:
 
         >>> from langchain_core.messages import AIMessageChunk
@@ -104,9 +108,11 @@ async def asplit_stream(
         the turn counts as one without tool calls.
 
     Raises:
+        StreamError: If `stream` is no stream of that kind; the message names the function for
+            it.
         Exception: Whatever the checker raises. The stream is closed first.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import asplit_stream
@@ -159,6 +165,7 @@ class _BufferedChunks:
             else:
                 self._turn.end() if chunk is _END else self._turn.take(chunk)
         self._buffer.extend(self._turn.chunks)
+        self._turn.chunks.clear()
         return bool(self._turn.answer)
 
     def _next_buffered(self) -> AIMessageChunk | None:
@@ -167,6 +174,7 @@ class _BufferedChunks:
             return chunk
         if self._error is not None:
             error, self._error = self._error, None
+            self._closed = True
             raise error
         return None
 
@@ -181,7 +189,7 @@ class Chunks(_BufferedChunks, Iterator[AIMessageChunk]):
 
     `close()`, or the end of a `with` block, closes the model's stream.
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import split_stream
         >>> calls_tools, chunks = split_stream([AIMessageChunk("Good "), AIMessageChunk("day.")])
@@ -193,14 +201,21 @@ class Chunks(_BufferedChunks, Iterator[AIMessageChunk]):
     """
 
     def __init__(self, stream: Iterable[AIMessageChunk], turn: Turn) -> None:
-        super().__init__(iter(stream), turn)
+        super().__init__(sync_iterator(stream, expected=_EXPECTED, twin="Use asplit_stream."), turn)
 
     def __next__(self) -> AIMessageChunk:
         if (buffered := self._next_buffered()) is not None:
             return buffered
         if self._closed:
             raise StopIteration
-        chunk: AIMessageChunk = next(self._source)
+        try:
+            chunk: AIMessageChunk = next(self._source)
+        except StopIteration:
+            self._turn.end()
+            raise
+        except Exception:
+            self._closed = True
+            raise
         self._turn.take(chunk)
         return chunk
 
@@ -222,7 +237,7 @@ class AsyncChunks(_BufferedChunks, AsyncIterator[AIMessageChunk]):
 
     `aclose()`, or the end of an `async with` block, closes the model's stream.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from langchain_core.messages import AIMessageChunk
         >>> from langgraph_patch.streaming import asplit_stream
@@ -238,14 +253,21 @@ class AsyncChunks(_BufferedChunks, AsyncIterator[AIMessageChunk]):
     """
 
     def __init__(self, stream: AsyncIterable[AIMessageChunk], turn: Turn) -> None:
-        super().__init__(aiter(stream), turn)
+        super().__init__(async_iterator(stream, expected=_EXPECTED, twin="Use split_stream."), turn)
 
     async def __anext__(self) -> AIMessageChunk:
         if (buffered := self._next_buffered()) is not None:
             return buffered
         if self._closed:
             raise StopAsyncIteration
-        chunk: AIMessageChunk = await anext(self._source)
+        try:
+            chunk: AIMessageChunk = await anext(self._source)
+        except StopAsyncIteration:
+            self._turn.end()
+            raise
+        except Exception:
+            self._closed = True
+            raise
         self._turn.take(chunk)
         return chunk
 

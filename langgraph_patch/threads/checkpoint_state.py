@@ -12,11 +12,17 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
-from langgraph_patch._langgraph import ERROR_SOURCE, NEWEST_FORMAT, NO_TASK, whole_value
+from langgraph_patch._langgraph import (
+    ERROR_SOURCE,
+    NEWEST_FORMAT,
+    NO_TASK,
+    triggered_node,
+    whole_value,
+)
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.patcher import as_messages
@@ -115,6 +121,23 @@ def waiting_tasks(saved: CheckpointTuple) -> Mapping[str, frozenset[str]]:
         elif channel not in _NO_RESULT:
             finished.add(task)
     return {task: ids for task, ids in waiting.items() if task not in finished}
+
+
+def starts_tasks(saved: CheckpointTuple) -> bool:
+    """Whether a superstep follows the checkpoint, or was begun."""
+    channels = saved.checkpoint["channel_values"]
+    return bool(channels.get(TASKS)) or any(triggered_node(channel) for channel in channels)
+
+
+def asked(saved: CheckpointTuple) -> tuple[Any, ...]:
+    """What the tasks that wait for a human ask: the value of each of their interrupts."""
+    waiting = waiting_tasks(saved)
+    asks = []
+    for task, channel, value in saved.pending_writes or ():
+        if channel == INTERRUPT and task in waiting:
+            interrupts = value if isinstance(value, Sequence) else [value]
+            asks += [getattr(each, "value", each) for each in interrupts]
+    return tuple(asks)
 
 
 def age_of(saved: CheckpointTuple) -> float:

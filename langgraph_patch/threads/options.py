@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ def check_kind(name: str, value: Any, kind: type, expected: str) -> None:
     Raises:
         OptionError: If it is not.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads.options import check_kind
         >>> check_kind("after", 7, str, "the id of a thread")
         Traceback (most recent call last):
@@ -73,6 +73,8 @@ class RepairOptions:
     reconcile: Mapping[str, Lookup]
     replace_foreign: bool
     checkpointer: BaseCheckpointSaver[Any] | None
+    settle: bool = False
+    confirm: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         check_kind("messages_key", self.messages_key, str, "a state key")
@@ -80,6 +82,10 @@ class RepairOptions:
             raise OptionError(f"on_pause={self.on_pause!r}: expected 'keep' or 'abandon'.")
         if not is_age(self.min_age):
             raise OptionError(f"min_age={self.min_age!r:.200}: expected seconds, 0 or more.")
+        if self.confirm is not None and not callable(self.confirm):
+            raise OptionError(f"confirm={self.confirm!r:.200}: expected a function or None.")
+        if self.settle and not self.recover:
+            raise OptionError("settle=True searches older checkpoints: it needs recover=True.")
         checked_placeholder(self.placeholder)
         if self.language is not None:
             checked_language(self.language)

@@ -7,7 +7,7 @@ graph's own reducers make the new checkpoints, and nothing reaches the database 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,18 +26,19 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.evidence.reconcile import reconcile_calls
-from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.message_equality import are_same, count_missing, without_ids
 from langgraph_patch.graph.patch_node import Repair
 from langgraph_patch.graph.state_update import Writes, writes_for
 from langgraph_patch.graph.state_values import unknown_key_error
 from langgraph_patch.history.answers import dangling_calls
+from langgraph_patch.history.field_check import corrected, id_of
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Change, Evidence
 from langgraph_patch.history.patcher import as_messages, patch_reading
 from langgraph_patch.threads.checkpoint_state import waiting_tasks
 from langgraph_patch.threads.options import RepairOptions
+from langgraph_patch.threads.recorded import find_recorded
 from langgraph_patch.threads.staging import StagingSaver
 from langgraph_patch.threads.stores.base import Key
 from langgraph_patch.threads.target import (
@@ -173,12 +174,12 @@ def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
     evidence: Evidence = {}
     restored: StateWrites = ()
     if options.recover:
-        recovery = yield from recover_evidence(
+        recovery = yield from find_recorded(
             thread.saver,
             thread.base.config,
-            reading.unanswered,
-            messages_key=options.messages_key,
-            required=True,
+            reading,
+            options.messages_key,
+            settle=options.settle,
         )
         evidence, restored = settle(
             recovery,
@@ -273,9 +274,9 @@ def _commit_input(thread: OpenThread) -> IOGenerator[None]:
 
 def _check_nothing_lost(before: Reading, live: Sequence[BaseMessage], after: Reading) -> None:
     """Refuse if committing the finished work removed a message or a result."""
-    ids = {message.id for message in before.messages}
+    ids = {id_of(message) for message in before.messages}
     # A result gets its id when it is committed, and so does a message written as dict or tuple.
-    new = [m for m in live if m.id not in ids and not isinstance(m, ToolMessage)]
+    new = [m for m in live if id_of(m) not in ids and not isinstance(m, ToolMessage)]
     lost = count_missing(before.messages, after.messages)
     lost += count_missing(without_ids(new), without_ids(after.messages))
     if lost or len(after.unanswered) > len(before.unanswered):
@@ -291,7 +292,7 @@ def stage_repair(thread: OpenThread, repair: Repair) -> IOGenerator[None]:
     Raises:
         RefusedError: If the reducer or every node prevents it.
     """
-    messages_key, patch = thread.options.messages_key, repair.patch
+    messages_key, patch = thread.options.messages_key, repair.patch.for_state()
     writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages, alone=True)
     if writes is None:
         raise RefusedError(f"the reducer of {messages_key!r} accepts no form of the repair")
@@ -301,14 +302,23 @@ def stage_repair(thread: OpenThread, repair: Repair) -> IOGenerator[None]:
     for node in writing_nodes(thread.target):
         mark = thread.staging.mark()
         try:
+            old = yield from _versions(thread)
             yield from _update(thread, update, node)
+            new = yield from _versions(thread)
             state = yield from staged_state(thread)
-            if are_same(messages_of(thread, state), patch.messages):
+            is_whole = all(new.get(key) != old.get(key) for key, _ in repair.restored)
+            if is_whole and are_same(messages_of(thread, state), patch.messages):
                 return
         except (RefusedError, PatchError) as error:
             failed = error
         thread.staging.rewind(mark)
     raise RefusedError("no node of the graph can write the repair") from failed
+
+
+def _versions(thread: OpenThread) -> IOGenerator[Mapping[str, Any]]:
+    """The version of each channel in the newest staged checkpoint."""
+    saved = yield from call_method(thread.staging, "get_tuple", thread.config)
+    return saved.checkpoint["channel_versions"] if saved is not None else {}
 
 
 def drop_next_tasks(thread: OpenThread) -> IOGenerator[None]:
@@ -342,7 +352,7 @@ def committed_results(
     ids = {message.id for message in before}
     calls = {
         call["id"]: (index, call["name"])
-        for index, message in enumerate(before)
+        for index, message in enumerate(map(corrected, before))
         if isinstance(message, AIMessage)
         for call in message.tool_calls
     }

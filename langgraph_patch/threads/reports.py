@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from langgraph_patch.history.patch import Defect, Patch
-from langgraph_patch.render.html import report_html
+from langgraph_patch.errors import OptionError
+from langgraph_patch.history.patch import Defect, Patch, json_value
+from langgraph_patch.render.html import index_html, report_html
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
-Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "moved", "refused"]
+Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
+
+_WORST_FIRST: tuple[ThreadStatus, ...] = ("damaged", "paused", "unreadable", "healthy")
+_TEXTS = ("thread_id", "namespace", "outcome", "reason", "before", "after")
+
+
+def unreadable_messages(patch: Patch) -> str | None:
+    """What to do about messages that a repair leaves in the state; None if there are none."""
+    if not patch.omitted:
+        return None
+    names = ", ".join(str(change.index) for change in patch.changes if change.kind == "omitted")
+    return (
+        f"fields of these messages hold values that no model can read, and that no repair can "
+        f"guess: {names}. A patched graph leaves the messages out of the model's input. "
+        f"To correct them, use update_state"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,7 @@ class ThreadReport:
             thread is damaged.
         reason: Why the thread, or an older checkpoint with the causes of missing results,
             cannot be read; otherwise None.
+        asks: For a paused thread, the value of each interrupt: what the human is asked.
     """
 
     thread_id: str
@@ -42,6 +60,7 @@ class ThreadReport:
     defects: tuple[Defect, ...] = ()
     patch: Patch | None = None
     reason: str | None = None
+    asks: tuple[Any, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with whole messages."""
@@ -55,6 +74,7 @@ class ThreadReport:
             "defects": [defect.to_dict() for defect in self.defects],
             "patch": self.patch.to_dict() if self.patch else None,
             "reason": self.reason,
+            "asks": [json_value(value) for value in self.asks],
         }
 
     def _repr_html_(self) -> str:
@@ -73,6 +93,45 @@ class ThreadReport:
         return f" - {self.reason}" if self.reason else ""
 
 
+class ScanSummary(tuple[ThreadReport, ...]):
+    """The reports of a scan, which a notebook shows as one table.
+
+    Make it of what `scan_threads` yields. It is a tuple of the reports, in their order. The table
+    lists the threads that are not healthy, and counts the others; `print` shows the same as text.
+
+    Examples:
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> from langgraph_patch import scan_threads
+        >>> from langgraph_patch.threads import ScanSummary
+        >>> print(ScanSummary(scan_threads(InMemorySaver())))
+        0 damaged, 0 paused, 0 unreadable, 0 healthy
+    """
+
+    __slots__ = ()
+
+    @property
+    def counts(self) -> dict[ThreadStatus, int]:
+        """The number of threads of each status."""
+        found = Counter(report.status for report in self)
+        return {status: found[status] for status in _WORST_FIRST}
+
+    def _listed(self) -> list[ThreadReport]:
+        return [report for report in self if report.status != "healthy"]
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return index_html(self.counts, (report.to_dict() for report in self._listed()))
+
+    def __str__(self) -> str:
+        return "\n".join([self._counted(), *map(str, self._listed())])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._counted()}>"
+
+    def _counted(self) -> str:
+        return ", ".join(f"{count} {status}" for status, count in self.counts.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadRepair:
     """What a repair did to a thread, or why it did nothing.
@@ -82,12 +141,14 @@ class ThreadRepair:
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
-            waits for a human), `young` (a tool may be running), `moved` (the newest checkpoint
+            waits for a human), `young` (a tool may be running), `busy` (a run of the thread is in
+            progress on LangGraph Server), `moved` (the newest checkpoint
             is another one than expected) or `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.
-        after: The id of the checkpoint that the repair wrote; None if nothing was written.
+        after: The id of the checkpoint that the repair wrote; None if nothing was written. For
+            `confirm`, the id of the checkpoint that will be written.
     """
 
     thread_id: str
@@ -101,7 +162,7 @@ class ThreadRepair:
     @property
     def skipped(self) -> bool:
         """Whether the thread may still be damaged, because the repair was not done."""
-        return self.outcome in ("paused", "young", "moved", "refused")
+        return self.outcome in ("paused", "young", "busy", "moved", "refused")
 
     def to_dict(self) -> dict[str, Any]:
         """The repair as JSON values, with whole messages."""
@@ -114,6 +175,40 @@ class ThreadRepair:
             "before": self.before,
             "after": self.after,
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ThreadRepair:
+        """The repair that `to_dict()` returned, or that `langgraph-patch repair --json` printed.
+
+        It is enough for `undo_repair`. Its `patch` is None: the changes are not read back.
+
+        Args:
+            values: The JSON values. Other keys are ignored.
+
+        Raises:
+            OptionError: If they are not those of a repair.
+
+        Examples:
+            >>> from langgraph_patch import ThreadRepair
+            >>> done = ThreadRepair("1", "", "repaired", before="1ef", after="1f0")
+            >>> ThreadRepair.from_dict(done.to_dict()) == done
+            True
+        """
+        texts = [values.get(key) for key in _TEXTS] if isinstance(values, Mapping) else []
+        if not texts or not all(isinstance(text, str) for text in texts[:3]):
+            raise OptionError(
+                f"{values!r:.200} is not a repair: expected what ThreadRepair.to_dict() returns."
+            )
+        if texts[2] not in get_args(Outcome) or any(
+            not isinstance(text, str | None) for text in texts
+        ):
+            raise OptionError(f"{values!r:.200} is not a repair: it has an invalid value.")
+        thread_id, namespace, outcome, reason, before, after = texts
+        return cls(thread_id, namespace, outcome, reason, before=before, after=after)  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        """The repair and its patch as HTML, for notebooks."""
+        return report_html(self.to_dict())
 
     def __str__(self) -> str:
         details = self.reason or (str(self.patch) if self.patch else "")

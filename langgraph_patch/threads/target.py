@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint
 from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 
@@ -14,6 +14,7 @@ from langgraph_patch._langgraph import (
     RUN_KEYS,
     checkpointer_of,
     is_reserved,
+    state_keys,
     subgraph_path,
     task_of_namespace,
 )
@@ -85,6 +86,36 @@ def graph_of_namespace(graph: Any, namespace: str) -> Any:
         return found
     names = ", ".join(repr(n) for n, _ in graph.get_subgraphs(recurse=True)) or "none"
     raise GraphError(f"The graph has no subgraph {path!r}. Its subgraphs are: {names}.")
+
+
+def graph_mismatch(graph: Any, checkpoint: Checkpoint, messages_key: str) -> str | None:
+    """Why `graph` is probably not the graph that wrote a checkpoint; None if it may be.
+
+    An application may drop a node or a state key and keep its threads. So a graph is a wrong one
+    only if it has none of the nodes that ran, or none of the state keys beside the history.
+
+    Args:
+        graph: The compiled graph.
+        checkpoint: The checkpoint.
+        messages_key: The state key of the history.
+    """
+    ran = {node for node in checkpoint["versions_seen"] if not is_reserved(node)}
+    keys = {*state_keys(checkpoint["channel_versions"])} - {messages_key}
+    for what, stored, known in (
+        ("nodes", ran, {node for node in graph.nodes if not is_reserved(node)}),
+        ("state keys", keys, {*state_keys(graph.channels)}),
+    ):
+        if stored and not stored & known:
+            return (
+                f"the graph is not the one that wrote this thread: its {what} are "
+                f"{_listed(known)}, and the thread has {_listed(stored)}; repair it through the "
+                f"graph that the application runs, or force the repair"
+            )
+    return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(names))) or "none"
 
 
 def writing_nodes(graph: Any) -> list[str]:

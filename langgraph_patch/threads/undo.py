@@ -10,8 +10,9 @@ from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_syn
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.options import check_kind
 from langgraph_patch.threads.reports import ThreadRepair
+from langgraph_patch.threads.server_undo import undo_on_server
 from langgraph_patch.threads.stores.base import Key
-from langgraph_patch.threads.stores.select import store_of
+from langgraph_patch.threads.stores.select import server_of, store_of
 from langgraph_patch.threads.target import find_checkpointer
 
 
@@ -20,24 +21,27 @@ def undo_repair(
 ) -> None:
     """Undo a repair, so that the thread is as it was before, with its pause if it had one.
 
-    The checkpoint that the repair wrote is deleted. Do not undo a repair while the thread runs.
+    The checkpoint that the repair wrote is deleted. A LangGraph Server deletes none, so there a
+    copy of the checkpoint before the repair becomes the newest; what finished tasks had written is
+    applied to it, and a pause that was abandoned cannot come back. Do not undo a repair while the
+    thread runs.
 
     Args:
-        graph: The compiled graph through which the thread was repaired.
-        repair: The result of `repair_thread`. It can be made again from its `to_dict()` or from
-            the JSON of the command line: `ThreadRepair(thread_id, namespace, "repaired",
-            before=..., after=...)`.
+        graph: The compiled graph through which the thread was repaired, or the client of the
+            LangGraph Server. None if `checkpointer` is passed.
+        repair: The result of `repair_thread`. `ThreadRepair.from_dict` makes it again from its
+            `to_dict()` or from the JSON that `langgraph-patch repair --json` printed.
         checkpointer: The checkpointer that holds the thread. Default: that of the graph.
 
     Raises:
         ThreadError: If the repair wrote nothing or has been undone, if the thread has changed
             since or is gone, or if the checkpointer cannot delete single checkpoints (those for
-            SQLite, PostgreSQL and memory can).
+            SQLite, PostgreSQL and memory can, and those with a `ThreadStore` that can).
         GraphError: If `graph` is not a compiled graph, or has no checkpointer.
         OptionError: If `repair` is not a `ThreadRepair`, if `checkpointer` is not a checkpointer,
             or if the checkpointer can only be used asynchronously (`aundo_repair`).
 
-    Example:
+    Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
@@ -63,7 +67,8 @@ async def aundo_repair(
     """Undo a repair as `undo_repair` does, over an asynchronous checkpointer.
 
     Args:
-        graph: The compiled graph through which the thread was repaired.
+        graph: The compiled graph through which the thread was repaired, or the client of the
+            LangGraph Server. None if `checkpointer` is passed.
         repair: The result of `arepair_thread` or `repair_thread`.
         checkpointer: The checkpointer that holds the thread. Default: that of the graph.
 
@@ -74,7 +79,7 @@ async def aundo_repair(
         OptionError: If `repair` is not a `ThreadRepair`, if `checkpointer` is not a checkpointer,
             or if the checkpointer can only be used synchronously (`undo_repair`).
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph.graph import MessagesState, StateGraph
@@ -92,13 +97,19 @@ there is nothing to undo.
 def _undo(
     graph: Any, repair: ThreadRepair, checkpointer: BaseCheckpointSaver[Any] | None
 ) -> IOGenerator[None]:
-    saver = find_checkpointer(graph, {}, checkpointer)
+    saver: Any = server_of(graph) or (checkpointer if graph is None else None)
+    if saver is None:
+        saver = find_checkpointer(graph, {}, checkpointer)
     check_kind("repair", repair, ThreadRepair, "what repair_thread returned")
     if repair.after is None:
         raise ThreadError(
             f"The repair of thread {repair.thread_id!r} wrote nothing ({repair.outcome}): "
             f"there is nothing to undo."
         )
+    server = server_of(saver)
+    if server is not None:
+        yield from undo_on_server(server, repair)
+        return
     key = Key(repair.thread_id, repair.namespace)
     if not (yield from store_of(saver).delete_checkpoint(key, repair.after)):
         config = {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
@@ -110,7 +121,10 @@ def _why_not_undone(repair: ThreadRepair, newest: CheckpointTuple | None) -> str
     if newest is None:
         return f"There is no thread {repair.thread_id!r} any more: there is nothing to undo."
     if newest.checkpoint["id"] == repair.before:
-        return f"The repair of thread {repair.thread_id!r} has been undone already."
+        return (
+            f"The repair of thread {repair.thread_id!r} has been undone already, or was never "
+            f"written."
+        )
     return (
         f"Thread {repair.thread_id!r} has moved on from checkpoint {repair.after}, so its repair "
         f"cannot be undone. The history before the repair is checkpoint {repair.before}."

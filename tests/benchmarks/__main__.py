@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench_core
 import bench_evidence
+import bench_first_token
 import bench_import
 import bench_loop
 import bench_recording
@@ -30,6 +31,7 @@ PARTS = {
     "evidence": bench_evidence.rows,
     "import": bench_import.rows,
     "streaming": bench_streaming.rows,
+    "first_token": bench_first_token.rows,
     "recording": bench_recording.rows,
 }
 

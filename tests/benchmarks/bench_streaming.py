@@ -1,6 +1,6 @@
-"""What a chunk costs when the stream is split, beside the bare stream.
+"""What a chunk costs when the stream is split, compared with the bare stream.
 
-"bare" is the same source without us: a generator that does nothing (the worst case for us), and
+"bare" is the same source alone: a generator that does nothing (the worst case), and
 a chat model of LangChain, which does nothing but stream.
 """
 
@@ -24,6 +24,7 @@ from langgraph_patch.streaming import (
     final_answers,
     first_chunk_checker,
     full_stream_checker,
+    live_checker,
     message_from_stream,
     split_stream,
 )
@@ -69,7 +70,8 @@ def trusting() -> AdaptiveChecker:
     """A checker that decides by the first text."""
     checker = AdaptiveChecker(min_calls=1)
     piece = {"name": "t", "args": "{}", "id": "c1", "index": 0}
-    split_stream([AIMessageChunk("", tool_call_chunks=[piece])], checker=checker, model="a:b")
+    turn = [AIMessageChunk("", tool_call_chunks=[piece])]
+    drain(split_stream(turn, checker=checker, model="a:b")[1])
     return checker
 
 
@@ -101,7 +103,8 @@ def sources(count: int) -> Mapping[str, Ways]:
     """What is split or merged, and the ways to do it, the bare one first."""
     model = Model(count=count)
     tokens = [AIMessageChunk("word ", id="1") for _ in range(count)]
-    pairs = [(token, {"langgraph_node": "agent"}) for token in tokens]
+    metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1", "ls_provider": "a"}
+    pairs = [(token, metadata) for token in tokens]
     return {
         "split_stream, generator": splits(lambda: generator(tokens)),
         "split_stream, chat model": splits(lambda: model.stream("hi")),
@@ -117,6 +120,7 @@ def sources(count: int) -> Mapping[str, Ways]:
             "full_stream_checker": lambda: drain(
                 final_answers(generator(pairs), checker=full_stream_checker)
             ),
+            "live_checker": lambda: drain(final_answers(generator(pairs), checker=live_checker)),
         },
         "a message of all chunks": {
             "LangChain's sum": lambda: tokens[0] + tokens[1:],

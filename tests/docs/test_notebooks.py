@@ -1,6 +1,6 @@
 """The notebooks run, without a key and without a network, and show what is stored in them.
 
-`python tests/docs/test_notebooks.py` runs them and stores what they show.
+`PYTHONPATH=tests python tests/docs/test_notebooks.py` runs them and stores what they show.
 """
 
 import copy
@@ -103,7 +103,9 @@ def test_a_notebook_runs_and_shows_what_is_stored_in_it(path, tmp_path):
     """Run from an empty folder, no cell fails, and each shows what a reader sees unrun."""
     stored = nbformat.read(path, as_version=4)
     fresh = run(nbformat.read(path, as_version=4), tmp_path)
-    assert shown(fresh) == shown(stored), "python tests/docs/test_notebooks.py stores them anew"
+    assert shown(fresh) == shown(stored), (
+        "PYTHONPATH=tests python tests/docs/test_notebooks.py stores them anew"
+    )
 
 
 @each_notebook

@@ -17,7 +17,7 @@ from support.paths import ROOT
 pytestmark = pytest.mark.slow
 
 VERSION = importlib.metadata.version("langgraph-patch")
-USER_EXTRAS = {"cli", "langchain", "postgres"}
+USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
 
 
@@ -153,7 +153,7 @@ def test_the_metadata_says_who_it_is(metadata):
 
 def test_the_extras_are_those_of_users_and_of_the_tests(metadata):
     """`all` is what a user can add, one by one; the tests have that, too."""
-    assert set(metadata["provides_extra"]) == USER_EXTRAS | {"all", "test"}
+    assert set(metadata["provides_extra"]) == USER_EXTRAS | {"all", "docs", "test"}
     each = {extra: required_by(metadata, extra) for extra in USER_EXTRAS}
     assert all(each.values())
     assert required_by(metadata, "all") == set.union(*each.values())

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -11,13 +12,16 @@ from types import ModuleType
 import pytest
 
 import langgraph_patch
+from langgraph_patch import streaming, threads
 from support.paths import ROOT
 
 MODULES = [m.name for m in pkgutil.iter_modules(langgraph_patch.__path__) if m.name != "__main__"]
 
 
 def test_all_is_sorted_and_is_every_public_name():
-    """`__all__` equals the public names of the package, in order."""
+    """`__all__` equals the public names of the package, in order; each is found when it is used."""
+    for name in langgraph_patch.__all__:
+        assert getattr(langgraph_patch, name) is vars(langgraph_patch)[name]
     public = {
         name
         for name, value in vars(langgraph_patch).items()
@@ -50,6 +54,7 @@ def test_the_package_needs_none_of_its_extras():
         "import sys, langgraph.graph\n"
         "before = set(sys.modules)\n"  # LangGraph itself loads rich, where that is installed
         "import langgraph_patch, langgraph_patch.streaming\n"
+        "from langgraph_patch import *\n"
         "extras = {'rich', 'langchain', 'psycopg', 'deepagents', 'langgraph.prebuilt'}\n"
         "found = extras & (set(sys.modules) - before)\n"
         "sys.exit(repr(found) if found else 0)"
@@ -64,12 +69,71 @@ def test_sqlite_is_imported_only_where_it_is_used():
         "from langgraph.checkpoint.memory import InMemorySaver\n"
         "before = set(sys.modules)\n"
         "import langgraph_patch, langgraph_patch.streaming, langgraph_patch.threads\n"
+        "from langgraph_patch import *\n"
         "assert list(langgraph_patch.scan_threads(InMemorySaver())) == []\n"
         "sqlite = {'sqlite3', 'langgraph.checkpoint.sqlite', 'aiosqlite'}\n"
         "found = sqlite & (set(sys.modules) - before)\n"
         "sys.exit(repr(found) if found else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "code"),
+    [
+        ("langchain", "langchain", "import langgraph_patch.middleware"),
+        ("psycopg", "postgres", "open_database('postgresql://host/name').__enter__()"),
+    ],
+)
+def test_a_missing_extra_is_an_error_that_names_it(package, extra, code):
+    """Who has not installed an extra reads which command installs it.
+
+    LangGraph itself needs langgraph_sdk, so the extra `server` is for the name only; without rich
+    the command line has no colours.
+    """
+    program = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] == {package!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from langgraph_patch.threads.stores.select import open_database\n"
+        f"{code}\n"
+    )
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert f"pip install 'langgraph-patch[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+LINES = 105
+"""What fits two screens."""
+
+
+@pytest.mark.parametrize("name", [*langgraph_patch.__all__, *streaming.__all__, *threads.__all__])
+def test_a_docstring_fits_two_screens(name):
+    """`help()` of a name shows all of its documentation before a reader has scrolled far."""
+    [value, *_] = [
+        getattr(module, name)
+        for module in (langgraph_patch, streaming, threads)
+        if name in module.__all__
+    ]
+    assert len((inspect.getdoc(value) or "").splitlines()) <= LINES
+
+
+def test_langgraph_is_imported_only_where_it_is_used():
+    """`import langgraph_patch` alone is quick: a name is imported when it is first used."""
+    code = (
+        "import sys, langgraph_patch\n"
+        "assert not {'langgraph', 'langchain_core'} & set(sys.modules)\n"
+        "assert langgraph_patch.patch_messages([]).messages == []\n"
+        "assert 'langchain_core' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        langgraph_patch.no_such_name  # noqa: B018 - the access is the test
 
 
 def test_dir_lists_the_public_names_only():

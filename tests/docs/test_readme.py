@@ -10,7 +10,7 @@ from support.paths import ROOT
 from support.wires import WIRES
 
 README = ROOT / "README.md"
-PROVIDERS = ROOT / "docs" / "providers.md"
+PROVIDERS = ROOT / "docs" / "pages" / "providers.md"
 
 
 @pytest.mark.parametrize(

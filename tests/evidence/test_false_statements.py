@@ -461,7 +461,7 @@ def test_call_that_runs_the_asking_graph():
     child = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [AIMessage("ok")]})
     child.add_node("ask", lambda _: {"messages": [HumanMessage(interrupt("which?"))]})
     child = child.set_entry_point("ask").add_edge("ask", "agent")
-    inner: Any = with_patching(child.compile())
+    inner: Any = with_patching(child.compile(), model_node="agent")
 
     @tool
     def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:

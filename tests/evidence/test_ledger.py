@@ -1,7 +1,7 @@
 """What models read is compared with a ledger of what tools did, over random scenarios.
 
-See the package `ledger`. The statements that are false today are listed in `OPEN`; a class that
-is not in the list fails the test, and so does a dead thread or a difference in a healthy run.
+See the package `ledger`. Each false statement, each recorded result that is lost, each recorded
+call that runs twice, a dead thread and a difference in a healthy run fail a test.
 """
 
 from __future__ import annotations
@@ -24,28 +24,6 @@ CHUNKS = 20
 SHORT, LONG = 300, 5_000
 KILLS = 20
 
-OPEN = frozenset(
-    {
-        "dead: RefusedError (read by sub)",  # with_patching does not reach subagents
-        "false: result of another call of the same id",
-        "false: says an error is recorded, but none is",
-        "false: says no answer recorded, but one is",
-        "false: says no result recorded, but one is",
-        "false: says not approved, but an approval is recorded",
-        "false: says cancelled, effect happened",
-        "false: says failed, but it finished",
-        "false: says no answer came, but it was answered",
-        "false: says no answer came, effect happened",
-        "false: states an effect that the state does not have (files)",
-        "false: states an effect that the state does not have (notes)",
-        "false: states an effect that the state does not have (todos)",
-        "lost: a subagent's result is recorded",
-        "lost: its result is recorded",
-        "twice",
-    }
-)
-"""The classes that are still open: real ones, and some in which the judge may be wrong."""
-
 
 @pytest.fixture(autouse=True)
 def _quiet(caplog):
@@ -53,10 +31,10 @@ def _quiet(caplog):
         caplog.set_level(logging.CRITICAL + 1, logger=name)
 
 
-def _new_problems(seed: int, *, kills: bool) -> str:
-    """The transcript of a scenario with a problem that is not in `OPEN`, or nothing."""
+def _problems_of(seed: int, *, kills: bool) -> str:
+    """The transcript of a scenario with a problem, or nothing."""
     outcome = run_scenario(seed, kills=kills)
-    new = [p for p in problems(outcome) if p not in OPEN and not p.startswith("weak")]
+    new = [problem for problem in problems(outcome) if not problem.startswith("weak")]
     return f"{new}\n{outcome.transcript}\n{replay_command(seed)}" if new else ""
 
 
@@ -67,7 +45,7 @@ def test_models_read_nothing_false(chunk, request):
     """Every statement about a tool call is true, and no recorded result is lost."""
     scenarios = LONG if request.config.getoption("--long") else SHORT
     for seed in islice(_seeds(), chunk, scenarios, CHUNKS):
-        assert not (found := _new_problems(seed, kills=False)), found
+        assert not (found := _problems_of(seed, kills=False)), found
 
 
 @pytest.mark.slow
@@ -76,7 +54,7 @@ def test_models_read_nothing_false_after_a_kill():
     """The same, where processes are killed by SIGKILL."""
     seeds = (n for n in range(1, 10_000) if "kill" in _events(n) and Scenario.of(n).sqlite)
     for seed, _ in zip(seeds, range(KILLS), strict=False):
-        assert not (found := _new_problems(seed, kills=True)), found
+        assert not (found := _problems_of(seed, kills=True)), found
 
 
 def _seeds() -> Iterator[int]:

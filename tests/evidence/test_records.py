@@ -215,7 +215,6 @@ def test_evidence_that_cannot_be_read(kind, caplog):
     with caplog.at_level(logging.WARNING, logger="langgraph_patch"):
         found = recovery_of(saver, (BOTH, "c1"), (BOTH, "c2"))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert found.searched is None
     texts = {k: e.content for k, e in found.evidence.items() if isinstance(e, ToolMessage)}
     assert texts == ({} if kind is NoList else {("m1", "c1"): "sent to bob"})
     others = [e for e in found.evidence.values() if isinstance(e, Finding)]
@@ -330,21 +329,19 @@ def test_a_plain_result_has_no_effects():
 
 
 def test_what_was_searched():
-    """A call that no task may still run is settled; one without any end is asked again."""
+    """A call that waits is searched once more; one without any end, until it has one."""
     saver = InMemorySaver()
     graph = v2([BOTH, AIMessage("done")], saver)
     run_until_stop(graph, human_input("go"))
     newest = saver.get_tuple(CONFIG).checkpoint["id"]
     found = recovery_of(saver, (BOTH, "c1"), (BOTH, "c2"))
-    assert found.searched == newest
-    assert found.evidence["m1", "c2"] == replace(AWAITING_INPUT, searched=newest)
+    assert found.evidence["m1", "c2"] == replace(AWAITING_INPUT, searched=newest, recheck=True)
 
     saver = InMemorySaver()
     graph = v1([WIRE], saver)
     graph.interrupt_before_nodes = ["tools"]
     run_until_stop(graph, human_input("go"))
     found = recovery_of(saver, (WIRE, "c1"))
-    assert found.searched is None
     assert found.evidence["m1", "c1"] == Finding("unknown", recheck=True)
 
 

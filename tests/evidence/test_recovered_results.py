@@ -18,12 +18,10 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
-from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -61,6 +59,10 @@ from support.placeholder_texts import CANCELLED, FAILED, UNKNOWN, WAITED
 from support.running import run_in_worker, sync_and_async
 from support.strict import StrictModel, ai
 from support.transcripts import statements
+from support.versions import newer
+
+DeltaChannel = newer("langgraph.channels", "DeltaChannel")
+_messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
 
 DURABILITIES = ["sync", "async", "exit"]
 
@@ -376,6 +378,7 @@ class DeltaState(TypedDict):
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
+@pytest.mark.needs(langgraph="1.2")
 @pytest.mark.parametrize(("runs", "found"), [(14, True), (61, False)])
 @pytest.mark.slow
 async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):

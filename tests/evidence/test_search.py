@@ -535,13 +535,50 @@ def test_reused_id_of_an_interrupted_call(make, saver):
     }
 
 
-def test_an_id_twice_in_one_message(saver):
-    """Two calls with one id cannot be distinguished: there is no evidence for either."""
-    message = ai_with_calls("m1", "send_email:c1", "wire_money:c1", "send_email:c2")
-    run_until_stop(v2([message], saver), human_input("go"))
-    assert recovered(saver, (message, "c1"), (message, "c1"), (message, "c2")) == {
-        ("m1", "c2"): "sent to bob"
+TWINS = ai_with_calls("m1", "send_email:c1", "wire_money:c1", "send_email:c2")
+
+
+@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
+def test_an_id_twice_in_one_message(kind, saver):
+    """If each call has a task, two calls with one id get their own evidence, by position."""
+    run_until_stop(KINDS[kind]([TWINS], saver), human_input("go"))
+    assert recovered(saver, (TWINS, "c1", 0), (TWINS, "c1", 1), (TWINS, "c2")) == {
+        ("m1", "c1", 0): "sent to bob",
+        ("m1", "c1", 1): AWAITING_INPUT,
+        ("m1", "c2"): "sent to bob",
     }
+    assert recovered(saver, (TWINS, "c1"), (TWINS, "c2")) == {("m1", "c2"): "sent to bob"}
+
+
+@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
+def test_calls_to_which_a_repair_gave_new_ids(kind, saver):
+    """A later search finds what is recorded under the ids that the model gave the calls."""
+    graph = KINDS[kind]([TWINS, AIMessage("done")], saver)
+    run_until_stop(graph, human_input("go"))
+    repaired = patch_messages([HumanMessage("go", id="h1"), TWINS]).messages[1]
+    again = ai_with_calls("m0", "wire_money:c1", "send_email:c2")
+    renamed = patch_messages([again, TWINS]).messages[3]
+    for message in (repaired, renamed):
+        ids = [call["id"] for call in message.tool_calls]
+        assert len(set(ids)) == 3
+        assert recovered(saver, *((message, call_id) for call_id in ids)) == {
+            ("m1", ids[0]): "sent to bob",
+            ("m1", ids[1]): AWAITING_INPUT,
+            ("m1", ids[2]): "sent to bob",
+        }
+
+
+@pytest.mark.parametrize("make", [agent, deep])
+def test_a_new_id_and_an_id_that_is_used_again(make, saver):
+    """What a newer message's call of the old id did is not the renamed call's."""
+    newer = ai_with_calls("m2", "send_email:c2", "send_email:c1")
+    graph = make([TWINS, newer, AIMessage("done")], saver)
+    run_until_stop(graph, human_input("go"))
+    renamed = patch_messages([HumanMessage("go", id="h1"), TWINS]).messages[1]
+    wire = renamed.tool_calls[1]["id"]
+    graph.update_state(CONFIG, {"messages": [renamed]}, as_node="model")
+    run_until_stop(graph, human_input("on"))
+    assert recovered(saver, (renamed, wire)).get(("m1", wire), AWAITING_INPUT) == AWAITING_INPUT
 
 
 def test_messages_without_ids(saver):

@@ -16,7 +16,7 @@ from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.load import dumpd
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableLambda, RunnableParallel
+from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableParallel
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -30,6 +30,8 @@ from langgraph_patch import PatchError, is_placeholder, patch_model
 from langgraph_patch.history.tool_calls import complete_args
 from langgraph_patch.history.truncated_calls import breaking_suffix, completed_args
 from support.chunk_model import ChunkModel, begin, piece, reason
+from support.strict_servers import THINKING
+from support.truncating_servers import TRUNCATED, WIRES
 
 BROKEN = [
     HumanMessage("go"),
@@ -88,21 +90,92 @@ def test_a_sequence_keeps_its_prompt():
     assert [m.type for m in model.received[0]] == ["system", *KINDS]
 
 
-def test_structured_output():
-    """Structured output."""
+class wire_money(BaseModel):  # noqa: N801 - the name of the tool that the servers call
+    """Wire money."""
 
-    class Answer(BaseModel):
-        """An answer."""
+    amount: int
 
-        text: str
 
-    chat = ChatOpenAI(model="gpt-4o", api_key="k")
-    for made in (
-        patch_model(chat).with_structured_output(Answer),
-        patch_model(chat.with_structured_output(Answer, include_raw=True)),
-        patch_model(chat.with_structured_output(Answer, method="function_calling")),
-    ):
-        assert "Answer" in repr(made)
+def with_tools(model):
+    """Bedrock sends tool messages only beside tools."""
+    return model.bind_tools([wire])
+
+
+def structured(model):
+    """By a forced tool call: OpenAI's default method reads a text."""
+    options = {"method": "function_calling"} if isinstance(model, ChatOpenAI) else {}
+    return model.with_structured_output(wire_money, include_raw=True, **options)
+
+
+ON_WIRES = {
+    "bind_tools": with_tools,
+    "with_config": lambda model: with_tools(model).with_config(tags=["x"]),
+    "with_retry": lambda model: with_tools(model).with_retry(
+        stop_after_attempt=2, wait_exponential_jitter=False
+    ),
+    "with_fallbacks": lambda model: with_tools(model).with_fallbacks([with_tools(model)]),
+    "with_structured_output": structured,
+}
+
+
+def model_of(server):
+    """The integration; Anthropic's forces a tool call only if it does not think."""
+    if isinstance(server, WIRES["anthropic"]):
+        return server.model.model_copy(update={"thinking": None, "model": "claude-haiku-4-5"})
+    return server.model
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ON_WIRES)
+async def test_providers_accept_what_each_runnable_of_a_patched_model_sends(
+    wire, name, monkeypatch
+):
+    """Bare, the provider refuses the history; patched before or after wrapping, it accepts it."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    wrap = ON_WIRES[name]
+    thinking = [THINKING] if wire == "anthropic" else ""  # its server wants it back
+    broken = [BROKEN[0], BROKEN[1].model_copy(update={"content": thinking}), BROKEN[2]]
+    with WIRES[wire]() as server:
+        model = model_of(server)
+        with pytest.raises(Exception, match="c1"):
+            wrap(model).invoke(broken)
+        assert set(server.answers) == {400}
+        for patched in (patch_model(wrap(model)), wrap(patch_model(model))):
+            server.answers.clear()
+            patched.invoke(broken)
+            await patched.ainvoke(broken)
+            list(patched.stream(broken))
+            [_ async for _ in patched.astream(broken)]
+            assert server.answers == [200] * 4
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", ON_WIRES)
+def test_no_runnable_of_a_patched_model_completes_a_truncated_call(wire, name, monkeypatch):
+    """The bare runnable returns the call with invented arguments; the patched one does not."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    wrap = ON_WIRES[name]
+
+    def called(made):
+        with WIRES[wire]() as server:
+            server.calls = (TRUNCATED,)
+            found = made(model_of(server)).invoke([HumanMessage("book it")])
+        message = found["raw"] if isinstance(found, dict) else found
+        if isinstance(found, dict):
+            assert (found["parsed"] is not None) == bool(message.tool_calls)
+        return [call["args"] for call in message.tool_calls]
+
+    assert called(wrap) == [{"amount": 30}]
+    assert called(lambda model: patch_model(wrap(model))) == []
+    assert called(lambda model: wrap(patch_model(model))) == []
+
+
+def test_structured_output_is_still_typed():
+    """A patched structured output returns an instance of the schema for a complete call."""
+    with WIRES["anthropic"]() as server:
+        server.calls, server.cut = (("c1", "wire_money", '{"amount": 3}'),), None
+        made = patch_model(model_of(server).with_structured_output(wire_money))
+        assert made.invoke("book it") == wire_money(amount=3)
 
 
 def test_a_patched_model_is_an_instance_of_its_class():
@@ -157,6 +230,29 @@ def test_a_configurable_model_is_refused():
     """A configurable model is refused."""
     with pytest.raises(PatchError, match="init_chat_model"):
         patch_model(init_chat_model(configurable_fields=("model",)))
+
+
+def test_configurable_fields_and_alternatives():
+    """A model with configurable fields is made anew at each call: it repairs too."""
+    seen = []
+
+    class Noting(ChunkModel):
+        """A copy of it is a new object, so it notes elsewhere what it received."""
+
+        def _stream(self, messages, *args, **kwargs):
+            seen.append([m.type for m in messages])
+            yield from super()._stream(messages, *args, **kwargs)
+
+    streams = ConfigurableField(id="streams")
+    chosen = ConfigurableField(id="model")
+    one, other = ChunkModel(), ChunkModel()
+    fields = patch_model(Noting().configurable_fields(streaming=streams))
+    fields.with_config(configurable={"streams": True}).invoke(BROKEN)
+    list(fields.stream(BROKEN))
+    assert seen == [KINDS] * 2
+    choice = patch_model(one.configurable_alternatives(chosen, default_key="one", other=other))
+    choice.with_config(configurable={"model": "other"}).invoke(BROKEN)
+    assert [[m.type for m in received] for received in other.received] == [KINDS]
 
 
 @pytest.mark.parametrize("value", ["gpt-4o", None, RunnableLambda(fails), ChatOpenAI])
@@ -317,6 +413,28 @@ def test_results_are_recovered_inside_a_graph():
     results = [m for m in model.received[0] if isinstance(m, ToolMessage)]
     assert [m.content for m in results if not is_placeholder(m)] == ["real result"]
     assert [m.tool_call_id for m in results if is_placeholder(m)] == ["c2"]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_loop_asks_again_about_truncated_calls(wire, monkeypatch):
+    """A loop that goes on while there are invalid calls asks once more, with a placeholder.
+
+    The model alone asks once: the second answer belongs to a history that has the first.
+    """
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with WIRES[wire]() as server:
+        server.calls = (TRUNCATED,)
+        model = patch_model(with_tools(server.model))
+        history = [HumanMessage("book it")]
+        history.append(model.invoke(history))
+        assert len(server.requests) == 1
+        for _ in range(2):
+            if history[-1].tool_calls or history[-1].invalid_tool_calls:
+                history.append(model.invoke(history))
+        assert len(server.requests) == 2
+        assert server.answers == [200, 200]
+    assert history[-1].text == "done"
+    assert "c2" in json.dumps(server.requests[1])
 
 
 def test_in_an_entrypoint():

@@ -122,14 +122,18 @@ async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
 
 @each_kind
 async def test_nothing_gives_way_to_a_placeholder(kind):
-    """A second repair writes nothing: recovered results and placeholders stay as they are."""
+    """A call that waited is searched once more; the texts stay, and then nothing is written."""
     patches: list[Any] = []
-    bench = await paused_agent(kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=False)
+    answers = [AIMessage("fine"), AIMessage("yes?"), AIMessage("no")]
+    bench = await paused_agent(kind, *answers, asynchronous=False)
     graph = with_patching(bench.graph, on_patch=lambda patch, _: patches.append(patch))
-    await run_in_worker(graph, "never mind", asynchronous=False)
-    first = graph.get_state(thread()).values["messages"]
-    await run_in_worker(graph, "hello?", asynchronous=False)
-    assert graph.get_state(thread()).values["messages"][: len(first)] == first
+    read = []
+    for text in ("never mind", "hello?", "and now?"):
+        await run_in_worker(graph, text, asynchronous=False)
+        read.append(graph.get_state(thread()).values["messages"])
+    first, second, third = read
+    assert [m.text for m in second[: len(first)]] == [m.text for m in first]
+    assert third[: len(second)] == second
     assert len(patches) == 1
 
 

@@ -19,6 +19,7 @@ from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -58,9 +59,9 @@ class Agent:
         self.model_note = model_note
         self.read: list[Any] = []
 
-    def builder(self) -> Any:
+    def builder(self, state: Any = State) -> Any:
         """The bare graph."""
-        builder = StateGraph(State)
+        builder = StateGraph(state)
         builder.add_node("agent", self.agent)
         builder.add_node("tools", self.tools)
         builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
@@ -69,14 +70,14 @@ class Agent:
         builder.add_edge("tools", "agent")
         return builder
 
-    def agent(self, state: State) -> Any:
+    def agent(self, state: Any) -> Any:
         """Call the model."""
         self.read.append((state.get("files"), state.get("note")))
         answer = self.model.invoke(state["messages"])
         note = {"note": self.model_note} if self.model_note and len(self.read) > 1 else {}
         return {"messages": [answer], **note}
 
-    def to_tools(self, state: State) -> Any:
+    def to_tools(self, state: Any) -> Any:
         """A task for each call."""
         made = getattr(state["messages"][-1], "tool_calls", [])
         return [Send("tools", call) for call in made] or "__end__"
@@ -230,6 +231,114 @@ async def test_nothing_is_restored_without_persist():
     assert text_of(agent.model.seen[-1]).startswith(NOT_KEPT)
 
 
+# --- more about the record ------------------------------------------------------------------
+
+
+class FailingMemory(InMemorySaver):
+    """Loses the checkpoint of one superstep."""
+
+    lost_step: int | None = None
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        """Store a checkpoint, unless it is the one to lose."""
+        if metadata["step"] == self.lost_step:
+            raise ConnectionError("the database is away")
+        return super().put(config, checkpoint, metadata, new_versions)
+
+
+async def test_a_repair_that_was_itself_abandoned():
+    """The repair's own writes contain the result, but the tool's task has the effects."""
+    agent, saver = Agent(AIMessage("fine"), AIMessage("fine")), FailingMemory()
+    graph = with_patching(await broken(agent, saver))
+    saver.lost_step = graph.get_state(thread()).metadata["step"] + 3  # after the repair
+    with pytest.raises(ConnectionError):
+        graph.invoke({"messages": [human("never mind")]}, thread(), durability="sync")
+    saver.lost_step = None
+    await run(graph, "are you there?")
+    assert text_of(values(graph)["messages"]) == "Updated file"
+    assert values(graph)["files"] == {"a.txt": "hello"}
+
+
+async def test_several_commands_of_one_task():
+    """A `ToolNode` that runs all calls of a message writes the history several times."""
+
+    @tool
+    def write_file(name: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Write a file."""
+        done = ToolMessage("Updated file", tool_call_id=tool_call_id)
+        return Command(update={"files": {name: "hello"}, "messages": [done]})
+
+    first = ai(("write_file", {"name": "a"}, "c1"), ("write_file", {"name": "b"}, "c3"), id="a1")
+    model = StrictModel(script=[first, AIMessage("fine")])
+    builder = StateGraph(State)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([write_file]))
+    builder.add_node("asks", lambda _: {"messages": [AIMessage(str(interrupt("?")))]})
+    builder.add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges(
+        "agent", lambda state: ["tools", "asks"] if state["messages"][-1].tool_calls else "__end__"
+    )
+    bare = builder.compile(checkpointer=InMemorySaver())
+    await run(bare, "go")
+    graph = with_patching(bare)
+    await run(graph, "never mind")
+    assert values(graph)["files"] == {"a": "hello", "b": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("newer", "files"),
+    [({}, {"a.txt": "hello"}), ({"files": {"b.txt": "mine"}}, {"b.txt": "mine"})],
+    ids=["unchanged", "changed"],
+)
+async def test_durability_exit_compares_the_live_values(newer: Any, files: Any):
+    """The input of the run is in no checkpoint yet."""
+    agent, saver = Agent(AIMessage("fine")), InMemorySaver()
+    bare = agent.builder().compile(checkpointer=saver)
+    bare.invoke({"messages": [human("go")]}, thread(), durability="exit")
+    graph = with_patching(bare)
+    value = {"messages": [human("never mind")], **newer}
+    graph.invoke(value, thread(), durability="exit")
+    assert values(graph)["files"] == files
+    assert text_of(values(graph)["messages"]).startswith(NOT_KEPT) is bool(newer)
+
+
+async def test_a_fork_with_durability_exit_has_its_own_effects():
+    """A run at an older checkpoint does not read what the newest branch restored."""
+    agent = Agent(AIMessage("fine"), AIMessage("fine"))
+    graph = with_patching(await broken(agent, InMemorySaver()))
+    paused = graph.get_state(thread()).config
+    await run(graph, "never mind")
+    forked = graph.invoke({"messages": [human("hm")]}, paused, durability="exit")
+    assert text_of(forked["messages"]) == "Updated file"
+    assert forked["files"] == {"a.txt": "hello"}
+
+
+def no_results(old: list[Any], new: list[Any]) -> Any:
+    """A reducer that accepts no tool messages."""
+    return add_messages(old, [m for m in new if not isinstance(m, ToolMessage)])
+
+
+class Stubborn(TypedDict, total=False):
+    """A state that no repair can be written to."""
+
+    messages: Annotated[list[AnyMessage], no_results]
+    files: Annotated[dict[str, str], merge]
+    note: str
+
+
+async def test_nothing_is_restored_if_the_repair_cannot_be_written():
+    """The next turn would otherwise find the restored value, and state that it was not kept."""
+    agent = Agent(AIMessage("fine"))
+    bare = agent.builder(Stubborn).compile(checkpointer=InMemorySaver())
+    bare.invoke({"messages": [human("go")]}, thread())
+    bare.update_state(thread(), {"messages": [human("never mind")]}, as_node=START)
+    graph = with_patching(bare)
+    await run(graph, None)
+    assert not values(graph).get("files")
+    assert text_of(agent.model.seen[-1]).startswith(f"{NOT_KEPT}files, note. ")
+    assert not [m for m in values(graph)["messages"] if isinstance(m, ToolMessage)]
+
+
 # --- the middleware --------------------------------------------------------------------------
 
 
@@ -269,7 +378,7 @@ FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), (), "t1")
 def recovery(*effects: Effects) -> Recovery:
     """Results of calls, each with effects."""
     keys = [("a1", f"c{index}") for index in range(1, len(effects) + 1)]
-    return Recovery(dict.fromkeys(keys, RESULT), dict(zip(keys, effects, strict=True)), None)
+    return Recovery(dict.fromkeys(keys, RESULT), dict(zip(keys, effects, strict=True)))
 
 
 def decide(*effects: Effects, persist: bool = True, channels: Any = None) -> Any:
@@ -310,11 +419,11 @@ def test_own_keys_and_findings_are_left_out():
     assert decide(own) == ([()], ())
     finding = Finding("unknown")
     evidence, writes = settle(
-        Recovery({KEY: finding}, {KEY: FILES}, None), persist=True, own_keys=frozenset()
+        Recovery({KEY: finding}, {KEY: FILES}), persist=True, own_keys=frozenset()
     )
     assert (evidence[KEY], writes) == (finding, ())
     reconciled = RecordedResult(RESULT, cause="reconciled")
     evidence, _ = settle(
-        Recovery({KEY: reconciled}, {KEY: FILES}, None), persist=False, own_keys=frozenset()
+        Recovery({KEY: reconciled}, {KEY: FILES}), persist=False, own_keys=frozenset()
     )
     assert evidence[KEY] == RecordedResult(RESULT, ("files",), "reconciled")

@@ -10,7 +10,8 @@ from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import EphemeralValue, Topic
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.managed import RemainingSteps
 from langgraph.types import CachePolicy
 from typing_extensions import TypedDict
@@ -19,6 +20,7 @@ from langgraph_patch import validate_messages, with_patching
 from support.agents import Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
 from support.placeholder_texts import UNKNOWN
+from support.running import run, sync_and_async
 from support.strict import StrictModel, ai, refuse
 
 DAMAGED = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1"), human("never mind")]
@@ -59,7 +61,7 @@ def test_what_lives_for_one_step_reaches_the_first_node(value: dict[str, Any], *
         builder.add_conditional_edges(START, lambda _: "model", ["model"])
     else:
         builder.add_edge(START, "model")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), model_node="model")
     texts = []
     for place, messages in ("valid", [human("go")]), ("damaged", DAMAGED):
         graph.invoke({"messages": messages, **value}, thread(place))
@@ -80,7 +82,9 @@ async def test_a_router_that_reads_what_no_channel_holds(*, asynchronous: bool):
 
     builder = StateGraph(MessagesState).add_node("model", model).add_node("agent", model)
     builder.add_conditional_edges(START, lambda state: state["mode"], ["model", "agent"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    graph = with_patching(
+        builder.compile(checkpointer=InMemorySaver()), model_node=["model", "agent"]
+    )
     graph.update_state(thread(), {"messages": DAMAGED}, as_node="model")
     value: Any = {"messages": [human("hello")], "mode": "agent"}
     update = await graph.ainvoke(value, thread()) if asynchronous else graph.invoke(value, thread())
@@ -135,7 +139,7 @@ def test_all_ways_out_of_start_agree():
     builder.add_node("model", lambda state: runs.append("model") or ok(state))
     builder.add_conditional_edges(START, lambda _: "model", ["model"]).add_edge(START, "log")
     value: Any = {"messages": DAMAGED, "extra": 1}
-    after = with_patching(builder.compile()).invoke(value)["messages"]
+    after = with_patching(builder.compile(), model_node="model").invoke(value)["messages"]
     assert sorted(runs) == ["log", "model"]
     assert validate_messages(after) == []
 
@@ -175,7 +179,7 @@ def test_a_router_that_reads_a_key_of_the_input_alone():
     builder = StateGraph(MessagesState, input_schema=Question).add_node("model", ok)
     builder.add_conditional_edges(START, lambda state: state["question"], ["model"])
     value: Any = {"messages": DAMAGED, "question": "model"}
-    after = with_patching(builder.compile()).invoke(value)["messages"]
+    after = with_patching(builder.compile(), model_node="model").invoke(value)["messages"]
     assert lines(after)[-1] == "ai: ok"
     assert validate_messages(after) == []
 
@@ -194,3 +198,26 @@ def test_the_entry_check_is_never_answered_from_a_cache():
     graph.invoke({"messages": [*old, human("never mind")]}, thread("2"))
     reported = [lines(history(graph, thread(name)))[2] for name in ("1", "2")]
     assert reported == ["tool c1: sent to bob", f"tool c1: {UNKNOWN.format('send_email', 'c1')}"]
+
+
+@sync_and_async
+@pytest.mark.parametrize("limit", [2, 3, 4])
+async def test_the_repair_does_not_count_against_the_recursion_limit(
+    limit: int, *, asynchronous: bool
+):
+    """A damaged turn ends where a healthy turn of the bare graph does, at every limit."""
+    builder = StateGraph(MessagesState).add_node("first", lambda _: None).add_node("model", ok)
+    builder.add_edge(START, "first").add_edge("first", "model").add_edge("model", END)
+    bare = builder.compile()
+
+    async def outcome(graph: Any, messages: list[Any]) -> str:
+        config: Any = {"recursion_limit": limit}
+        try:
+            await run(graph, messages, asynchronous=asynchronous, config=config)
+        except GraphRecursionError:
+            return "limit"
+        return "answered"
+
+    healthy = await outcome(bare, [human("go")])
+    assert await outcome(with_patching(bare, model_node="model"), [*DAMAGED]) == healthy
+    assert (healthy == "answered") is (limit >= 3)

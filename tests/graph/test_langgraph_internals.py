@@ -1,4 +1,4 @@
-"""One test for each function and constant of `_langgraph.py` and `_langgraph_builder.py`.
+"""One test for each function and constant of the modules `_langgraph*.py`.
 
 Each compares the detail with the LangGraph that is installed, and fails if LangGraph changes it.
 """
@@ -10,6 +10,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -26,16 +27,18 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.errors import ParentCommand
-from langgraph.func import task
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import create_react_agent
+from langgraph.managed import RemainingSteps
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, RetryPolicy, Send, interrupt
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_patch import _langgraph, _langgraph_builder
+from langgraph_patch import _langgraph, _langgraph_builder, _langgraph_tasks
 from langgraph_patch._langgraph import (
     AFTER_MODEL,
     ERROR_SOURCE,
@@ -47,14 +50,19 @@ from langgraph_patch._langgraph import (
     RUN_KEYS,
     accepted_input,
     can_start_tasks,
+    carries_call,
     channels_of,
     checkpointer_of,
     child_config,
+    comes_first,
+    current_checkpoint_id,
     current_config,
     delete_from_memory,
     fresh_value,
+    graph_namespace,
     input_of,
     is_delta_channel,
+    is_delta_snapshot,
     is_for_node,
     is_in_node,
     is_nested,
@@ -62,41 +70,62 @@ from langgraph_patch._langgraph import (
     is_reserved,
     is_resuming,
     keeps_state_between_runs,
+    keys_in_memory,
     last_nodes,
     later_checkpoint_id,
     leads_to_model,
     may_run_in_task,
     node_of,
+    nodes_of_namespace,
     own_interrupt_id,
     parent_namespace,
+    previous_value,
     runs_after_model,
     runs_alone,
     send_index,
     sent_call,
     state_keys,
+    state_of,
     stored_value,
     subgraph_path,
     task_kind,
     task_notes,
     task_of_namespace,
     thread_config,
+    trigger_channel,
     triggered_node,
     whole_value,
     writes_at_exit,
 )
 from langgraph_patch._langgraph_builder import (
+    annotations_of,
     can_be_followed,
     compile_like,
     copy_builder,
     has_routers,
+    keys_read_by,
     node_runnables,
+    nodes_after,
     put_branch,
     read_by_branches,
     replace_runnable,
+    run_start_untraced,
     schema_keys,
     take_branches,
+    tool_call_wrappers,
+    tool_messages_key,
+    with_tool_call_wrappers,
+)
+from langgraph_patch._langgraph_tasks import (
+    allow_one_more_superstep,
+    is_node_of_task,
+    show_in_updates,
+    shown_keys,
+    written_pairs,
 )
 from support.agents import thread
+from support.callbacks import RunNames
+from support.running import sync_and_async
 
 Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
 Graph: TypeAlias = "CompiledStateGraph[Any, Any, Any, Any]"
@@ -156,8 +185,9 @@ def pending(saver: InMemorySaver) -> list[Any]:
 
 
 def public_names() -> list[str]:
-    """The functions and constants that the two modules define."""
-    paths = [Path(module.__file__ or "") for module in (_langgraph, _langgraph_builder)]
+    """The functions and constants that the modules define."""
+    modules = (_langgraph, _langgraph_builder, _langgraph_tasks)
+    paths = [Path(module.__file__ or "") for module in modules]
     source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     return re.findall(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", source, re.MULTILINE)
 
@@ -191,6 +221,13 @@ def test_stored_value():
     assert run_with(lambda config: stored_value(config, "messages")) == QUESTION["messages"]
     assert run_with(lambda config: stored_value(config, "note")) is None
     assert stored_value({}, "messages") is None
+
+
+def test_state_of():
+    """The values of the state keys, among those of other channels."""
+    values = run_with(state_of)
+    assert [m.content for m in values["messages"]] == ["hi"]
+    assert state_of({}) == {}
 
 
 def test_input_of():
@@ -253,6 +290,28 @@ def test_runs_alone_beside_tasks_of_a_send():
     mixed.add_conditional_edges(START, lambda _: [Send("n", {}), "m"], ["n", "m"])
     mixed.compile().invoke(QUESTION)
     assert alone == [False] * 4
+
+
+def test_comes_first():
+    """Of the tasks of a superstep the first one knows that it is; tasks of a `Send` are before."""
+    first = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        name, path = config["metadata"]["langgraph_node"], config["metadata"]["langgraph_path"]
+        first.append((name, path[1], comes_first(config, {"b", "c"})))
+
+    builder = StateGraph(State)
+    for name in ("a", "b", "c"):
+        builder.add_node(name, node).add_edge(START, name)
+    builder.compile().invoke(QUESTION)
+    assert sorted(first) == [("a", "a", True), ("b", "b", True), ("c", "c", False)]
+    first.clear()
+    builder = StateGraph(State).add_node("b", node).add_node("c", node)
+    sends = [Send("c", {}), Send("b", {}), "b"]
+    builder.add_conditional_edges(START, lambda _: sends, ["b", "c"])
+    builder.compile().invoke(QUESTION)
+    assert set(first) == {("c", 0, True), ("b", 1, False), ("b", "b", False)}
+    assert comes_first({}, {"b"}) is True
 
 
 def test_task_notes():
@@ -360,6 +419,65 @@ def test_thread_config_with_durability_exit():
     assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
 
 
+def test_graph_namespace():
+    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph."""
+    saver, found = InMemorySaver(), []
+
+    def note() -> None:
+        config = get_config()
+        found.append((graph_namespace(config), current_checkpoint_id(config)))
+
+    @task
+    def inner() -> None:
+        note()
+
+    @task
+    def outer() -> None:
+        note()
+        inner().result()
+
+    def leaf(state: State) -> None:
+        note()
+        outer().result()
+        interrupt("?")
+
+    build(build(leaf).compile()).compile(checkpointer=saver).invoke(QUESTION, thread())
+    [leaf_namespace] = {namespace for namespace, _ in found}
+    newest = saver.get_tuple({"configurable": {"checkpoint_ns": leaf_namespace, "thread_id": "1"}})
+    assert leaf_namespace.startswith("n1:")
+    assert {checkpoint_id for _, checkpoint_id in found} == {newest.checkpoint["id"]}
+    assert current_checkpoint_id({}) is None
+
+
+def test_previous_value():
+    """What an `@entrypoint` saved is in the checkpoint of its next input."""
+    saver = InMemorySaver()
+
+    @entrypoint(checkpointer=saver)
+    def run(value: str) -> Any:
+        return entrypoint.final(value=1, save=value)
+
+    for value in ("one", "two"):
+        run.invoke(value, thread())
+    inputs = [saved for saved in saver.list(thread()) if saved.metadata["source"] == "input"]
+    assert [previous_value(saved) for saved in inputs] == ["one", None]
+
+
+def test_thread_config_with_durability_exit_on_a_fork():
+    """A run that the caller lets begin at a checkpoint: LangGraph has its id in the metadata."""
+    saver, found = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append(thread_config(config))
+
+    graph = build(node).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    older = next(iter(graph.get_state_history(thread(), limit=1, before=None))).config
+    graph.invoke(QUESTION, thread())
+    graph.invoke(QUESTION, older, durability="exit")
+    assert found[-1] == older
+
+
 def test_namespaces_of_subgraphs():
     """The namespace of a subgraph is `node:task_id`, below that of its parent."""
     saver = InMemorySaver()
@@ -378,6 +496,7 @@ def test_namespaces_of_subgraphs():
     assert re.fullmatch(rf"{child}\|n1:[0-9a-f-]{{36}}", below)
     assert configs[0]["configurable"]["checkpoint_ns"] == below
     assert (parent_namespace(below), parent_namespace(child)) == (child, "")
+    assert nodes_of_namespace(below) == ["n1", "n1"]
     assert task_of_namespace(child) == outer.id
     assert may_run_in_task(below, "", outer.id)
     assert not may_run_in_task(below, "", "another")
@@ -513,6 +632,27 @@ def test_sent_call(maker: str):
 # --- stored checkpoints ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
+def test_carries_call(maker: str):
+    """The task of a `Send` with one call knows that, and a task with another payload too."""
+    found: list[bool] = []
+    call = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
+    payloads: dict[str, Any] = {
+        "create_agent": [call],
+        "create_react_agent": {"__type": "tool_call_with_context", "tool_call": call, "state": {}},
+    }
+
+    def sent(payload: Any, config: RunnableConfig) -> None:
+        found.extend(carries_call(config, call_id) for call_id in ("c1", "c2", None))
+
+    builder = StateGraph(State).add_node("sent", sent)
+    sends = [Send("sent", payloads[maker]), Send("sent", {"calls": [call]})]
+    builder.add_conditional_edges(START, lambda _: sends, ["sent"])
+    builder.compile().invoke(QUESTION)
+    assert sorted(found) == [False] * 5 + [True]
+    assert not run_with(lambda config: carries_call(config, "c1"))
+
+
 def test_format_of_a_checkpoint():
     """LangGraph writes the newest format that is supported."""
     saver = InMemorySaver()
@@ -539,6 +679,7 @@ def test_reserved_and_triggering_channels():
     triggers = {channel: triggered_node(channel) for channel in channels}
     assert {"n1", "n2", "other", "last"} <= set(triggers.values())
     assert triggers["branch:to:n1"] == "n1"
+    assert trigger_channel("n1") == "branch:to:n1"
     assert triggers["join:n2+other:last"] == "last"
     assert all(is_reserved(channel) for channel in channels if triggers[channel] is None)
     assert {triggered_node(key) for key in keys} == {None}
@@ -579,7 +720,8 @@ def test_delta_channels(frequency: int):
     values = [saved.checkpoint["channel_values"].get("messages") for saved in checkpoints(saver)]
     snapshots = [value for value in values if value is not None]
     assert bool(snapshots) == (frequency == 1)
-    assert all(not isinstance(value, list) for value in snapshots)
+    assert all(is_delta_snapshot(value) for value in snapshots)
+    assert not any(map(is_delta_snapshot, ({"value": 1}, [1], (1,), None)))
     assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
     assert whole_value(QUESTION["messages"]) is QUESTION["messages"]
 
@@ -595,6 +737,18 @@ def test_later_checkpoint_id():
     assert two is not None
     assert ids[-1] < one < two
     assert later_checkpoint_id("1", 1) is None
+
+
+def test_keys_in_memory():
+    """Each history that has a checkpoint; unknown if the saver stores them in another way."""
+    saver = InMemorySaver()
+    graph = build(nothing, nothing).compile(checkpointer=saver)
+    for thread_id in "21":
+        graph.invoke(QUESTION, thread(thread_id))
+    assert sorted(keys_in_memory(saver)) == [("1", ""), ("2", "")]
+    saver.delete_thread("1")
+    assert keys_in_memory(saver) == [("2", "")]
+    assert keys_in_memory(object()) is None  # type: ignore[arg-type]
 
 
 def test_delete_from_memory():
@@ -654,6 +808,52 @@ def test_can_be_followed():
     assert can_be_followed(free, "n1")
     waiting = build(nothing, nothing).add_node("n3", nothing).add_edge(["n1", "n2"], "n3")
     assert can_be_followed(waiting, "n2")
+
+
+def test_nodes_after():
+    """The targets of edges, routers, waiting edges and annotated commands; None if unknown."""
+
+    def to_n2(state: State) -> Command[Literal["n2"]]:
+        return Command(goto="n2")
+
+    builder = build(to_n2).add_node("n2", nothing).add_node("n3", nothing).add_node("n4", nothing)
+    builder.add_conditional_edges("n1", lambda _: "n3", {"go": "n3"})
+    builder.add_edge(["n1", "n2"], "n4")
+    assert nodes_after(builder, "n1") == {"n2", "n3", "n4"}
+    assert nodes_after(builder, "n3") == set()
+    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
+    assert nodes_after(anywhere, "n1") is None
+
+
+def test_keys_read_by():
+    """A node reads the keys of its input schema, or else those of the state."""
+
+    class Narrow(TypedDict):
+        other: str
+
+    builder = build(nothing).add_node("n2", nothing, input_schema=Narrow)
+    assert set(keys_read_by(builder, "n1")) == set(schema_keys(builder))
+    assert set(keys_read_by(builder, "n2")) == {"other"}
+    root = StateGraph(Annotated[list[Any], operator.add]).add_node("n1", nothing)  # type: ignore[arg-type]
+    assert list(keys_read_by(root, "n1")) == [ROOT_CHANNEL]
+
+
+def test_annotations_of():
+    """Annotations are complete, also those of a state that is a bare list."""
+
+    class Noted(TypedDict):
+        notes: Annotated[list[str], operator.add]
+
+    assert annotations_of(StateGraph(Noted)) == {"notes": Annotated[list[str], operator.add]}
+    bare = Annotated[list[Any], operator.add]
+    assert annotations_of(StateGraph(bare)) == {ROOT_CHANNEL: bare}  # type: ignore[arg-type]
+
+
+def test_tool_messages_key():
+    """A `ToolNode` has the key of its history."""
+    assert tool_messages_key(ToolNode([])) == "messages"
+    assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
+    assert tool_messages_key(object()) == "messages"
 
 
 def test_copy_builder():
@@ -742,6 +942,39 @@ def test_compile_like():
 # --- the names and the traces of nodes ---------------------------------------------------
 
 
+def test_wrappers_of_a_tool_node():
+    """`ToolNode` keeps its wrappers where a copy can replace them, and runs calls one by one."""
+
+    def tool(to: str) -> str:
+        """Do it."""
+        return to
+
+    def wrap(request: Any, execute: Any) -> Any:
+        return execute(request)
+
+    node = ToolNode([tool], wrap_tool_call=wrap)
+    assert tool_call_wrappers(node) == (wrap, None)
+    assert tool_call_wrappers(ToolNode) is None
+    assert tool_call_wrappers(lambda: None) is None
+    seen: list[str] = []
+
+    def replaced(request: Any, execute: Any) -> Any:
+        seen.append("wrapper")
+        return "packed"
+
+    def unpack(result: Any) -> Any:
+        seen.append(result)
+        raise ValueError("unpacked")
+
+    copied = with_tool_call_wrappers(node, replaced, None, unpack=unpack)
+    call = AIMessage("", tool_calls=[{"name": "tool", "args": {"to": "x"}, "id": "c1"}])
+    builder = StateGraph(State).add_edge(START, "tools")
+    with pytest.raises(ValueError, match="unpacked"):
+        builder.add_node("tools", copied).compile().invoke({"messages": [call]})
+    assert seen == ["wrapper", "packed"]
+    assert tool_call_wrappers(node) == (wrap, None)
+
+
 def test_writes_at_exit():
     """The config of a node names the durability of the run."""
     assert run_with(writes_at_exit, durability="exit") is True
@@ -822,3 +1055,197 @@ async def test_is_node_timeout():
     [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
     assert is_node_timeout(error)
     assert not is_node_timeout(TimeoutError("the tool's own"))
+
+
+# --- the tasks of a run -------------------------------------------------------------------
+
+
+class Probe(RunnableLambda[Any, Any]):
+    """A runnable that notes whether it is the node of the task that runs it."""
+
+    def __init__(self, found: list[bool]) -> None:
+        super().__init__(nothing)
+        self.found = found
+
+    def invoke(self, input: Any, config: Any = None, **_: Any) -> Any:  # noqa: A002
+        self.found.append(is_node_of_task(config, self))
+
+    async def ainvoke(self, input: Any, config: Any = None, **_: Any) -> Any:  # noqa: A002
+        self.invoke(input, config)
+
+
+@sync_and_async
+async def test_is_node_of_task(*, asynchronous: bool):
+    """A runnable is the node of its task; one that a function of the node calls is not."""
+    found: list[bool] = []
+    probe = Probe(found)
+
+    def calls(state: Any, config: RunnableConfig) -> None:
+        probe.invoke(state, config)
+        found.append(is_node_of_task(config, calls))
+
+    graph = build(probe, calls).compile()
+    if asynchronous:
+        await graph.ainvoke(QUESTION)
+    else:
+        graph.invoke(QUESTION)
+    assert found == [True, False, True]
+    assert is_node_of_task({}, probe) is False
+
+
+@sync_and_async
+async def test_shown_keys(*, asynchronous: bool):
+    """Those of the state, or those that the caller of `stream` asks for."""
+    found: list[Any] = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append(shown_keys(config))
+
+    graph = build(node).compile()
+    for keys in (None, ["note"], "note"):
+        if asynchronous:
+            _ = [chunk async for chunk in graph.astream(QUESTION, output_keys=keys)]
+        else:
+            _ = list(graph.stream(QUESTION, output_keys=keys))
+    assert found == [["messages", "note"], ["note"], "note"]
+    assert shown_keys({}) is None
+
+
+@sync_and_async
+async def test_show_in_updates(*, asynchronous: bool):
+    """The value is the chunk of the node; the state has what the node returned."""
+
+    def node(state: State, config: RunnableConfig) -> Command[Any]:
+        show_in_updates(config, {"note": "shown"})
+        return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
+
+    graph = build(node).compile(checkpointer=InMemorySaver())
+    if asynchronous:
+        chunks = [c async for c in graph.astream(QUESTION, thread(), stream_mode="updates")]
+    else:
+        chunks = list(graph.stream(QUESTION, thread(), stream_mode="updates"))
+    assert chunks == [{"n1": {"note": "shown"}}]
+    values = graph.get_state(thread()).values
+    assert (values["note"], len(values["messages"])) == ("a", 2)
+    show_in_updates({}, {})  # outside of a graph it does nothing
+
+
+def test_a_task_that_showed_something_is_finished():
+    """That is why nothing is shown before the node has returned: it would not run again."""
+    saver, runs = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        runs.append("run")
+        show_in_updates(config, {})
+        raise ConnectionError
+
+    graph = build(node).compile(checkpointer=saver)
+    with pytest.raises(ConnectionError):
+        graph.invoke(QUESTION, thread())
+    graph.invoke(None, thread())
+    assert runs == ["run"]
+
+
+@dataclass
+class Note:
+    """An output that is a dataclass."""
+
+    note: str
+    messages: list[Any] = field(default_factory=list)
+
+
+class NoteModel(BaseModel):
+    """An output that is a pydantic model: a default that is None and was not set is not written."""
+
+    note: str
+    messages: Any = None
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        None,
+        {"note": "a"},
+        Command(update={"note": "a"}, goto="n2"),
+        Command(update=[("note", "a"), ("messages", [])]),
+        Command(update=NoteModel(note="a")),
+        Note("a"),
+        NoteModel(note="a"),
+        [Command(update={"note": "a"}), {"messages": []}],
+        Command(goto="n2"),
+    ],
+)
+def test_written_pairs(output: Any):
+    """The pairs are those that LangGraph writes to the channels of the state."""
+    saver = InMemorySaver()
+    build(lambda _: output, nothing).compile(checkpointer=saver, interrupt_after=["n1"]).invoke(
+        QUESTION, thread()
+    )
+    [written] = [
+        saved.pending_writes
+        for saved in checkpoints(saver)
+        if saved.metadata["step"] == 0 and saved.pending_writes is not None
+    ]
+    stored = [(key, value) for _, key, value in written if key in State.__annotations__]
+    pairs = written_pairs(output)
+    assert pairs is not None
+    assert sorted(pairs, key=lambda pair: pair[0]) == sorted(stored, key=lambda pair: pair[0])
+
+
+def test_outputs_without_pairs():
+    """What LangGraph refuses has none, and what goes to another graph writes nothing here."""
+    assert written_pairs(7) is None
+    assert written_pairs([{"note": "a"}, 7]) is None
+    assert written_pairs(Command(graph=Command.PARENT, update={"note": "a"})) == []
+
+
+@sync_and_async
+async def test_run_start_untraced(*, asynchronous: bool):
+    """Conditional edges from START run without events, and everything else is as before."""
+    seen, drawn, routed = [], [], []
+    for change in (None, run_start_untraced):
+        builder = StateGraph(State).add_node("n1", nothing).add_node("n2", nothing)
+        builder.add_conditional_edges(START, lambda _: routed.append(1) or "n2", ["n1", "n2"])
+        if change is not None:
+            change(builder)
+        graph = builder.compile(checkpointer=InMemorySaver())
+        assert isinstance(builder, StateGraph)
+        assert type(builder).__name__ == "StateGraph"
+        drawn.append(graph.get_graph().draw_mermaid())
+        if asynchronous:
+            events = graph.astream_events(QUESTION, thread())
+            seen.append([event["name"] async for event in events])
+        else:
+            names: list[str] = []
+            graph.invoke(QUESTION, {**thread(), "callbacks": [RunNames(names)]})
+            seen.append(names)
+    assert START in seen[0]
+    assert [name for name in seen[0] if name != START] == seen[1]
+    assert drawn[0] == drawn[1]
+    assert len(routed) == 2
+
+
+@sync_and_async
+async def test_allow_one_more_superstep(*, asynchronous: bool):
+    """The limit of the run is one higher, and so is what a managed value says of it."""
+
+    class Counted(State):
+        remaining: RemainingSteps
+
+    remaining: list[int] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        remaining.append(state["remaining"])
+        allow_one_more_superstep(config)
+
+    def last(state: Any) -> None:
+        remaining.append(state["remaining"])
+
+    graph = build(node, last, schema=Counted).compile()
+    value: Any = QUESTION
+    if asynchronous:
+        await graph.ainvoke(value, {"recursion_limit": 2})
+    else:
+        graph.invoke(value, {"recursion_limit": 2})
+    assert remaining[0] == remaining[1]
+    allow_one_more_superstep({})  # outside of a graph it does nothing

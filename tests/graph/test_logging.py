@@ -34,13 +34,14 @@ each_place = pytest.mark.parametrize("place", ["entry", "model node"])
 
 @pytest.fixture
 def logged(caplog):
-    """The lines that the package logs."""
+    """The lines that the package logs while graphs run."""
     caplog.set_level(logging.DEBUG, logger="langgraph_patch")
 
     def lines() -> list[tuple[int, str]]:
         ours = [r for r in caplog.records if r.name.startswith("langgraph_patch")]
         assert {record.name for record in ours} <= {"langgraph_patch"}
-        return [(record.levelno, record.getMessage()) for record in ours]
+        logs = [(record.levelno, record.getMessage()) for record in ours]
+        return [line for line in logs if not line[1].startswith("with_patching")]
 
     return lines
 
@@ -115,7 +116,9 @@ async def test_one_line_for_each_attempt(place, asynchronous, logged):
     builder = StateGraph(MessagesState)
     builder.add_node("model", model, retry_policy=policy).add_edge(START, "model")
     bare = builder.compile(checkpointer=InMemorySaver())
-    patched = with_patching(bare, on_patch=lambda *report: reported.append(report))
+    patched = with_patching(
+        bare, model_node="model", on_patch=lambda *report: reported.append(report)
+    )
     broken = [human("book it"), both_calls(), human("never mind")]
     bare.update_state(thread(), {"messages": broken}, as_node=START)
     await run_in_worker(patched, says("?") if place == "entry" else None, asynchronous=asynchronous)

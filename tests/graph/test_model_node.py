@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, with_patching
+from langgraph_patch.graph.histories import Histories
 from langgraph_patch.graph.model_node import ModelNodeWrapper
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
@@ -331,7 +332,8 @@ def test_a_repair_beside_a_node_that_removes(name: str):
     builder.add_node("model", answering(model_saying("ok")))
     builder.add_node(name, lambda _: {"messages": [RemoveMessage(id="h9")]})
     builder.add_edge(START, "pre").add_edge("pre", "model").add_edge("pre", name)
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
+    bare = builder.compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare, model_node="model")
     graph.invoke({"messages": [human("go")]}, thread())
     after = lines(history(graph, thread()))
     assert after[:3] == ["human: go", "ai c9: ", f"tool c9: {UNKNOWN.format('send_email', 'c9')}"]
@@ -384,7 +386,9 @@ async def test_a_generator_that_streams():
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model = model_saying(*["fine"] * 6)
-    wrapper = ModelNodeWrapper(RunnableLambda(answering(model)), PatchNode(), persist=False)
+    wrapper = ModelNodeWrapper(
+        RunnableLambda(answering(model)), Histories((PatchNode(),), writers={})
+    )
     state = {"messages": DAMAGED}
     names: list[str] = []
     config: Any = {"callbacks": [RunNames(names)]}

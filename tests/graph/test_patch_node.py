@@ -435,3 +435,41 @@ async def test_a_key_that_the_state_does_not_have():
     with pytest.raises(GraphError, match="messages_key='chat'"):
         await graph.ainvoke({"messages": OPEN}, thread("2"))
     assert history(graph, thread()) == OPEN
+
+
+class Counting(InMemorySaver):
+    """Counts the searches."""
+
+    searches = 0
+
+    def list(self, *args: Any, **options: Any) -> Any:
+        """List checkpoints."""
+        self.searches += 1
+        return super().list(*args, **options)
+
+
+def test_abandoned_calls_are_searched_twice_and_then_settled():
+    """However many turns were abandoned: a `ToolNode` records one end for all calls."""
+    saver, turns = Counting(), 6
+    calls = [
+        ai(
+            ("send_email", {"to": "bob"}, f"m{n}"),
+            ("wire_money", {"amount": 1}, f"w{n}"),
+            id=f"a{n}",
+        )
+        for n in range(turns)
+    ]
+    answered = [message for call in calls for message in (call, AIMessage("fine"))]
+    graph = build(StrictModel(script=[*answered, AIMessage("hi"), AIMessage("hi again")]))
+    graph = graph.builder.compile(checkpointer=saver)
+    searches = []
+    for number in range(turns):
+        graph.invoke({"messages": [human(f"go {number}")]}, thread())
+        saver.searches = 0
+        graph.invoke({"messages": [human(f"never mind {number}")]}, thread())
+        searches.append(saver.searches)
+    assert max(searches) <= 2
+    for expected in (2, 0):  # once more after the last abandoned turn, then never
+        saver.searches = 0
+        graph.invoke({"messages": [human(f"hello {expected}")]}, thread())
+        assert saver.searches <= expected

@@ -7,17 +7,8 @@ injects its checkpointer, so that the graphs were compiled without one.
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +16,11 @@ from langgraph_sdk import get_client
 from langgraph_sdk.client import LangGraphClient
 
 from langgraph_patch import patch_messages
-from support.paths import ENVIRONMENT, TESTS
+from support.dev_server import running_server
 from support.placeholder_texts import CANCELLED, UNKNOWN, WAITED
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 
-APP = TESTS / "support" / "server_app"
 PATCHED = ("patched", "by_middleware")
 GRAPHS = ("bare", *PATCHED)
 SECONDS = 30
@@ -39,48 +29,8 @@ SECONDS = 30
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A running server."""
-    folder = tmp_path_factory.mktemp("server") / "app"
-    shutil.copytree(APP, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "8"]
-    offline = {
-        "LANGGRAPH_NO_VERSION_CHECK": "true",
-        "LANGGRAPH_CLI_NO_ANALYTICS": "1",
-        "LANGSMITH_TRACING": "false",
-        "LANGSMITH_API_KEY": "",
-    }
-    log = folder.parent / "log"
-    with log.open("w") as out:
-        server = subprocess.Popen(  # noqa: S603
-            command, cwd=folder, env={**ENVIRONMENT, **offline}, stdout=out, stderr=out
-        )
-    try:
-        base = f"http://127.0.0.1:{port}"
-        wait_for_start(server, base, log)
+    with running_server(tmp_path_factory.mktemp("server")) as base:
         yield base
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(10)
-
-
-def wait_for_start(server: subprocess.Popen[bytes], base: str, log: Path) -> None:
-    """Return when the server answers; fail with its log if it does not."""
-    until = time.monotonic() + 2 * SECONDS
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{base}/ok") as answer:  # noqa: S310
-                assert answer.status == 200
-                return
-        except urllib.error.URLError:
-            time.sleep(0.1)
-    pytest.fail(f"the server did not start:\n{log.read_text()[-5000:]}")
 
 
 @pytest.fixture
@@ -306,6 +256,56 @@ async def test_what_a_client_sees_of_a_repair(client: LangGraphClient, graph: st
     assert seen[:2] == [mail, wire]
     assert "".join(chunk.partition(": ")[2] for chunk in seen[2:]) == "re: never mind"
     assert [shown(message) for message in last["messages"]] == await talk.lines()
+
+
+REPAIRING = {
+    "patched": "patch_tool_calls",
+    "by_middleware": "PatchToolCallsMiddleware.before_agent",
+}
+
+
+@pytest.mark.parametrize("graph", PATCHED)
+async def test_the_updates_of_a_repaired_turn(client: LangGraphClient, graph: str):
+    """Each chunk is a dict of what is new: the two results, then the answer."""
+    talk = await Talk.begin(client, graph)
+    await talk.run("wire")
+    chunks = [
+        part.data
+        async for part in client.runs.stream(
+            talk.thread_id, graph, input=says("never mind"), stream_mode="updates"
+        )
+        if part.event == "updates"
+    ]
+    seen = [
+        {node: [shown(message) for message in update["messages"]]}
+        for chunk in chunks
+        for node, update in chunk.items()
+        if update is not None
+    ]
+    results = repaired_turn("wire", WAITED.format("wire_money", "wire"))[2:]
+    assert seen == [{REPAIRING[graph]: results}, {"model": ["ai: re: never mind"]}]
+
+
+async def test_the_updates_of_a_model_node_that_repairs(client: LangGraphClient):
+    """Its chunk is a dict with the two results and its answer."""
+    talk = await Talk.begin(client, "patched")
+    await talk.run("wire")
+    await client.threads.update_state(talk.thread_id, says("never mind"), as_node="__start__")
+    chunks = [
+        part.data
+        async for part in client.runs.stream(
+            talk.thread_id, "patched", input=None, stream_mode="updates"
+        )
+        if part.event == "updates"
+    ]
+    lines = [
+        shown(message)
+        for chunk in chunks
+        for update in chunk.values()
+        for message in (update or {})["messages"]
+    ]
+    results = repaired_turn("wire", WAITED.format("wire_money", "wire"))[2:]
+    assert lines == [*results, "ai: re: never mind"]
 
 
 async def test_a_repair_made_by_a_client(client: LangGraphClient):

@@ -318,6 +318,29 @@ def test_a_recheck_is_searched_on_the_next_turn_until_it_is_settled():
     assert read_if_damaged(settled) is None
 
 
+def test_a_call_that_waits_is_searched_once_more():
+    """The second search settles its placeholder, which keeps its text."""
+    waits = Finding("awaiting_input", searched="cp7", recheck=True)
+    history = repaired_with(waits)
+    assert history[1].additional_kwargs[PLACEHOLDER_KEY]["recheck"]
+    reading = read_if_damaged(history)
+    settled = patch_reading(reading, evidence={("a1", "c1"): waits}).messages
+    marker = {"cause": "awaiting_input", "searched": "cp7"}
+    assert settled[1].additional_kwargs[PLACEHOLDER_KEY] == marker
+    assert settled[1].content == history[1].content
+    assert read_if_damaged(settled) is None
+
+
+def test_a_result_of_another_tool_is_not_that_of_a_renamed_call():
+    """Also if it is stored before its own call, which was renamed as well."""
+    tools = ("ask", "wire", "mail")
+    calls = [ai((tool, "c1"), message_id=f"a{n}") for n, tool in enumerate(tools)]
+    history = patch_messages([calls[0], H("1"), calls[1], H("2"), calls[2], H("3")]).messages
+    early = result("sent", name="mail", id="t9")
+    last = next(i for i, m in enumerate(history) if m.id == "a2")
+    assert texts([*history[:last], early, *history[last:]]) == [None, None, None]
+
+
 def test_a_settled_placeholder_keeps_a_better_cause():
     """A later search may find less than the first one."""
     history = repaired_with(Finding("failed", "e", recheck=True))

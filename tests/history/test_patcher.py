@@ -852,14 +852,14 @@ def test_f07_summarising_cut_through_a_pair():
 
 
 def test_f07_an_agent_that_summarises_goes_on():
-    """The model reads a valid history although the summary separated a call from its result."""
+    """The summary is made of the repaired history, so it keeps a call with its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]
     model = StrictModel(script=[AIMessage("fine")])
     agent = create_agent(model, [], middleware=[summarizer(3)])
 
     with_patching(agent, persist=False).invoke({"messages": history})
 
-    assert [message.text for message in model.seen[0][1:]] == ["steer", "z"]
+    assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "z"]
 
 
 # --- two results for one call ----------------------------------------------------------

@@ -22,6 +22,12 @@ if __name__ == "__main__":
     parser.add_argument("--no-kills", action="store_true", help="kill no process")
     parser.add_argument("--bare", action="store_true", help="do not patch the graphs")
     parser.add_argument("--tries", type=int, default=1, help="how often a scenario is played")
+    parser.add_argument(
+        "--shares",
+        action="store_true",
+        dest="only_shares",
+        help="print instead what was written for calls without a result",
+    )
     options = parser.parse_args()
     for name in ("langgraph_patch", "concurrent.futures", "asyncio", "langgraph"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -151,6 +151,7 @@ def create_agent_retry(kit: Kit) -> Any:
 
 
 def _deep_agent(kit: Kit, *middleware: Any) -> Any:
+    """A deep agent; the library's middleware is in its subagent, which `with_patching` lacks."""
     tools = ("send_email", "wire_money", "slow")
     helper = {
         "name": "helper",
@@ -158,7 +159,7 @@ def _deep_agent(kit: Kit, *middleware: Any) -> Any:
         "system_prompt": "help",
         "model": kit.model("sub", send_email=3, wire_money=2, slow=1),
         "tools": kit.tools("sub", *tools),
-        "middleware": list(middleware),
+        "middleware": kit.middleware(),
     }
     weights = {"send_email": 2, "wire_money": 3, "write_file": 3, "write_todos": 2, "task": 3}
     return create_deep_agent(

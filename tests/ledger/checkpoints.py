@@ -24,7 +24,7 @@ class Evidence:
         error_texts: The recorded errors.
         asked: The interrupt values.
         answers: The labels of recorded answers to interrupts.
-        stored: The tool messages in the checkpoints' own state, with the writes' ones.
+        approved: The ids of messages after which an interrupt and an answer are recorded.
     """
 
     results: list[ToolMessage] = field(default_factory=list)
@@ -33,6 +33,7 @@ class Evidence:
     error_texts: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     answers: set[str] = field(default_factory=set)
+    approved: set[str] = field(default_factory=set)
 
     @property
     def cancelled(self) -> bool:
@@ -58,6 +59,9 @@ def lineage(rows: Iterable[Any], start: str | None) -> set[str]:
 def evidence_in(rows: list[Any], start: str | None) -> Evidence:
     """What is recorded in a root checkpoint, in its ancestors, and in subgraphs under them.
 
+    A subgraph that keeps its state between runs has one line of checkpoints, whichever of the
+    root's checkpoints a run begins at.
+
     Args:
         rows: All rows of the thread, of every namespace.
         start: The id of the root checkpoint.
@@ -66,13 +70,22 @@ def evidence_in(rows: list[Any], start: str | None) -> Evidence:
     line = lineage(rows, start)
     for row in rows:
         own = row.config["configurable"]
-        root = own["checkpoint_id"]
-        if own.get("checkpoint_ns"):
+        root, namespace = own["checkpoint_id"], own.get("checkpoint_ns")
+        if namespace:
             root = (row.metadata.get("parents") or {}).get("", None)
-        if root in line:
+        if root in line or (namespace and ":" not in namespace):
             for _, channel, value in row.pending_writes or ():
                 _add(found, channel, value)
+            if {"__interrupt__", "__resume__"} <= {w[1] for w in row.pending_writes or ()}:
+                found.approved |= _last_message(row)
     return found
+
+
+def _last_message(row: Any) -> set[str]:
+    """The id of the last message of a model, if the row stores the history."""
+    messages = row.checkpoint["channel_values"].get("messages")
+    ids = [m.id for m in messages if m.type == "ai"] if isinstance(messages, list) else []
+    return {str(ids[-1])} if ids else set()
 
 
 def _add(found: Evidence, channel: str, value: Any) -> None:

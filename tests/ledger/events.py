@@ -167,7 +167,9 @@ def cancel(session: Session) -> bool:
     if not session.driver.asynchronous:
         return False
     with session.recorded_run("cancel") as run:
-        future = session.begin(some_value(session))
+        value = some_value(session)
+        run.has_input = isinstance(value, dict)
+        future = session.begin(value)
         _wait_for_tool(session, future, session.draw.randint(1, 4))
         future.cancel()
         session.settle(future, run)
@@ -189,7 +191,9 @@ def double_texting(session: Session) -> bool:
 def overtaken(session: Session) -> bool:
     """The user writes while the tools of a run are at work."""
     with session.recorded_run("overtaken") as run:
-        first = session.begin(some_value(session))
+        value = some_value(session)
+        run.has_input = isinstance(value, dict)
+        first = session.begin(value)
         _wait_for_tool(session, first, session.draw.randint(1, 4))
         with session.recorded_run("overtaking") as second:
             session.settle(session.begin(human(session)), second)
@@ -201,8 +205,9 @@ def kill(session: Session) -> bool:
     """A process that is killed by SIGKILL in the middle of a tool's work."""
     if session.driver.asynchronous or session.driver.path is None or session.world.file is None:
         return False
-    with session.recorded_run("kill"):
+    with session.recorded_run("kill") as run:
         value = some_value(session)
+        run.has_input = isinstance(value, dict)
         session.driver.close()
         if (child := os.fork()) == 0:
             _die_at_work(session, value)
@@ -307,6 +312,7 @@ def _repair(session: Session, on_pause: Any) -> None:
         await arepair_thread(graph, config, **options)
 
     with session.recorded_run("repair") as run:
+        run.has_input = False
         try:
             if driver.asynchronous:
                 driver.wait(scan_and_repair())

@@ -24,6 +24,7 @@ class Run:
         state: The refs of files, todos and notes in the state when it ended; None if unread.
         error: How it ended, if with an exception.
         replay: Whether it began at an older checkpoint.
+        has_input: Whether it began with a message. The library then searches again.
     """
 
     event: str
@@ -33,6 +34,7 @@ class Run:
     state: frozenset[str] | None = None
     error: str = ""
     replay: bool = False
+    has_input: bool = True
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Facts:
         recorded: Whether calls are recorded by the library.
         own_tasks: Whether each call has a task of its own, by `Send` or by recording.
         exit_only: Whether the durability is `exit`, so that no start mark can be there.
+        unordered: Whether LangGraph stores results in the order in which tools ended (in a
+            `DeltaChannel`). Nothing then shows which of two results belongs to which of two calls
+            of one tool with one id in one message.
         forgotten: The ids of messages that the user deleted.
     """
 
@@ -72,6 +77,7 @@ class Facts:
     recorded: bool
     own_tasks: bool
     exit_only: bool
+    unordered: bool
     forgotten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -105,6 +111,53 @@ class Facts:
             return True
         return any(e.kind == "asked" for _, e in self._events(case, late=False))
 
+    def _is_indistinguishable(self, case: Case, execution: int) -> bool:
+        """Whether the messages that LangGraph stores do not show that a result is another call's.
+
+        Both calls have one id and one tool. Either one message makes them, and the results are in
+        any order; or the result was written when the newer call had been made already, as happens
+        if a `goto` leaves the older call waiting.
+        """
+        owner = self.starts[execution].key
+        if (owner.call, owner.name) != (case.key.call, case.key.name):
+            return False
+        if owner.message == case.key.message:
+            return self.unordered
+        return case.key in self._made_meanwhile(execution)
+
+    def _belongs_to_newer(self, execution: int) -> bool:
+        """Whether a newer call of its id and tool was made before an execution ended.
+
+        Its result then follows the newer call, and counts as that call's.
+        """
+        own = self.starts[execution].key
+        newer = self._made_meanwhile(execution)
+        return any(
+            k.message != own.message and (k.call, k.name) == (own.call, own.name) for k in newer
+        )
+
+    def _made_meanwhile(self, execution: int) -> set[Key]:
+        """The calls that were made after that of an execution, and before the execution ended."""
+        own = self.starts[execution].key
+        first = next((n for n, e in self.world.all(Emitted) if e.key == own), 0)
+        ends = [n for n, e in self.tools if e.execution == execution and e.kind == "end"]
+        return {e.key for n, e in self.world.all(Emitted) if first < n < max(ends, default=0)}
+
+    def _last_answers(self, case: Case) -> set[str]:
+        """The answers that the call got to the last question that it asked."""
+        labels = set[str]()
+        for _, event in self._events(case, late=False):
+            if event.kind == "asked":
+                labels = set()
+            elif event.kind == "answered":
+                labels.add(event.label)
+        return labels
+
+    def _raised(self, case: Case) -> set[int]:
+        """The executions of the call that raised before the model call."""
+        events = self._events(case, late=False)
+        return {e.execution for _, e in events if e.kind == "raised"}
+
     def _begun(self, case: Case) -> list[int]:
         """The executions of the call that began before the model call."""
         return [n for n, e in self.starts.items() if e.key == case.key and n < case.at]
@@ -131,9 +184,25 @@ class Facts:
         """The class of loss, if a result of this very call is recorded; else an empty text."""
         if case.key.message in self.forgotten:
             return ""
-        own = any(self._key_of(n) == case.key for n in case.evidence.executions)
-        own = own or any(self._is_result_of(case.key, m) for m in case.evidence.results)
+        evidence = self._searched_run(case).evidence
+        own = any(
+            self._key_of(n) == case.key and not self._belongs_to_newer(n)
+            for n in evidence.executions
+        )
+        own = own or any(self._is_result_of(case.key, m) for m in evidence.results)
         return "its result is recorded" if own else ""
+
+    def _searched_run(self, case: Case) -> Run:
+        """The run in which the library last had to search the record for a statement.
+
+        That in which it was read for the first time, or a later one that began with a message.
+        """
+        for read in (r for n, r in self.world.all(Read) if n <= case.at and r.run < case.read.run):
+            if any(m.text == case.text for m in read.messages if isinstance(m, ToolMessage)):
+                runs = range(case.read.run, read.run, -1)
+                later = (self.runs[n] for n in runs if self.runs[n].has_input)
+                return next(later, self.runs[read.run])
+        return case.run
 
     def _is_result_of(self, key: Key, message: ToolMessage) -> bool:
         """Whether a recorded message without a receipt is a result of that call."""

@@ -146,6 +146,8 @@ class Judge(Facts):
             if execution.key != case.key:
                 if case.key.name == "task" and execution.agent == "sub":
                     continue
+                if self._is_indistinguishable(case, number):
+                    continue
                 return _other(case.key, execution.key)
             kinds = {e.kind for n, e in self.tools if e.execution == number and n < case.at}
             if not kinds & {"end", "raised"}:
@@ -161,6 +163,9 @@ class Judge(Facts):
         key, _, ref = case.stated.subject.partition(":")
         if case.key.ref != ref:
             owner = next((e.key for e in self.calls if e.key.ref == ref), None)
+            number = next((n for n, e in self.starts.items() if e.key == owner), None)
+            if number is not None and self._is_indistinguishable(case, number):
+                return None
             return _other(case.key, owner)
         if case.stated.not_kept or self._is_stored(case):
             return None
@@ -224,8 +229,7 @@ class Judge(Facts):
             return "says waiting, but it never asked"
         if self._recorded_result(case):
             return "says no result recorded, but one is"
-        labels = [e.label for _, e in self._events(case, late=False) if e.kind == "answered"]
-        if any(label in case.evidence.answers for label in labels[-1:]):
+        if case.evidence.answers.intersection(self._last_answers(case)):
             return "says no answer recorded, but one is"
         return None
 
@@ -235,8 +239,9 @@ class Judge(Facts):
             return "real error of another call"
         if self._recorded_result(case):
             return "says failed, but a result is recorded"
-        if case.stated.receipts and not self.exit_only:
-            recorded = case.evidence.errors.issuperset(case.stated.receipts)
+        if case.stated.receipts:
+            # Only the record has the receipt. It may be newer than the beginning of the run.
+            recorded = self._raised(case).issuperset(case.stated.receipts)
         else:
             error = case.text.partition("attempt: ")[2] or case.text.partition("gone on: ")[2]
             texts = case.evidence.error_texts
@@ -244,7 +249,8 @@ class Judge(Facts):
         return None if recorded else "says an error is recorded, but none is"
 
     def _false_recorded_cancellation(self, case: Case) -> str | None:
-        recorded = case.evidence.cancelled
+        # It may be newer than the beginning of the run.
+        recorded = any(run.evidence.cancelled for run in self.runs[case.read.run :])
         return None if recorded else "says a cancellation is recorded, but none is"
 
     def _false_recorded_rest(self, case: Case) -> str | None:
@@ -254,8 +260,8 @@ class Judge(Facts):
         started = [n for n in self._begun(case) if n < case.run.begin]
         if started and self.recorded and not self.exit_only:
             return "says no start recorded, but one is"
-        asked = any(case.key.ref in text for text in case.evidence.asked)
-        if case.stated.kind == "not_approved_recorded" and asked and case.evidence.answers:
+        is_approved = case.key.message in case.evidence.approved
+        if case.stated.kind == "not_approved_recorded" and is_approved:
             return "says not approved, but an approval is recorded"
         return None
 
@@ -267,7 +273,7 @@ class Judge(Facts):
         """
         found = []
         for number, second in self.starts.items():
-            run = max((r for r in self.runs if r.begin <= number), key=lambda r: r.begin)
+            run = [r for r in self.runs if r.begin <= number][-1]  # a repair before it has no entry
             for first in run.evidence.executions:
                 same = first in self.starts and self.starts[first].key == second.key
                 both = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from langchain.agents import AgentState
@@ -89,6 +89,7 @@ class Kit:
         state: The name of the state, in `STATES`, for hand-built graphs.
         retry: Whether the tools node has a `RetryPolicy`.
         handle_errors: Whether a `ToolNode` turns errors into tool messages.
+        repaired: The id of each call that was repaired -> `recovered`, or the last cause.
     """
 
     world: World
@@ -99,6 +100,7 @@ class Kit:
     state: str = "plain"
     retry: bool = False
     handle_errors: bool = False
+    repaired: dict[str, str] = field(default_factory=dict)
 
     def model(self, agent: str, **tools: int) -> RandomModel:
         """The model of that agent, and how often it calls which tools."""
@@ -119,11 +121,16 @@ class Kit:
 
     def patch(self, graph: Any, **options: Any) -> Any:
         """The graph, patched if it is to be."""
-        return with_patching(graph, **options) if self.wrapped else graph
+        return with_patching(graph, on_patch=self._note, **options) if self.wrapped else graph
 
     def middleware(self) -> list[AgentMiddleware[Any, Any, Any]]:
         """The library's middleware, if the graph is to be patched."""
-        return [PatchToolCallsMiddleware()] if self.wrapped else []
+        return [PatchToolCallsMiddleware(on_patch=self._note)] if self.wrapped else []
+
+    def _note(self, patch: Any, _: Any) -> None:
+        for change in patch.changes:
+            if change.kind in {"recovered", "inserted"}:
+                self.repaired[change.tool_call_id] = change.cause or "recovered"
 
     def watch(self, agent: str) -> AgentMiddleware[Any, Any, Any]:
         """A middleware that shows the log the state of the model node."""

@@ -85,6 +85,21 @@ def row_of(outcome: Outcome, unlike: list[str]) -> Counter[str]:
     return row
 
 
+def shares(repaired: dict[str, Counter[str]]) -> str:
+    """What the library wrote for calls without a result, by kind of agent, and `unknown` of it."""
+    total: Counter[str] = Counter()
+    for counts in repaired.values():
+        total.update(counts)
+    causes = sorted(total)
+    lines = [f"{'':24}" + "".join(f"{c:>15}" for c in (*causes, "all", "unknown %"))]
+    for name, counts in [*repaired.items(), ("all", total)]:
+        amount = counts.total()
+        share = f"{100 * counts['unknown'] / amount:.0f}" if amount else "-"
+        cells = (*(counts[cause] for cause in causes), amount, share)
+        lines.append(f"{name:24}" + "".join(f"{cell:>15}" for cell in cells))
+    return "\n".join(lines)
+
+
 def replay_command(seed: int) -> str:
     """The command that plays a scenario again, more than once: threads decide a little too."""
     return f"python tests/ledger --scenarios 1 --seed {seed} --verbose 1 --tries 20"
@@ -122,10 +137,12 @@ def run_many(
     no_kills: bool,
     bare: bool,
     tries: int,
+    only_shares: bool,
 ) -> int:
     """Run the scenarios, print the table, and return 1 if anything is wrong."""
     rows: dict[str, Counter[str]] = {name: Counter() for name in KINDS if only in {None, name}}
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    repaired: dict[str, Counter[str]] = {name: Counter() for name in rows}
     numbers = seeds(seed, scenarios, only)
     bad = 0
     show: Any = sys.stdout.write
@@ -139,6 +156,7 @@ def run_many(
     ):
         name = outcome.scenario.kind.name
         rows[name].update(row_of(outcome, unlike))
+        repaired[name].update(outcome.repaired.values())
         labels = problems(outcome)
         labels.update(f"not as bare: {text}" for text in unlike)
         for label, amount in labels.items():
@@ -148,5 +166,8 @@ def run_many(
         if verbose and wanted and (labels or scenarios == 1):
             verbose -= 1
             show(f"{outcome.transcript}\n{replay_command(outcome.scenario.seed)}\n\n")
+    if only_shares:
+        show(f"{shares(repaired)}\n")
+        return 0
     show(f"{table(rows)}\n\n{classes(found)}\n")
     return 1 if bad else 0

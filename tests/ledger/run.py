@@ -47,6 +47,7 @@ class Outcome:
         hurt: The pauses that were hurt.
         twice: The recorded calls that ran twice.
         transcript: All that happened, for a reader.
+        repaired: The calls that the library repaired, and what it wrote: see `Kit`.
     """
 
     scenario: Scenario
@@ -57,6 +58,7 @@ class Outcome:
     hurt: list[str]
     twice: list[str]
     transcript: str = ""
+    repaired: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -106,6 +108,7 @@ class Session:
         own = {**self.config["configurable"], **(config or {}).get("configurable", {})}
         whole = {**self.config, **(config or {}), "configurable": own}
         with self.recorded_run(event, whole, replay=replay) as run:
+            run.has_input = isinstance(value, dict)
             self.settle(self.begin(value, whole), run)
         if answers and not run.error:
             self._check_answers(event, answers, run)
@@ -163,6 +166,8 @@ class Session:
         """An answer to a live pause must have reached a tool that asked."""
         events = self.world.entries[run.begin :]
         reached = any(isinstance(e, ToolEvent) and e.kind == "answered" for e in events)
+        # A pause in a run in which the saver failed may not be stored in full.
+        reached = reached or (len(self.runs) > 1 and self.runs[-2].event == "saver_fault")
         by_tools = [i for i in interrupts if isinstance(i.value, str)]
         if by_tools and not reached:
             self.hurt.append(f"{event}: no tool got the answer to {by_tools[0].value}")
@@ -304,6 +309,7 @@ def _judged(session: Session, *, transcript: bool) -> Outcome:
         recorded=scenario.kind.recorded,
         own_tasks=scenario.kind.own_tasks,
         exit_only=scenario.durability == "exit",
+        unordered=scenario.state == "delta" or "deep" in scenario.kind.name,
         forgotten=session.forgotten,
     )
     all_verdicts = list(judge.verdicts())
@@ -318,6 +324,7 @@ def _judged(session: Session, *, transcript: bool) -> Outcome:
         twice=[f"{k.name} {k.ref}: receipts {a} and {b}" for k, a, b in judge.twice()]
         if scenario.kind.recorded
         else [],
+        repaired=session.kit.repaired,
     )
     if transcript or is_bad(outcome):
         title = f"seed {scenario.seed}: {scenario.title}"

@@ -12,6 +12,7 @@ import re
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -144,6 +145,16 @@ class World:
     def observe(self, agent: str, state: Any) -> None:
         """Keep the refs in `files`, `todos` and `notes` of the state that a model node gets."""
         self.states[agent] = refs_in_state(state)
+        _observed.set({**(_observed.get() or {}), agent: self.states[agent]})
+
+    def observed(self, agent: str) -> frozenset[str]:
+        """The refs in the state of the agent's model node that runs here, or that ran last."""
+        found = (_observed.get() or {}).get(agent)
+        return self.states.get(agent, frozenset()) if found is None else found
+
+
+_observed: ContextVar[Mapping[str, frozenset[str]] | None] = ContextVar("observed", default=None)
+"""The states of this thread or task: two runs of one thread may call their models at once."""
 
 
 def refs_in_state(state: Any) -> frozenset[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
+from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as DeepMiddleware
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, HumanMessage
@@ -15,13 +16,17 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from langgraph_patch import OptionError, validate_messages, with_patching
+from langgraph_patch import OptionError, is_placeholder, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.recording.records import STARTED
 from support.agents import Graph, Tools, both_calls, history, human, lines, thread
-from support.placeholder_texts import WAITED
+from support.placeholder_texts import MALFORMED, WAITED
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai
+from support.versions import newer
+
+TracePolicy = newer("langchain.agents.middleware", "TracePolicy")
+omit_payload = newer("langchain.agents.middleware", "omit_payload")
 
 BOOKED = human("book it")
 NEVER_MIND = human("never mind")
@@ -59,7 +64,7 @@ def dead_thread() -> InMemorySaver:
     return saver
 
 
-class Cut(AgentMiddleware[Any, Any, Any]):
+class Cut(AgentMiddleware):
     """Removes the calls from the model's input, and keeps their results."""
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
@@ -228,8 +233,14 @@ async def test_hooks_outside_a_graph():
         middleware.before_agent(state, Runtime()),
         await middleware.abefore_agent(state, Runtime()),
     ):
-        (_, (*_, human_message)) = update.update[-1]
-        assert human_message is NEVER_MIND
+        assert isinstance(update, dict)
+        assert [message.type for message in update["messages"].value] == [
+            "ai",
+            "tool",
+            "tool",
+            "human",
+        ]
+        assert update["messages"].value[-1] is NEVER_MIND
     assert middleware.before_agent({"messages": [HumanMessage("hi")]}, Runtime()) is None
 
 
@@ -388,3 +399,48 @@ def test_recover_is_checked():
     """Any other value is an error where it is passed."""
     with pytest.raises(OptionError, match="recover="):
         PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]
+
+
+# --- incomplete calls beside complete ones --------------------------------------------------
+
+
+@sync_and_async
+async def test_an_incomplete_call_beside_a_complete_one(*, asynchronous: bool):
+    """The complete call runs, and the other is answered by a placeholder of this package."""
+    cut = {"name": "wire_money", "args": '{"amount": 1', "id": "c2", "error": None}
+    mixed = AIMessage(
+        "",
+        id="a1",
+        tool_calls=[{"name": "send_email", "args": {"to": "bob"}, "id": "c1"}],
+        invalid_tool_calls=[{**cut, "type": "invalid_tool_call"}],
+    )
+    script = [mixed, AIMessage("fine"), AIMessage("bye")]
+    graph, model = agent(PatchToolCallsMiddleware(), script=script, asynchronous=asynchronous)
+    await run(graph, "book it", asynchronous=asynchronous)
+    malformed = f"tool c2: {MALFORMED.format('wire_money', 'c2')}"
+    read = [malformed, "tool c1: sent to bob"]
+    assert lines(model.seen[1]) == ["human: book it", "ai c1 c2: ", *read]
+    assert is_placeholder(model.seen[1][2])
+    await run(graph, "thanks", asynchronous=asynchronous)
+    after = history(graph, thread())
+    assert lines(after)[:4] == ["human: book it", "ai c1 c2: ", *read]
+    assert validate_messages(after) == []
+
+
+# --- traces ---------------------------------------------------------------------------------
+
+
+@pytest.mark.needs(langchain="1.4")
+def test_trace_policy():
+    """By default that of deepagents' middleware; another one by an argument or a subclass."""
+    deep = DeepMiddleware().trace_policy
+    assert PatchToolCallsMiddleware().trace_policy == deep
+    assert PatchToolCallsMiddleware(record=True).trace_policy == deep
+    policy = TracePolicy(process_outputs=omit_payload)
+    assert PatchToolCallsMiddleware(trace_policy=policy).trace_policy is policy
+
+    class Mine(PatchToolCallsMiddleware):
+        trace_policy = policy
+
+    assert Mine().trace_policy is policy
+    assert Mine(trace_policy=TracePolicy()).trace_policy == TracePolicy()

@@ -14,7 +14,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch import validate_messages, with_patching
-from support import kill_agent
+from support import kill_agent, kill_loop
 from support.kill_agent import BATCH, CONFIG, FOUR, KINDS, Tools, model_of
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import FAILED, UNKNOWN, WAITED
@@ -119,3 +119,37 @@ def test_four_siblings_of_a_killed_process(kind, tmp_path):
         }
         assert graph.get_state(CONFIG).values["messages"][-1].text == "fine"
     assert Counter(logged_lines(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
+
+
+# --- a loop of recorded tools ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_loop_of_recorded_tools_survives_a_kill(tmp_path: Path, mode: str, *, resumes: bool):
+    """A SIGKILL in the third of four calls: the finished two do not run again.
+
+    A new message reads their results, that the third may have run, and that the fourth was not
+    run. A restart runs the third and the fourth.
+    """
+    with subprocess.Popen(  # noqa: S603 - our own script
+        [sys.executable, "-W", "ignore", str(kill_loop.__file__), str(tmp_path), mode],
+        env=ENVIRONMENT,
+    ) as child:
+        log, deadline = tmp_path / "log", time.monotonic() + 60
+        while not (log.exists() and "c2" in log.read_text()) and time.monotonic() < deadline:
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.kill()
+    value = None if resumes else "and?"
+    history = kill_loop.run(tmp_path, mode, value, hangs=False)
+    told = {m.tool_call_id: m.content for m in history if m.type == "tool"}
+    assert (told["c0"], told["c1"]) == ("did 0", "did 1")
+    if resumes:
+        assert (told["c2"], told["c3"]) == ("did 2", "did 3")
+        assert log.read_text().split() == ["c0", "c1", "c2", "c2", "c3"]
+    else:
+        assert "may or may not have run" in told["c2"]
+        assert told["c3"] == "Tool call work with id c3 was not run."
+        assert log.read_text().split() == ["c0", "c1", "c2"]
+        assert [m.type for m in history] == ["human", "ai", *["tool"] * 4, "human", "ai"]

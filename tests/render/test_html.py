@@ -9,8 +9,17 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.render.comparison import SIGNS
-from langgraph_patch.render.html import FOLD, page, patch_html, report_html
-from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.render.html import (
+    FOLD,
+    index_body,
+    index_row,
+    page,
+    patch_html,
+    report_body,
+    report_html,
+)
+from langgraph_patch.render.style import STYLE
+from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from support.strict import ai
 
 HOSTILE = [
@@ -52,13 +61,18 @@ def test_hostile_text_makes_no_markup_and_no_control_character(hostile):
         ai((hostile, {"x": hostile}, hostile), id="a"),
         ToolMessage(hostile, tool_call_id=hostile, id="t"),
     ]
-    shown = page(hostile, [patch_messages(history)._repr_html_(), *reports(history, hostile)])
+    shown = a_page(hostile, [patch_messages(history)._repr_html_(), *reports(history, hostile)])
     valid = [HumanMessage("x"), ai(("t", {}, "c"))]
-    plain = page("x", [patch_messages(valid)._repr_html_(), *reports(valid, "x")])
+    plain = a_page("x", [patch_messages(valid)._repr_html_(), *reports(valid, "x")])
     assert tags_of(shown).tags == tags_of(plain).tags
     assert tags_of(shown).attributes == tags_of(plain).attributes
     assert not RAW.search(shown)
     shown.encode()
+
+
+def a_page(title, bodies):
+    """A whole page, with a footer."""
+    return "".join(page(title, bodies, footer=title))
 
 
 RAW = re.compile(
@@ -76,16 +90,25 @@ def reports(history, name):
         name, name, "damaged", defects=defects, patch=patch, **evidence
     )._repr_html_()
     for status in ("healthy", "paused", "unreadable"):
-        report = ThreadReport(name, name, status, defects=defects, **evidence)
+        asks = (name, {"question": name}, {name: name})
+        report = ThreadReport(name, name, status, defects=defects, asks=asks, **evidence)
         yield report._repr_html_()
         yield report_html(report.to_dict(), dumped)
+        yield index_row(report.to_dict(), name)
+    yield ThreadRepair(name, name, "repaired", name, patch, name, name)._repr_html_()
 
 
 def test_a_page_loads_and_runs_nothing():
     """A page has a policy that forbids everything but its own style."""
-    shown = page("t", [patch_messages([ai(("t", {}, "c1"))])._repr_html_()])
+    rows = [index_row(ThreadReport("1", "", "healthy").to_dict(), "threads/1.html")]
+    bodies = [patch_messages([ai(("t", {}, "c1"))])._repr_html_(), *index_body({}, rows)]
+    shown = a_page("t", bodies)
     assert "default-src 'none'" in html.unescape(shown)
-    assert not {"script", "img", "link", "iframe", "a"} & tags_of(shown).tags
+    assert not {"script", "img", "link", "iframe"} & tags_of(shown).tags
+    links = re.findall(r"""href=["']([^"']*)["']""", shown)
+    assert {link[0] for link in links} == {"#", "t"}  # to a place on the page, or to its neighbour
+    assert "url(" not in STYLE
+    assert "@import" not in STYLE
 
 
 def test_each_change_has_its_sign_and_its_word():
@@ -100,7 +123,7 @@ def test_each_change_has_its_sign_and_its_word():
     shown = patch_html(patch_messages(history).to_dict())
     for kind in ("inserted (unknown)", "moved", "dropped", "converted", "renamed"):
         assert f"{SIGNS[kind.split()[0]]} {kind}" in shown, kind
-        assert f'<td class="{kind.split()[0]}">' in shown, kind
+        assert f'<td class="{kind.split()[0]}"' in shown, kind
     assert "Before (5)" in shown
     assert "After (5)" in shown
 
@@ -190,7 +213,7 @@ def test_a_report_without_a_patch_shows_the_conversation():
     shown = report_html(report.to_dict(), dumped)
     assert "Messages (2)" in shown
     assert shown.index("! dangling") < shown.index("#1 human")
-    assert "1 dangling" in report._repr_html_()
+    assert "1 call without a result" in report._repr_html_()
     unreadable = ThreadReport("1", "", "unreadable", reason="a pickle")._repr_html_()
     assert "a pickle" in unreadable
     assert "<td class=" not in unreadable
@@ -204,3 +227,116 @@ def test_a_report_shows_its_facts_and_its_patch():
     assert "damaged" in shown
     assert "error" not in re.sub(r"<style>.*?</style>", "", shown, flags=re.DOTALL)
     assert "inserted (unknown)" in shown
+
+
+# --- long histories, places to jump to ---------------------------------------------------
+
+
+def long_history():
+    """Sixty messages with a damage at the tenth and at the fiftieth."""
+    history = [HumanMessage(f"message {number}", id=f"h{number}") for number in range(60)]
+    for number in (10, 50):
+        history[number] = ai(("t", {}, f"c{number}"), id=f"a{number}")
+    return history
+
+
+def test_stretches_without_a_change_are_folded_and_whole():
+    """Three messages around each change are open; the others are behind a line that counts them."""
+    shown = patch_messages(long_history())._repr_html_()
+    counts = re.findall(r"<summary>(\d+) messages without changes</summary>", shown)
+    assert [int(count) for count in counts] == [8, 34, 6]
+    assert len(rows_of(shown)) == 62
+    assert all(f"message {number}<" in shown for number in range(60) if number not in {10, 50})
+
+
+def test_each_change_can_be_jumped_to():
+    """Above the messages is a link to each change and each defect; each place exists once."""
+    patch = patch_messages(long_history())
+    report = ThreadReport("1", "", "damaged", defects=tuple(validate_messages(long_history())),
+                          patch=patch)  # fmt: skip
+    shown = report._repr_html_()
+    links = re.findall(r'<li class="(\w+)"><a href="#([^"]*)">([^<]*)</a></li>', shown)
+    assert [(kind, text) for kind, _, text in links] == [
+        ("wrong", "#10 ! dangling"),
+        ("inserted", "c10 + inserted (unknown)"),
+        ("wrong", "#50 ! dangling"),
+        ("inserted", "c50 + inserted (unknown)"),
+    ]
+    places = re.findall(r'<td class="\w*" id="([^"]*)">', shown)
+    assert [place for _, place, _ in links] == places
+    other = ThreadReport("2", "", "damaged", patch=patch)._repr_html_()
+    assert not set(re.findall(r'id="([^"]*)"', other)) & set(places)
+
+
+def test_a_legend_explains_the_signs_of_the_page():
+    """Each kind of change on the page has its sign, its word and its meaning; no other has."""
+    shown = patch_messages(long_history())._repr_html_()
+    legend = re.search(r"<ul class=legend>(.*?)</ul>", shown)[1]
+    assert legend == '<li class="inserted">+ inserted: a placeholder was added</li>'
+
+
+def test_pages_are_dark_where_the_reader_wants_it():
+    """Every colour of the light page has another value for dark, and no rule names a colour."""
+    light, dark = STYLE.split("@media(prefers-color-scheme:dark)")
+    names = set(re.findall(r"(--[a-z-]+):", light))
+    dark, rules = dark.split("}}", 1)
+    assert set(re.findall(r"(--[a-z-]+):", dark)) == names
+    assert "color-scheme:light dark" in light
+    assert not re.search(r"#[0-9a-f]{3,6}", rules)
+    assert set(re.findall(r"var\((--[a-z-]+)\)", STYLE)) <= names
+
+
+def contrast(one, two):
+    """The contrast of two colours, as the guidelines for accessible pages compute it."""
+
+    def luminance(colour):
+        parts = [int(part * 2 if len(colour) == 4 else part, 16) / 255
+                 for part in re.findall("." if len(colour) == 4 else "..", colour[1:])]  # fmt: skip
+        parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(p * weight for p, weight in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
+
+    high, low = sorted((luminance(one), luminance(two)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_text_can_be_read():
+    """Text has a contrast of at least 4.5 on its background, in the light and in the dark."""
+    for part in STYLE.split("@media(prefers-color-scheme:dark)"):
+        colours = dict(re.findall(r"(--[a-z-]+):(#[0-9a-f]{3,6})", part))
+        for name, colour in colours.items():
+            if name.endswith("-bg") or name in {"--bg", "--line"}:
+                continue
+            for ground in ("--bg", f"{name}-bg"):
+                if ground in colours:
+                    assert contrast(colour, colours[ground]) >= 4.5, (name, ground)
+
+
+def test_a_repair_shows_itself():
+    """In a notebook a repair is its outcome, its checkpoints and the history on both sides."""
+    patch = patch_messages([ai(("t", {}, "c1"))])
+    shown = ThreadRepair("1", "", "repaired", None, patch, "before-1", "after-1")._repr_html_()
+    for text in ("repaired", "before-1", "after-1", "inserted (unknown)", "adds 1 placeholder"):
+        assert text in shown
+
+
+def test_text_blocks_are_shown_as_text():
+    """A text block is its text, a call that is listed is shown once, any other block is JSON."""
+    message = AIMessage(
+        [
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "c1", "name": "t", "input": {}},
+            {"type": "tool_use", "id": "c9", "name": "lost", "input": {}},
+            "and more",
+            {"type": "image", "url": "x"},
+        ],
+        tool_calls=[{"name": "t", "args": {}, "id": "c1", "type": "tool_call"}],
+    )
+    dumped = patch_messages([message]).to_dict()["before"]
+    shown = report_body({"thread_id": "1", "status": "healthy"}, dumped)
+    assert re.findall(r"<pre>(.*?)</pre>", shown) == [
+        "Let me see.",
+        html.escape('{"type": "tool_use", "id": "c9", "name": "lost", "input": {}}'),
+        "and more",
+        html.escape('{"type": "image", "url": "x"}'),
+        "calls t [c1] {}",
+    ]

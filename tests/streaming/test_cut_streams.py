@@ -76,6 +76,23 @@ def openai_chat(*, length: bool = False) -> list[bytes]:
     return [*sse([*events, {**base, "choices": [], "usage": usage}]), b"data: [DONE]\n\n"]
 
 
+def one_index() -> list[bytes]:
+    """Chat Completions of a server that gives every call the index 0; the ids tell them apart."""
+    calls = [("weather", WEATHER), ("mail", '{"to": "bob"}'), ("now", "{}")]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": "See:"}]
+    for name, arguments in calls:
+        start = {"index": 0, "id": f"call_{name}", "type": "function"}
+        deltas += [{"tool_calls": [{**start, "function": {"name": name, "arguments": ""}}]}]
+        deltas += [
+            {"tool_calls": [{"index": 0, "function": {"arguments": letter}}]}
+            for letter in arguments
+        ]
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5"}
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices += [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
+    return [*sse([{**base, "choices": [choice]} for choice in choices]), b"data: [DONE]\n\n"]
+
+
 def responses() -> list[bytes]:
     """Reasoning, text, a call, reasoning again and a call without arguments."""
     events: list[dict[str, Any]] = []
@@ -228,7 +245,7 @@ def bedrock() -> list[dict[str, Any]]:
     ]
 
 
-# --- who reads it -----------------------------------------------------------------------------
+# --- the integrations that read it ------------------------------------------------------------
 
 
 class Provider:
@@ -247,7 +264,7 @@ class Provider:
                 self.wfile.write(provider.body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Write no log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -335,6 +352,7 @@ def nova(_url: str) -> ChatBedrockConverse:
 
 STYLES = {
     "openai-chat": Style("openai-chat", gpt_chat, openai_chat),
+    "openai-chat, one index": Style("openai-chat", gpt_chat, one_index),
     "responses": Style("openai-responses", gpt(None), responses),
     "responses-v0": Style("openai-responses", gpt("v0"), responses),
     "responses-v1": Style("openai-responses", gpt("v1"), responses),
@@ -358,16 +376,16 @@ def chunks_of(style: Style, provider: Provider) -> list[AIMessageChunk]:
     return list(style.model(provider.url).stream("How is the weather?"))
 
 
-# --- what must hold of every cut --------------------------------------------------------------
+# --- what must hold for every cut --------------------------------------------------------------
 
 ACCEPTED = {
-    # Said in wires.py: refused by older Mistral servers only.
+    # As in wires.py: only older Mistral servers refuse it.
     "user-after-tool: refused by older servers",
 }
 
 
 def assert_goes_on(message: AIMessage, style: Style) -> None:
-    """The message is stored, the human says something, and every wire takes the history."""
+    """The message is stored, the human writes again, and every wire accepts the history."""
     if not (message.content or message.tool_calls or message.invalid_tool_calls):
         return  # nothing had arrived, so there is nothing to store
     history = [HumanMessage("hi", id="1"), message, HumanMessage("well?", id="3")]
@@ -423,7 +441,7 @@ def test_a_connection_that_breaks_off_anywhere_leaves_a_history_that_goes_on(nam
     for cut in range(1, len(body), len(body) // 40):
         provider.body = body[:cut]
         chunks = []
-        with suppress(Exception):  # some integrations raise, others end without a word
+        with suppress(Exception):  # some integrations raise, others end silently
             chunks.extend(model.stream("How is the weather?"))
         message = message_from_stream(chunks)
         for call in message.tool_calls:

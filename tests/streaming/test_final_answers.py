@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import generate_from_stream
 from langchain_core.messages import (
@@ -25,7 +26,9 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
+from langgraph_patch import with_patching
 from langgraph_patch.history.patcher import patch_messages, validate_messages
+from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     AdaptiveChecker,
     ModelStats,
@@ -34,9 +37,11 @@ from langgraph_patch.streaming import (
     final_answers,
     first_chunk_checker,
     full_stream_checker,
+    live_checker,
     message_from_stream,
     split_stream,
 )
+from support.answer_agents import left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -69,6 +74,9 @@ class Scripted(BaseChatModel):
         assert validate_messages(messages) == []
         self.seen.append(messages)
         return self.turns[len(self.seen) - 1]
+
+    def bind_tools(self, _tools: Any, **_: Any) -> Any:
+        return self
 
     def _stream(self, messages: list[BaseMessage], *_: Any, **__: Any) -> Iterator[Any]:
         for item in self._script(messages):
@@ -193,7 +201,7 @@ def test_a_graph_names_its_model_so_that_the_checker_learns():
         ask("weather?"), THREAD | {"recursion_limit": 50}, stream_mode="messages"
     )
     assert [t.text for t, _ in final_answers(stream, checker=checker)] == ["Sunny", " there.", ""]
-    assert checker.stats() == {"scripted:one": ModelStats(21, 20, 1, 0, 21)}
+    assert checker.stats() == {"scripted:one": ModelStats(21, 20, 1, 0, 21, 0, 20)}
 
 
 def test_parallel_nodes_are_distinguished():
@@ -207,6 +215,29 @@ def test_parallel_nodes_are_distinguished():
     stream = builder.compile().stream(ask("go"), stream_mode="messages")
     shown = [(metadata["langgraph_node"], token.text) for token, metadata in final_answers(stream)]
     assert shown == [("speaker", letter) for letter in [*"I speak meanwhile.", ""]]
+
+
+@pytest.mark.parametrize("patched", ["with_patching", "the middleware"])
+@pytest.mark.parametrize("checker", [full_stream_checker, live_checker])
+def test_the_answer_of_a_repaired_turn(patched, checker):
+    """A repair writes tool messages; none of them is an answer, and they retract nothing."""
+    model = Scripted(turns=[[*text("Let me"), *call("c2", '{"city": "Rome"}')], text("Sunny.")])
+    if patched == "with_patching":
+        graph = with_patching(create_agent(model, [weather], checkpointer=InMemorySaver()))
+    else:
+        graph = create_agent(
+            model,
+            [weather],
+            middleware=[PatchToolCallsMiddleware()],
+            checkpointer=InMemorySaver(),
+        )
+    opened = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "c1"}], id="a1")
+    graph.update_state(THREAD, {"messages": [HumanMessage("hi", id="h"), opened]}, as_node="model")
+    shown = list(
+        final_answers(graph.stream(ask("well?"), THREAD, stream_mode="messages"), checker=checker)
+    )
+    assert left(shown) == ["Sunny."]
+    assert "c1" in [m.tool_call_id for m in model.seen[-1] if isinstance(m, ToolMessage)]
 
 
 # --- a cut ------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """What a client sees while a thread is repaired: the new results, the answer, and no noise.
 
-Tested here because clients read these streams: a repair is one chunk of `updates` with a value that
-is a list (LangGraph gives a list whenever a node writes a channel twice), `messages` shows
-the new results and the answer only, `values` is whole and right, `astream_events` shows the
-repair as an opaque `Command`.
+Tested here because clients read these streams: a repair is one chunk of `updates` with a dict that
+holds the new results and the node's own output, `messages` shows the new results and the answer
+only, `values` is whole and right, `astream_events` shows the repair as an opaque `Command`.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, Overwrite, RetryPolicy
+from langgraph.types import Command, RetryPolicy
 
 from langgraph_patch import with_patching
 from support.agents import (
@@ -31,6 +30,7 @@ from support.agents import (
     reducer_graph,
     thread,
 )
+from support.callbacks import RunNames
 from support.placeholder_texts import UNKNOWN
 from support.running import sync_and_async
 from support.strict import ai
@@ -174,7 +174,8 @@ def test_a_retry_shows_and_tells_a_repair_once_per_attempt():
     bare = builder.compile(checkpointer=InMemorySaver())
     damaged = [human("book it"), both_calls(), human("never mind")]
     bare.update_state(thread(), {"messages": damaged}, as_node=START)
-    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(str(patch)))
+    report = lambda patch, _: reported.append(str(patch))
+    graph = with_patching(bare, model_node="agent", on_patch=report)
     chunks = list(graph.stream(None, thread(), stream_mode="messages"))
     assert [m.type for m, _ in chunks] == ["tool", "tool", "tool", "tool", "ai"]
     assert len({m.id for m, _ in chunks}) == 3
@@ -184,58 +185,40 @@ def test_a_retry_shows_and_tells_a_repair_once_per_attempt():
 # --- updates -----------------------------------------------------------------------------
 
 
-def parts(value: Any) -> list[list[str]]:
-    """The writes of a chunk of `updates`, message by message."""
-    return [
-        [
-            f"remove {m.id}" if isinstance(m, RemoveMessage) else lines([m])[0]
-            for m in write["messages"]
-        ]
-        for write in value
-    ]
-
-
 @each_kind
 @each_place
 @sync_and_async
 async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
-    """A repair is a list of writes: the tail out, the tail in (and in a model node the answer)."""
+    """A chunk is a dict with the new results, and in a model node the answer after them."""
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "updates", asynchronous=asynchronous)
-    merged = {node: update for chunk in chunks for node, update in chunk.items()}
+    shown = {node: update for chunk in chunks for node, update in chunk.items()}
     first, second = results_of(kind, place)
-    repair = [
-        ["remove a1", "remove never mind"],
-        ["ai c1 c2: ", f"tool c1: {first}", f"tool c2: {second}", "human: never mind"],
-    ]
-    written = merged["patch_tool_calls" if place == "entry" else kind.model_node]
-    removed, *shown = parts(written)
-    assert [line for line in removed if line in repair[0]] == repair[0]
-    shown = [repair[0], *shown]
+    results, answer = [f"tool c1: {first}", f"tool c2: {second}"], ["ai: well then"]
     if place == "entry":
-        assert shown == repair
-        assert lines(merged[kind.model_node]["messages"]) == ["ai: well then"]
+        assert lines(shown["patch_tool_calls"]["messages"]) == results
+        assert lines(shown[kind.model_node]["messages"]) == answer
     else:
-        assert shown == [*repair, ["ai: well then"]]
-        assert "patch_tool_calls" not in merged
+        assert lines(shown[kind.model_node]["messages"]) == [*results, *answer]
+        assert "patch_tool_calls" not in shown
 
 
 def test_updates_of_an_append():
-    """Calls at the tail of a hand-placed history need one write: a dict, as ever."""
+    """Calls at the tail of the history: the same chunk, though the history is only added to."""
     bare, _ = reducer_graph(
         REDUCERS["operator_add"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
     )
     graph = with_patching(bare, model_node="model")
     bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node=START)
     (chunk,) = graph.stream(None, thread(), stream_mode="updates")
-    (results, answer) = chunk["model"]
-    assert [m.tool_call_id for m in results["messages"]] == ["c1", "c2"]
-    assert lines(answer["messages"]) == ["ai: fine"]
+    *results, answer = chunk["model"]["messages"]
+    assert [m.tool_call_id for m in results] == ["c1", "c2"]
+    assert lines([answer]) == ["ai: fine"]
 
 
 def test_updates_of_an_overwrite():
-    """Under a reducer that only appends, the chunk of the entry check is an `Overwrite`."""
+    """Under a reducer that only appends, the state is overwritten, and the chunk is the same."""
     bare, _ = reducer_graph(
         REDUCERS["new_only"], AIMessage("fine", id="a2"), checkpointer=InMemorySaver()
     )
@@ -243,10 +226,10 @@ def test_updates_of_an_overwrite():
     bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node="model")
     value = {"messages": [human("never mind")]}
     first, second = graph.stream(value, thread(), stream_mode="updates")
-    written = first["patch_tool_calls"]["messages"]
-    assert isinstance(written, Overwrite)
-    assert [m.type for m in written.value] == ["human", "ai", "tool", "tool", "human"]
+    assert [m.tool_call_id for m in first["patch_tool_calls"]["messages"]] == ["c1", "c2"]
     assert lines(second["model"]["messages"]) == ["ai: fine"]
+    kinds = [m.type for m in history(graph, thread())]
+    assert kinds == ["human", "ai", "tool", "tool", "human", "ai"]
 
 
 # --- values ------------------------------------------------------------------------------
@@ -329,10 +312,7 @@ async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
 
 @each_kind
 async def test_healthy_events_are_as_before(kind: Kind):
-    """No run of this package is in the events of a healthy turn, nor in a tracer.
-
-    What does show is LangGraph's own `__start__`, as in every graph with a conditional entry.
-    """
+    """Event by event what the bare graph emits, for clients and for a tracer."""
     runs = []
     for wrap in (lambda graph: graph, with_patching):
         bench = kind.make(
@@ -341,15 +321,15 @@ async def test_healthy_events_are_as_before(kind: Kind):
             asynchronous=True,
             checkpointer=InMemorySaver(),
         )
-        events = wrap(bench.graph).astream_events({"messages": [human("go")]}, thread())
-        runs.append([(event["event"], event["name"]) async for event in events])
-    bare, patched = runs
-    assert [event for event in patched if event[1] != START] == bare
-    assert [event for event, name in patched if name == START] == [
-        "on_chain_start",
-        "on_chain_stream",
-        "on_chain_end",
-    ]
+        names: list[str] = []
+        config = {**thread(), "callbacks": [RunNames(names)]}
+        events = wrap(bench.graph).astream_events({"messages": [human("go")]}, config)
+        seen = [
+            (event["event"], event["name"], event["tags"], len(event["parent_ids"]))
+            async for event in events
+        ]
+        runs.append((seen, names))
+    assert runs[1] == runs[0]
 
 
 def test_a_second_turn_over_every_reducer_shows_nothing_old():

@@ -23,10 +23,8 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
-from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.graph.message import _messages_delta_reducer
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import interrupt
@@ -35,6 +33,10 @@ from typing_extensions import TypedDict
 from langgraph_patch import with_patching
 from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import StrictModel, ai
+from support.versions import newer
+
+DeltaChannel = newer("langgraph.channels", "DeltaChannel")
+_messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 

@@ -101,7 +101,7 @@ def repair_one(path: str, kind: str, thread_id: str, fatal: int) -> int:
 def repair_all(path: str, kind: str) -> int:
     """`langgraph-patch repair --all --apply`; what it prints goes into a file."""
     graph = f"{__file__}:{kind}"
-    options = ["--all", "--apply", "--min-age", "0", "--format", "json", "--graph", graph]
+    options = ["--all", "--apply", "--min-age", "0", "--json", "--graph", graph]
     texts = io.StringIO()
     begin()
     with contextlib.redirect_stdout(texts):

@@ -137,11 +137,15 @@ def results(state):
     return {m.tool_call_id: m.content for m in state["messages"] if isinstance(m, ToolMessage)}
 
 
+class Named(dict[str, Any]):
+    """Named arguments of a call in a scenario."""
+
+
 class Runs:
     """Runs a scenario by threads or in an event loop, over a checkpointer of each kind.
 
     A scenario is a generator function: it gets a checkpointer, yields (graph, method, arguments)
-    and receives the result of the call or the exception.
+    and receives the result of the call or the exception. Named arguments are the last, as `Named`.
     """
 
     def __init__(self, mode: str, store: str):
@@ -162,7 +166,8 @@ class Runs:
                 except StopIteration as stop:
                     return stop.value
                 try:
-                    result = getattr(graph, method)(*args)
+                    named = args.pop() if args and isinstance(args[-1], Named) else {}
+                    result = getattr(graph, method)(*args, **named)
                     result = list(result) if method == "list" else result
                 except Exception as error:  # noqa: BLE001 - the scenario judges it
                     result = error
@@ -179,7 +184,8 @@ class Runs:
                     if method == "list":
                         result = [saved async for saved in graph.alist(*args)]
                     else:
-                        result = await getattr(graph, f"a{method}")(*args)
+                        named = args.pop() if args and isinstance(args[-1], Named) else {}
+                        result = await getattr(graph, f"a{method}")(*args, **named)
                 except Exception as error:  # noqa: BLE001 - the scenario judges it
                     result = error
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, assert_type
 
 from langchain.agents import create_agent
@@ -14,6 +15,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -40,6 +42,7 @@ from langgraph_patch import (
     ThreadRepair,
     ThreadReport,
     arecord_tool_calls,
+    arecover_messages,
     arepair_thread,
     ascan_threads,
     aundo_repair,
@@ -50,6 +53,8 @@ from langgraph_patch import (
     patch_model,
     patch_node,
     record_tool_calls,
+    recorded_tool,
+    recover_messages,
     repair_thread,
     scan_threads,
     set_language,
@@ -59,11 +64,13 @@ from langgraph_patch import (
 )
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
+    RETRACTED_KEY,
     UNFINISHED_KEY,
     AdaptiveChecker,
     AsyncChunks,
     Checker,
     Chunks,
+    FinalAnswers,
     ModelStats,
     Turn,
     adaptive_checker,
@@ -72,6 +79,7 @@ from langgraph_patch.streaming import (
     final_answers,
     first_chunk_checker,
     full_stream_checker,
+    live_checker,
     merge_tool_call_chunks,
     message_from_stream,
     split_stream,
@@ -244,6 +252,19 @@ def recording() -> None:
     ToolNode([], wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
 
 
+def loops(search: StructuredTool) -> None:
+    """A recorded tool is a tool of the same kind; a function is no tool."""
+    assert_type(recorded_tool(search), StructuredTool)
+    recorded_tool(print)  # type: ignore[type-var]
+
+
+async def abandoned_runs(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> None:
+    """The messages of runs that did not finish."""
+    assert_type(recover_messages(saver, config), list[BaseMessage])
+    assert_type(await arecover_messages(saver, config), list[BaseMessage])
+    recover_messages(saver, config, language="de")  # type: ignore[arg-type]
+
+
 def keys(runtime: ToolRuntime[None, dict[str, Any]], config: RunnableConfig) -> None:
     """A tool has a runtime or a config."""
     assert_type(idempotency_key(runtime, runtime.tool_call_id), str)
@@ -326,6 +347,12 @@ def mine(turn: Turn) -> bool | None:
     """A checker of one's own, and all that it may look at."""
     assert_type(turn.checker, Checker)
     assert_type(turn.model, str | None)
+    assert_type(turn.provider, str | None)
+    assert_type(turn.read, int)
+    assert_type(turn.wrote, bool)
+    assert_type(turn.phase, str | None)
+    assert_type(turn.hides_order, bool)
+    assert_type(turn.early, bool)
     assert_type(turn.chunks, list[AIMessage])
     assert_type(turn.called, bool)
     assert_type(turn.spoke, bool)
@@ -337,7 +364,7 @@ def mine(turn: Turn) -> bool | None:
 
 def splits(chat_model: BaseChatModel) -> None:
     """The answer, and the chunks."""
-    for checker in (first_chunk_checker, full_stream_checker, mine, adaptive_checker):
+    for checker in (first_chunk_checker, full_stream_checker, live_checker, adaptive_checker, mine):
         calls_tools, chunks = split_stream(iter([AIMessageChunk(content="")]), checker=checker)
         assert_type(calls_tools, bool)
         with assert_type(chunks, Chunks) as opened:
@@ -356,7 +383,7 @@ async def asplits(chat_model: BaseChatModel) -> None:
 
 def learns() -> None:
     """What a checker has seen of each model."""
-    checker = AdaptiveChecker(min_calls=5, max_models=10)
+    checker = AdaptiveChecker(min_calls=5, forget_after=50, max_models=10)
     assert_type(adaptive_checker, AdaptiveChecker)
     seen = assert_type(checker.stats(), dict[str, ModelStats])["openai:gpt-5"]
     assert_type(seen.turns, int)
@@ -364,7 +391,8 @@ def learns() -> None:
     assert_type(seen.early, int)
     assert_type(seen.wrong, int)
     assert_type(seen.chunks_read, int)
-    assert_type(seen.text_first, bool)
+    assert_type(seen.text_first, int)
+    assert_type(seen.calls_since, int)
     checker.reset()
 
 
@@ -374,6 +402,13 @@ def answers(graph: CompiledStateGraph[Any, Any, Any, Any]) -> None:
     for token, metadata in tokens:
         assert_type(token, BaseMessage)
         assert_type(metadata, dict[str, Any])
+        metadata.get(RETRACTED_KEY)
+    assert_type(RETRACTED_KEY, Literal["langgraph_patch_retracted"])
+    parts = graph.stream({}, stream_mode=["messages", "values"], version="v2")
+    assert_type(final_answers(parts, internal=True, other_modes=True), Iterator[Any])
+    graph.stream_events({}, version="v3", transformers=[FinalAnswers])
+    live = partial(FinalAnswers, checker=live_checker, internal=True)
+    graph.stream_events({}, version="v3", transformers=[live])
 
 
 async def aanswers(graph: CompiledStateGraph[Any, Any, Any, Any]) -> None:

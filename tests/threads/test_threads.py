@@ -399,6 +399,9 @@ def test_another_graph_is_refused_where_work_would_be_lost(saver, path):
     other = stateful_child(saver)
     repair = repair_thread(other, thread(), min_age=0, on_pause="abandon")
     assert (repair.outcome, rows_of(path) == before) == ("refused", True)
+    assert "the graph is not the one that wrote this thread" in repair.reason
+    repair = repair_thread(other, thread(), on_pause="abandon", force=True)
+    assert (repair.outcome, rows_of(path) == before) == ("refused", True)
     assert "no node" in repair.reason
 
 
@@ -408,7 +411,7 @@ def test_a_pause_of_another_graph_is_never_taken_for_damage(saver, path):
     say(application("react_v2", saver, both_calls().model_copy(
         update={"tool_calls": both_calls().tool_calls[1:]})), thread(), "go")  # fmt: skip
     before = rows_of(path)
-    repair = repair_thread(stateful_child(saver), thread(), min_age=0)
+    repair = repair_thread(stateful_child(saver), thread(), force=True)
     assert (repair.outcome, rows_of(path) == before) == ("refused", True)
     assert "no node for what waits for a human" in repair.reason
     assert "the graph that the application runs?" in repair.reason
@@ -424,7 +427,7 @@ class Noted(MessagesState):
 @on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
 def test_what_another_application_keeps_in_the_same_thread_stays(kind, saver):
-    """Two applications share a thread: a repair through one keeps the other's state."""
+    """Two applications share a thread: a forced repair through one keeps the other's state."""
     dict(ways_of(kind))["killed"](kind, saver, thread())
     saved, kept = saver.get_tuple(thread()), {"notes": ["a", "b"], "count": 7}
     versions = dict.fromkeys(kept, "1")
@@ -434,7 +437,7 @@ def test_what_another_application_keeps_in_the_same_thread_stays(kind, saver):
         "channel_versions": {**saved.checkpoint["channel_versions"], **versions},
     }
     saver.put(saved.parent_config, checkpoint, saved.metadata, versions)
-    assert repair_thread(silent(kind, saver), thread(), min_age=0).outcome == "repaired"
+    assert repair_thread(silent(kind, saver), thread(), force=True).outcome == "repaired"
     after = saver.get_tuple(thread()).checkpoint["channel_values"]
     assert {key: after.get(key) for key in kept} == kept
     assert "branch:to:gone" not in after
@@ -686,7 +689,9 @@ async def test_the_wrong_form_of_a_function_names_the_right_one(path):
     repair = ThreadRepair("1", "", "repaired", before="a", after="b")
     async with AsyncSqliteSaver.from_conn_string(path) as saver:
         graph = application("react_v2", saver)
-        with pytest.raises(OptionError, match=r"AsyncSqliteSaver .* await ascan_threads, arepair"):
+        with pytest.raises(
+            OptionError, match=r"AsyncSqliteSaver .* with ascan_threads, and await arepair"
+        ):
             list(scan_threads(saver))
         with pytest.raises(OptionError, match="aundo_repair"):
             undo_repair(graph, repair)

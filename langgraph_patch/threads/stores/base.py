@@ -23,6 +23,10 @@ def last_key_of(thread_id: str) -> Key:
     return Key(thread_id, "\U0010ffff")
 
 
+class StoreFailedError(ThreadError):
+    """The store itself failed, not the reading of one thread. It ends a scan."""
+
+
 class Store(Protocol):
     """Lists threads and deletes checkpoints, which the interface of a checkpointer cannot do.
 
@@ -46,6 +50,10 @@ class Store(Protocol):
 
     def keys_of(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
         """The keys of one thread, sorted by namespace; none if there is no such thread."""
+        ...
+
+    def count_threads(self) -> IOGenerator[int | None]:
+        """How many threads there are, for a progress bar; None if counting would take long."""
         ...
 
     def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
@@ -75,7 +83,7 @@ class Shard:
     Raises:
         ThreadError: If `index` is not between 1 and `count`.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads import Shard
         >>> [Shard(index, 3).has("thread-18") for index in (1, 2, 3)]
         [True, False, False]
@@ -105,7 +113,7 @@ def class_names(value: object, package: str) -> set[str]:
         value: Any object.
         package: How the names of the modules begin.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads.stores.base import class_names
         >>> sorted(class_names(Shard(1, 2), "langgraph_patch"))
         ['Shard']

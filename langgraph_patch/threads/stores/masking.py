@@ -14,7 +14,7 @@ _SECRETS = (
 def masked(text: str) -> str:
     """`text` without the passwords of URIs and of libpq's `password=...`.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads.stores.masking import masked
         >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
         'not postgresql://*** and not host=db password=*** user=bob'

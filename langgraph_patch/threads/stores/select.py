@@ -13,17 +13,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_patch._langgraph import delete_from_memory
-from langgraph_patch._sansio import IOGenerator, IORequest
+from langgraph_patch._langgraph_versions import recording_blocked_classes, safe_serializer
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads.stores.base import Key, Store, class_names
+from langgraph_patch.threads.stores.any import any_store
+from langgraph_patch.threads.stores.base import Store, StoreFailedError, class_names
 from langgraph_patch.threads.stores.masking import masked
+from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.stores.server_api import is_client
+from langgraph_patch.threads.stores.server_store import ServerStore, open_server
 
 # --- the store of a checkpointer ---------------------------------------------------------
 
@@ -34,7 +34,7 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
     Raises:
         OptionError: If `saver` is not a checkpointer.
 
-    Example:
+    Examples:
         >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> from langgraph_patch._sansio import run_sync
         >>> from langgraph_patch.threads.stores.select import store_of
@@ -46,6 +46,8 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
             f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
             f"SqliteSaver or the `checkpointer` of a graph."
         )
+    if isinstance(saver, LangGraphServer):
+        return ServerStore(saver)
     # Other packages have a class `PostgresSaver` too, for other tables: hence the module.
     names = class_names(saver, "langgraph.checkpoint.")
     if names & {"SqliteSaver", "AsyncSqliteSaver"}:
@@ -60,59 +62,20 @@ def store_of(saver: BaseCheckpointSaver[Any]) -> Store:
         )
 
         return postgres_store(saver, is_async="AsyncPostgresSaver" in names)
-    return _AnyStore(saver)
+    return any_store(saver)
 
 
-@dataclass(slots=True)
-class _AnyStore:
-    """The `Store` of any other checkpointer. It reads all checkpoints to learn their keys."""
-
-    saver: BaseCheckpointSaver[Any]
-    keys: Sequence[Key] | None = None
-
-    def keys_after(self, last: Key | None) -> IOGenerator[Sequence[Key]]:
-        if self.keys is None:
-            self.keys = yield from self._listed(None)
-        return [key for key in self.keys if last is None or key > last]
-
-    def keys_of(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
-        return self._listed({"configurable": {"thread_id": thread_id}})
-
-    def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
-        yield from ()  # a generator that requests no I/O
-        deleted = None
-        if isinstance(self.saver, InMemorySaver):
-            deleted = delete_from_memory(self.saver, *key, checkpoint_id)
-        if deleted is None:
-            raise ThreadError(
-                f"{type(self.saver).__name__} cannot delete single checkpoints, so the repair of "
-                f"thread {key.thread_id!r} cannot be undone: continue from the checkpoint before "
-                f"it, with its checkpoint_id in the config."
-            )
-        return deleted
-
-    def _listed(self, config: RunnableConfig | None) -> IOGenerator[Sequence[Key]]:
-        """The keys of all checkpoints. All are read first: a saver may hold a lock meanwhile."""
-
-        def synchronously() -> list[Key]:
-            return sorted({_key_of_config(saved.config) for saved in self.saver.list(config)})
-
-        async def asynchronously() -> list[Key]:
-            return sorted(
-                {_key_of_config(saved.config) async for saved in self.saver.alist(config)}
-            )
-
-        keys: list[Key] = yield IORequest(synchronously, asynchronously)
-        return keys
-
-
-def _key_of_config(config: RunnableConfig) -> Key:
-    configurable = config["configurable"]
-    return Key(str(configurable["thread_id"]), str(configurable.get("checkpoint_ns", "")))
+def server_of(target: Any) -> LangGraphServer | None:
+    """The LangGraph Server that `target` is, or that it is a client of; otherwise None."""
+    if isinstance(target, LangGraphServer):
+        return target
+    return LangGraphServer(target) if is_client(target) else None
 
 
 def is_database_failure(error: BaseException) -> bool:
     """Whether the database failed (locked, lost, shut down), and not the reading of one thread."""
+    if isinstance(error, StoreFailedError):
+        return True
     if "OperationalError" in class_names(error, "sqlite3"):
         # Without a code it is an error of Python, for text that is not UTF-8 in one row.
         return getattr(error, "sqlite_errorcode", None) is not None
@@ -139,45 +102,45 @@ class Database:
 
 @contextmanager
 def open_database(
-    target: str, *, write: bool = False, trust: Sequence[tuple[str, str]] = ()
+    target: str,
+    *,
+    write: bool = False,
+    trust: Sequence[tuple[str, str]] = (),
+    serde: SerializerProtocol | None = None,
 ) -> Iterator[Database]:
     """Open a database of threads without executing anything in it.
 
     Args:
-        target: The path of a SQLite file, or the `postgresql://` URI of a PostgreSQL database.
+        target: The path of a SQLite file, the `postgresql://` URI of a PostgreSQL database, or
+            the `http://` or `https://` URL of a LangGraph Server.
         write: Whether it may be written to. Default: it is opened read-only.
         trust: Classes that may be loaded beside LangChain's and LangGraph's, as (module,
             class). Default: none.
+        serde: The serializer of the application, such as one that decrypts. It decides which
+            classes are loaded. Default: LangGraph's, which loads only trusted classes.
 
     Raises:
         ThreadError: If there is no such database, or it holds no threads, or it fails while it
-            is open.
+            is open; or if LangGraph's serializer would load every class, as it does before
+            langgraph-checkpoint 4.0.1.
         OptionError: If it is a PostgreSQL database, and psycopg is not installed.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads.stores.select import open_database
         >>> with open_database("/no/such.db"):
         ...     pass
         Traceback (most recent call last):
         langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
     """
-    serde = JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    with _open_saver(target, write=write, serde=serde) as saver:
+    used = serde or safe_serializer(trust, ThreadError)
+    with _open_saver(target, write=write, serde=used) as saver:
         database = Database(saver)
-
-        def record(event: SerdeEvent) -> None:
-            if event["kind"] == "msgpack_blocked":
-                database.blocked.add(f"{event['module']}:{event['name']}")
-
-        unregister = register_serde_event_listener(record)
-        try:
+        with recording_blocked_classes(database.blocked.add):
             yield database
-        finally:
-            unregister()
 
 
 def _open_saver(
-    target: str, *, write: bool, serde: JsonPlusSerializer
+    target: str, *, write: bool, serde: SerializerProtocol
 ) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
     if target.startswith(("postgresql://", "postgres://")):
         try:
@@ -189,10 +152,13 @@ def _open_saver(
                 "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
             ) from error
         return open_postgres(target, write=write, serde=serde)
+    if target.startswith(("http://", "https://")):
+        return open_server(target)
     if "://" in target or masked(target) != target:
         raise ThreadError(
             f"{masked(target)!r:.200} is not a supported database: expected a URI that begins "
-            f"with postgresql:// or postgres:// - or the path of a SQLite file."
+            f"with postgresql:// or postgres:// (PostgreSQL), or with http:// or https:// "
+            f"(LangGraph Server), or the path of a SQLite file."
         )
     from langgraph_patch.threads.stores.sqlite import (  # noqa: PLC0415 - imports sqlite3
         open_sqlite,

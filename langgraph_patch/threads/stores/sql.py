@@ -6,6 +6,8 @@ same method names, so the steps are written once for all four checkpointers.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,21 +19,35 @@ from langgraph_patch.threads.stores.base import Key
 _T = TypeVar("_T")
 
 
+_LOCK_ATTEMPTS = 25
+"""How often a lock is tried. Each attempt is short: others wait behind whoever waits for a lock."""
+
+_PAUSE = 0.1
+"""The seconds between two attempts."""
+
+
+class LockedError(ThreadError):
+    """Another process has locked the tables."""
+
+
 @dataclass(frozen=True, slots=True)
 class Statements:
     """The SQL of one kind of database.
 
     Attributes:
-        keys: Selects the keys that are > a thread and a namespace, sorted, up to a limit.
+        keys: Selects the keys that are > `thread` and `namespace`, sorted, up to `limit` keys, or
+            up to `limit` threads, each with all its keys. It has one " > ".
         keys_of: Selects the keys of a thread, sorted.
+        count: Counts the threads.
         newest: Selects the id of the newest checkpoint of a key and its number of pending writes.
         lock: What a transaction begins with, so that nobody else writes until it ends.
         delete: Delete a checkpoint, named by key and id, and its pending writes.
-        page_size: The limit for `keys`.
+        page_size: The `limit` for `keys`.
     """
 
     keys: str
     keys_of: str
+    count: str
     newest: str
     lock: Sequence[str]
     delete: Sequence[str]
@@ -61,14 +77,33 @@ class SqlStore:
         query = self.statements.keys
         if last is None:  # the first key may be ("", "")
             query, last = query.replace(" > ", " >= "), Key("", "")
-        return self._run(lambda cursor: _keys(cursor, query, (*last, self.statements.page_size)))
+        values: dict[str, Any] = {"thread": last.thread_id, "namespace": last.namespace}
+        for name, value in values.items():
+            if isinstance(value, str) and not _is_utf8(value):
+                # Only SQLite has such keys. They can be bound as bytes only.
+                query = query.replace(f":{name}", f"CAST(:{name} AS TEXT)")
+                values[name] = value.encode("utf-8", "surrogateescape")
+        values["limit"] = self.statements.page_size
+        return self._run(lambda cursor: _keys(cursor, query, values))
 
     def keys_of(self, thread_id: str) -> IOGenerator[Sequence[Key]]:
         """The keys of one thread, as `Store` documents it."""
         return self._run(lambda cursor: _keys(cursor, self.statements.keys_of, (thread_id,)))
 
+    def count_threads(self) -> IOGenerator[int | None]:
+        """How many threads there are, as `Store` documents it."""
+        return self._run(lambda cursor: _count(cursor, self.statements.count))
+
     def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
         """Delete a checkpoint if it is the newest, as `Store` documents it."""
+        for _ in range(_LOCK_ATTEMPTS - 1):
+            try:
+                return (yield from self._delete(key, checkpoint_id))
+            except LockedError:
+                yield IORequest(lambda: time.sleep(_PAUSE), lambda: asyncio.sleep(_PAUSE))
+        return (yield from self._delete(key, checkpoint_id))
+
+    def _delete(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
         return self._run(
             lambda cursor: _delete_if_newest(cursor, self.statements, key, checkpoint_id),
             writes=True,
@@ -94,16 +129,31 @@ class SqlStore:
         """Refuse to use an asynchronous checkpointer synchronously, or the other way round."""
         if self.is_async != is_async:
             expected = (
-                "is asynchronous: await ascan_threads, arepair_thread and aundo_repair."
+                "is asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
+                "aundo_repair."
                 if self.is_async
                 else "is synchronous: call scan_threads, repair_thread and undo_repair."
             )
             raise OptionError(f"{type(self.saver).__name__} {expected}")
 
 
-def _keys(cursor: Any, query: str, values: Sequence[Any]) -> IOGenerator[Sequence[Key]]:
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _keys(cursor: Any, query: str, values: Any) -> IOGenerator[Sequence[Key]]:
     yield from _call(cursor.execute, query, values)
     return [Key(*row) for row in (yield from _call(cursor.fetchall))]
+
+
+def _count(cursor: Any, query: str) -> IOGenerator[int | None]:
+    yield from _call(cursor.execute, query)
+    count: int = (yield from _call(cursor.fetchone))[0]
+    return count
 
 
 def _delete_if_newest(
@@ -123,6 +173,14 @@ def _delete_if_newest(
 def _call(method: Callable[..., Any], *args: Any) -> IOGenerator[Any]:
     """Call a method that is awaited if the cursor is asynchronous."""
     return (yield IORequest(lambda: method(*args), lambda: method(*args)))
+
+
+def no_table_error(database: str, table: str) -> ThreadError:
+    """The error for a view, or anything else that is read like a table and may run code."""
+    return ThreadError(
+        f"{database}: {table!r} is not an ordinary table, so reading it may run any code: name the "
+        f"database that LangGraph writes to."
+    )
 
 
 def check_tables(
@@ -145,7 +203,7 @@ def check_tables(
     Raises:
         ThreadError: If a table or a column is missing.
 
-    Example:
+    Examples:
         >>> from langgraph_patch.threads.stores.sql import check_tables
         >>> check_tables("'x.db'", {"writes": ("idx",)}, lambda table: set(),
         ...              library="langgraph-checkpoint-sqlite", advice="Open it.")

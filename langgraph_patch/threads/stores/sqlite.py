@@ -9,24 +9,34 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads.stores.sql import SqlStore, Statements, check_tables
+from langgraph_patch.threads.stores.sql import (
+    SqlStore,
+    Statements,
+    check_tables,
+    no_table_error,
+)
 
 _TIMEOUT = 2.0  # seconds to wait for the lock of another process
+
+_MODE_AT, _WAL = 18, b"\x02"  # where the header of a file names its mode of journal
 
 _OF_CHECKPOINT = "WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
 _STATEMENTS = Statements(
     keys="""SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
-    WHERE (thread_id, checkpoint_ns) > (?, ?) ORDER BY thread_id, checkpoint_ns LIMIT ?""",
+    WHERE (thread_id, checkpoint_ns) > (:thread, :namespace)
+    ORDER BY thread_id, checkpoint_ns LIMIT :limit""",
     keys_of="""SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints
     WHERE thread_id = ? ORDER BY checkpoint_ns""",
+    count="SELECT count(DISTINCT thread_id) FROM checkpoints",
     newest="""SELECT checkpoint_id, (SELECT count(*) FROM writes w WHERE
     w.thread_id = c.thread_id AND w.checkpoint_ns = c.checkpoint_ns
     AND w.checkpoint_id = c.checkpoint_id) FROM checkpoints c
@@ -74,7 +84,8 @@ def sqlite_store(saver: Any, *, is_async: bool) -> SqlStore:
 def _session(saver: SqliteSaver, *, writes: bool) -> Iterator[sqlite3.Cursor]:
     with saver.cursor(transaction=False) as cursor:
         if not writes:
-            yield cursor
+            with _any_text(saver.conn):
+                yield cursor
             return
         cursor.execute("BEGIN IMMEDIATE")
         with saver.conn:  # commits, or rolls back if something fails
@@ -86,7 +97,8 @@ async def _async_session(saver: Any, *, writes: bool) -> AsyncIterator[Any]:
     await saver.setup()
     async with saver.lock, saver.conn.cursor() as cursor:
         if not writes:
-            yield cursor
+            with _any_text(saver.conn):
+                yield cursor
             return
         await cursor.execute("BEGIN IMMEDIATE")
         try:
@@ -97,12 +109,23 @@ async def _async_session(saver: Any, *, writes: bool) -> AsyncIterator[Any]:
         await saver.conn.commit()
 
 
+@contextmanager
+def _any_text(conn: Any) -> Iterator[None]:
+    """Read each byte of an id that is not UTF-8 as half a character, so that no id stops a scan."""
+    former = conn.text_factory
+    conn.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+    try:
+        yield
+    finally:
+        conn.text_factory = former
+
+
 # --- opening -----------------------------------------------------------------------------
 
 
 @contextmanager
 def open_sqlite(
-    target: str, *, write: bool, serde: JsonPlusSerializer
+    target: str, *, write: bool, serde: SerializerProtocol
 ) -> Iterator[BaseCheckpointSaver[Any]]:
     """Open a SQLite file of threads.
 
@@ -114,9 +137,18 @@ def open_sqlite(
     Raises:
         ThreadError: If there is no such file, or it holds no threads, or SQLite fails.
     """
-    with _sqlite_errors(target), closing(_open_file(target, write=write)) as conn:
-        _check_sqlite_tables(conn, target, write=write)
-        yield (SqliteSaver if write else _ReadOnlySaver)(conn, serde=serde)
+    path = _existing_file(target)
+    with _sqlite_errors(target):
+        before = _state_of(path) if not write and _is_closed(path) else None
+        mode = "rw" if write else "ro" if before is None else "ro&immutable=1"
+        with closing(_connect(path, mode)) as conn:
+            _check_sqlite_tables(conn, target, write=write)
+            yield (SqliteSaver if write else _ReadOnlySaver)(conn, serde=serde)
+        if before is not None and before != _state_of(path):
+            raise ThreadError(
+                f"{target!r}: another process wrote to it meanwhile, so what was read may be "
+                f"wrong: try again."
+            )
 
 
 class _ReadOnlySaver(SqliteSaver):
@@ -126,7 +158,7 @@ class _ReadOnlySaver(SqliteSaver):
         self.is_setup = True
 
 
-def _open_file(target: str, *, write: bool) -> sqlite3.Connection:
+def _existing_file(target: str) -> Path:
     path = Path(target)
     try:
         if not path.exists():
@@ -135,12 +167,37 @@ def _open_file(target: str, *, write: bool) -> sqlite3.Connection:
             raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
     except (OSError, ValueError) as error:  # too long, or with a null character
         raise ThreadError(f"{target!r:.200}: there is no such file.") from error
-    uri = f"{path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+    return path
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=_TIMEOUT, check_same_thread=False)
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether a file in WAL mode has no log, because no process has it open.
+
+    SQLite would make one to read it. Another user could not delete it again, and then the
+    application could not write.
+    """
+    with path.open("rb") as file:
+        header = file.read(_MODE_AT + 1)
+    log = Path(f"{path.resolve()}-wal")
+    return header[_MODE_AT:] == _WAL and not (log.exists() and log.stat().st_size)
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    """The size of a file and the time of its last change."""
+    state = path.stat()
+    return state.st_size, state.st_mtime_ns
 
 
 def _check_sqlite_tables(conn: sqlite3.Connection, target: str, *, write: bool) -> None:
     def columns_of(table: str) -> set[str]:
+        kinds = conn.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,))
+        if kinds.fetchone() == ("view",):
+            raise no_table_error(repr(target), table)
         return {row[1] for row in conn.execute(f"PRAGMA table_info({table})")}
 
     check_tables(
@@ -174,6 +231,8 @@ def _sqlite_errors(target: str) -> Iterator[None]:
     """Raise the errors of SQLite as a `ThreadError` that names the file and what to do."""
     try:
         yield
+    except PermissionError as error:
+        raise ThreadError(f"{target!r}: {_ADVICE[sqlite3.SQLITE_CANTOPEN]}") from error
     except sqlite3.Error as error:
         primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         raise ThreadError(f"{target!r}: {_ADVICE.get(primary_code, f'{error}.')}") from error

@@ -12,6 +12,7 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import interrupt
 
@@ -46,7 +47,23 @@ async def ask_later(seconds: float) -> str:
     return f"answered: {interrupt('well?')}"
 
 
+@tool
+async def wire_slowly(amount: int) -> str:
+    """Wait for a human, then run for longer than any test waits."""
+    answer = interrupt(f"wire {amount}?")
+    await asyncio.sleep(3600)
+    return f"wired: {answer}"
+
+
+@tool
+async def boom(x: int) -> str:
+    """Fail."""
+    raise RuntimeError(f"kaput {x}")
+
+
 BESIDE = {
+    "slow": ("wire_slowly", {"amount": 3}, "slow"),
+    "boom": ("boom", {"x": 1}, "boom"),
     "wire": ("wire_money", {"amount": 3}, "wire"),
     "report": ("print_report", {"pages": 3}, "report"),
     "ask": ("ask_later", {"seconds": 1.0}, "ask"),
@@ -67,10 +84,18 @@ class Clerk(StrictModel):
 
 def agent(*middleware: PatchToolCallsMiddleware) -> CompiledStateGraph[Any, Any, Any, Any]:
     """The agent, without a checkpointer of its own."""
-    tools = [send_email, wire_money, print_report, ask_later]
+    tools = [send_email, wire_money, print_report, ask_later, wire_slowly, boom]
     return create_agent(Clerk(script=[]), tools, middleware=middleware)
 
 
+def parent() -> CompiledStateGraph[Any, Any, Any, Any]:
+    """A graph with the agent as a node."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("clerk", agent())
+    return builder.add_edge(START, "clerk").compile()
+
+
 bare = agent()
+nested = parent()
 patched = with_patching(agent())
 by_middleware = agent(PatchToolCallsMiddleware())

@@ -1,4 +1,4 @@
-"""Load the graph of an application from `module.py:graph`."""
+"""Load the graph and the serializer of an application from `module.py:attribute`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
@@ -26,28 +27,46 @@ def load_graph(target: str) -> Any:
         OptionError: If `target` has another form.
         GraphError: If the module cannot be imported, or the name is not a graph.
 
-    Example:
-        >>> from langgraph_patch.cli.load_graph import load_graph
+    Examples:
+        >>> from langgraph_patch.cli.local_code import load_graph
         >>> load_graph("no_such_module:graph")
         Traceback (most recent call last):
         langgraph_patch.errors.GraphError: 'no_such_module': cannot be imported \
 (ModuleNotFoundError: No module named 'no_such_module').
     """
-    source, colon, name = target.rpartition(":")
-    if not (source and colon and name):
-        raise OptionError(f"--graph {target!r}: expected module.py:graph or package.module:graph.")
-    module = _import_module(source)
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        raise GraphError(f"{source!r} has no {name!r}: name the variable of the graph.")
+    found = _load("--graph", target)
     if isinstance(found, StateGraph):
         found = found.compile()
     if not isinstance(found, CompiledStateGraph):
         raise GraphError(
             f"{target!r} is a {type(found).__name__}: expected a graph, compiled or not "
             f"(if a function makes it, assign its result to a variable)."
+        )
+    return found
+
+
+def load_serde(target: str) -> SerializerProtocol:
+    """The serializer that `target` names. Its module is imported, which runs its code.
+
+    Args:
+        target: As for `load_graph`.
+
+    Raises:
+        OptionError: If `target` has another form, or the attribute is not a serializer.
+        GraphError: If the module cannot be imported, or has no such attribute.
+
+    Examples:
+        >>> from langgraph_patch.cli.local_code import load_serde
+        >>> load_serde("json:loads")
+        Traceback (most recent call last):
+        langgraph_patch.errors.OptionError: --serde 'json:loads' is a function: expected a \
+serializer, such as an EncryptedSerializer, not the function that makes it.
+    """
+    found = _load("--serde", target)
+    if isinstance(found, type) or not isinstance(found, SerializerProtocol):
+        raise OptionError(
+            f"--serde {target!r} is a {type(found).__name__}: expected a serializer, such as an "
+            f"EncryptedSerializer, not the function that makes it."
         )
     return found
 
@@ -63,8 +82,8 @@ def check_trusted(names: Iterable[tuple[str, str]]) -> None:
     Raises:
         OptionError: If a class cannot be loaded.
 
-    Example:
-        >>> from langgraph_patch.cli.load_graph import check_trusted
+    Examples:
+        >>> from langgraph_patch.cli.local_code import check_trusted
         >>> check_trusted([("decimal", "Decimal")])
     """
     for module, name in names:
@@ -85,6 +104,21 @@ def _load_problem(module: str, name: str) -> str | None:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything
         return brief(error)
     return None
+
+
+def _load(option: str, target: str) -> Any:
+    """The attribute of a module that an option names."""
+    source, colon, name = target.rpartition(":")
+    if not (source and colon and name):
+        raise OptionError(
+            f"{option} {target!r}: expected module.py:attribute or package.module:attribute."
+        )
+    found: Any = _import_module(source)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise GraphError(f"{source!r} has no {name!r}: name a variable of it.")
+    return found
 
 
 def _import_module(source: str) -> ModuleType:

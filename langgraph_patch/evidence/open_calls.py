@@ -1,0 +1,217 @@
+"""A call without a result, and what belongs to it in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from langgraph_patch.history.ids import derived_id, possible_stem
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.placeholders import (
+    is_client_fake,
+    is_foreign_placeholder,
+    is_placeholder,
+)
+from langgraph_patch.history.tool_calls import Call, read_calls
+from langgraph_patch.recording.records import Record, hash_of_call
+
+
+class OpenCall(NamedTuple):
+    """A call without a result.
+
+    Attributes:
+        message: The message that makes the call.
+        id: The id of the call.
+        ordinal: The position of the call among all calls of the message.
+        client_results: The ids of results that came with the input of the run. They are no
+            evidence.
+    """
+
+    message: AIMessage
+    id: str
+    ordinal: int
+    client_results: AbstractSet[str | None] = frozenset()
+
+    @property
+    def twins(self) -> list[int]:
+        """The positions of all calls of the message with this id, its own among them."""
+        return [i for i, made in enumerate(read_calls(self.message)) if made.id == self.id]
+
+
+def original_message(message: AIMessage) -> AIMessage:
+    """A message with the ids that the model gave its calls; the same one if none was changed.
+
+    A repair gives a new id to a call with an id that an earlier call has. Older checkpoints, and
+    what the tool wrote, have the id of the model.
+    """
+    ids = [made.id for made in read_calls(message)]
+    old = [_original_id(call_id, message.id, i) for i, call_id in enumerate(ids)]
+    if old == ids or message.id is None:
+        return message
+    calls = [{**made, "id": old[i]} for i, made in enumerate(message.tool_calls)]
+    return AIMessage("", id=message.id, tool_calls=calls)
+
+
+def _original_id(call_id: str, message_id: str | None, ordinal: int) -> str:
+    stem = possible_stem(call_id)
+    if stem is None or derived_id(stem, message_id, ordinal) != call_id:
+        return call_id
+    return stem
+
+
+def request_hash_of(call: OpenCall) -> str | None:
+    """The hash of a call in records; None, which may be any, if `tool_calls` does not have it."""
+    calls = call.message.tool_calls
+    if call.ordinal < len(calls) and calls[call.ordinal]["id"] == call.id:
+        return hash_of_call(calls, call.ordinal)
+    return None if len(call.twins) == 1 else ""  # "" is the hash of no call
+
+
+def is_record_of(record: Record, call: OpenCall) -> bool:
+    """Whether a record may belong to a call: by message, id and request, where it has them."""
+    expected = {"message_id": call.message.id, "request_hash": request_hash_of(call)}
+    return record.get("call_id", call.id) == call.id and all(
+        None in (value, record.get(key)) or record[key] == value for key, value in expected.items()
+    )
+
+
+# --- messages that may be of the call -----------------------------------------------------
+
+
+def is_version_of(stored: BaseMessage, message: AIMessage) -> bool:
+    """Whether a stored message is `message`, as it is now or as it was before an edit."""
+    if stored.id is not None and message.id is not None:
+        return stored.id == message.id
+    # A write may be older than the id that the reducer gave its message.
+    return stored.model_copy(update={"id": None}) == message.model_copy(update={"id": None})
+
+
+def index_of(messages: Sequence[BaseMessage], message: AIMessage) -> int | None:
+    """The last index of `message`, or None."""
+    indexes = [i for i, stored in enumerate(messages) if is_version_of(stored, message)]
+    return indexes[-1] if indexes else None
+
+
+def index_of_call(messages: Sequence[BaseMessage], call_id: str) -> int | None:
+    """The index of the last message that makes a call with this id, or None."""
+    for index in range(len(messages) - 1, -1, -1):
+        stored = messages[index]
+        if not isinstance(stored, AIMessage) or _is_text_only(stored):
+            continue
+        if any(call.id == call_id for call in read_calls(stored)):
+            return index
+    return None
+
+
+def _is_text_only(message: AIMessage) -> bool:
+    calls = message.tool_calls or message.invalid_tool_calls or message.additional_kwargs
+    return isinstance(message.content, str) and not calls
+
+
+def call_in(stored: BaseMessage, call: OpenCall) -> OpenCall | None:
+    """A call as a stored version of its message makes it; None if that makes another call.
+
+    An edit gives a call other arguments: earlier results belong to the call before the edit. A
+    repair may give it another id.
+    """
+    if stored is call.message:
+        return call
+    if not isinstance(stored, AIMessage):
+        return None
+    made = read_calls(stored)
+    found = [i for i, other in enumerate(made) if other.id == call.id]
+    if not (len(found) == len(call.twins) == 1):
+        found = [i for i, other in enumerate(made) if i == call.ordinal and _is_id(other.id, call)]
+    request = _request(read_calls(call.message)[call.ordinal])
+    if not found or _request(made[found[0]]) != request:
+        return None
+    return OpenCall(stored, made[found[0]].id, found[0], call.client_results)
+
+
+def _is_id(stored_id: str, call: OpenCall) -> bool:
+    """Whether a call of the same position had this id before or after a repair, or has it now."""
+    originals = [_original_id(i, call.message.id, call.ordinal) for i in (stored_id, call.id)]
+    return originals[0] == originals[1]
+
+
+def _request(call: Call) -> tuple[str, str]:
+    return call.name, repr(sorted(map(repr, call.args.items())))
+
+
+def has_earlier_open_call(earlier: Sequence[BaseMessage], call_id: str) -> bool:
+    """Whether an earlier message of the same turn makes an open call with the same id."""
+    for stored in reversed(earlier):
+        is_result = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
+        if is_result or stored.type == "human":
+            return False
+        if isinstance(stored, AIMessage) and index_of_call([stored], call_id) is not None:
+            return True
+    return False
+
+
+def is_subsequence(part: Sequence[BaseMessage], whole: Sequence[BaseMessage]) -> bool:
+    """Whether `whole` contains all messages of `part`, in their order."""
+    rest = iter([stored.id or stored.text for stored in whole])
+    return all((stored.id or stored.text) in rest for stored in part)
+
+
+def first_result(
+    messages: Sequence[BaseMessage], call: OpenCall, *, is_own: bool = False
+) -> ToolMessage | None:
+    """The first tool message for a call that is not a placeholder and does not name another tool.
+
+    A missing name agrees with any. If several calls of the message have the id, results belong to
+    them as in a history.
+
+    Args:
+        messages: Messages that were written after the call.
+        call: The call.
+        is_own: Whether results with its id belong to this very call. Default: False.
+    """
+    calls, twins = read_calls(call.message), call.twins
+    results = [
+        stored
+        for stored in messages
+        if isinstance(stored, ToolMessage)
+        and stored.tool_call_id == call.id
+        and stored.id not in call.client_results
+        # Not a placeholder: the real result may have been written later.
+        and not (is_placeholder(stored) or is_foreign_placeholder(stored) or is_client_fake(stored))
+    ]
+    if not is_own and len(twins) > 1:
+        # LangGraph runs the calls in `tool_calls` only.
+        twins = [i for i in twins if calls[i].source == "tool_calls"] or twins
+        if call.ordinal not in twins:
+            return None
+        made = [{"name": calls[i].name, "args": {}, "id": call.id} for i in twins]
+        reading = read_history([AIMessage("", tool_calls=made), *results])
+        real = reading.calling_messages[0].calls[twins.index(call.ordinal)].real
+        return None if real is None else real.result.message
+    name = calls[call.ordinal].name
+    return next((r for r in results if not (name and r.name and r.name != name)), None)
+
+
+def result_of_call(
+    messages: Sequence[BaseMessage], call: OpenCall, *, is_own: bool = False
+) -> ToolMessage | None:
+    """The real result of a call in written messages, which may be a whole history.
+
+    Args:
+        messages: The messages.
+        call: The call.
+        is_own: Whether results with its id belong to this very call. Default: False.
+    """
+    index = index_of(messages, call.message)
+    version = call if index is None else call_in(messages[index], call)
+    if version is None or index_of_call(messages, version.id) != index:
+        return None
+    return first_result(messages[0 if index is None else index + 1 :], version, is_own=is_own)
+
+
+def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
+    """Whether the last call with the id of `call` is made by another message."""
+    index = index_of_call(messages, call.id)
+    return index is not None and not is_version_of(messages[index], call.message)

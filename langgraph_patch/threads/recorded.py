@@ -1,0 +1,38 @@
+"""What the checkpoints of a stored thread recorded about the calls without a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.history.pairing import Reading
+
+
+def find_recorded(
+    saver: Any, config: RunnableConfig, reading: Reading, messages_key: str, *, settle: bool
+) -> IOGenerator[Recovery]:
+    """Search the checkpoints of a thread.
+
+    Args:
+        saver: The checkpointer.
+        config: The checkpoint that has the history.
+        reading: The history.
+        messages_key: Its state key.
+        settle: Whether to search also for calls whose placeholder is final. Such a placeholder
+            gives way only to what states more: a recorded result, or a cause for an unknown one.
+
+    Raises:
+        EvidenceError: If the checkpointer raises.
+    """
+    return (
+        yield from recover_evidence(
+            saver,
+            config,
+            reading.without_result if settle else reading.unanswered,
+            messages_key=messages_key,
+            required=True,
+        )
+    )

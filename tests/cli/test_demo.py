@@ -1,0 +1,40 @@
+"""`langgraph-patch demo`: what it prints is what happened, and the README shows a part of it."""
+
+import re
+
+from langgraph_patch.cli import demo
+from support.paths import ROOT
+
+
+def test_the_demo_shows_both_conversations_bare_and_patched(cli):
+    """A bare thread dies, and another runs a call that is not finished; the patched ones do not."""
+    code, out, err = cli("demo")
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "The model is scripted. LangGraph, the tools and the checkpoints are real."
+    )
+    runs = re.split(r"^\d[ab]\. ", out, flags=re.MULTILINE)[1:]
+    assert [run.split("(")[0] for run in runs] == ["create_react_agent", "with_patching"] * 2
+    bare, patched, cut, guarded = runs
+    assert "INVALID_CHAT_HISTORY" in bare
+    assert "+ [tool] sent to bob" in patched
+    assert "Bob has my mail. No money was wired." in patched
+    assert "done in the world: a payment of 10\n" in cut
+    assert "[tool] paid 10" in cut
+    assert "done in the world: nothing" in guarded
+    assert "+ [tool] Tool call pay with id p1 was not run" in guarded
+
+
+def test_the_readme_shows_what_the_demo_prints(cli):
+    """Each line of the README's example is a line of the output, in that order."""
+    [example] = re.findall(
+        r"```text\n(  \[human\].*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert example in cli("demo")[1]
+
+
+def test_the_demo_says_so_if_it_fails(cli, monkeypatch):
+    """If the patched agent did not go on, the exit code is 1, and the demo asks for a report."""
+    monkeypatch.setattr(demo, "with_patching", lambda graph: graph)
+    code, out, _ = cli("demo")
+    assert (code, "please report it" in out, "both threads go on" in out) == (1, True, False)

@@ -1,0 +1,200 @@
+"""What a model reads where a client invents results, and where a lookup settles a killed call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command, interrupt
+
+from langgraph_patch import is_placeholder, repair_thread, with_patching
+from support.evidence_agents import BOTH, CONFIG, agent, run_until_stop
+from support.paths import ENVIRONMENT
+from support.strict import StrictModel
+
+WAITED = (
+    "Tool call wire_money with id c2 was waiting for human input when another message came in; "
+    "no answer and no result were recorded."
+)
+
+
+def read_by(model: StrictModel) -> dict[str, str]:
+    """The results that the model read last."""
+    return {m.tool_call_id: m.text for m in model.seen[-1] if isinstance(m, ToolMessage)}
+
+
+def frontend(content: str, prefix: str) -> list[Any]:
+    """What a frontend sends with the next message: a result for each open call."""
+    made = [ToolMessage(content, tool_call_id=c, id=f"{prefix}{c}") for c in ("c1", "c2")]
+    return [*made, HumanMessage("never mind", id="h2")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "wire"),
+    [
+        (frontend("Successfully handled tool call.", "do-not-render-"), WAITED),
+        (frontend('{"cancelled": true}', "aui-"), WAITED),
+        (frontend("ok!", "some-"), "ok!"),
+    ],
+    ids=["agent-chat-ui", "assistant-ui", "an unknown client"],
+)
+def test_what_clients_invent(sent, wire):
+    """The recorded result replaces each invention. A known one without a record is replaced too."""
+    saver = InMemorySaver()
+    run_until_stop(agent([BOTH], saver), {"messages": [HumanMessage("go", id="h1")]})
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = with_patching(create_agent(model, TOOLS, checkpointer=saver))
+    graph.invoke({"messages": sent}, CONFIG)
+    assert read_by(model) == {"c1": "sent to bob", "c2": wire}
+
+
+def test_a_genuine_result_of_a_frontend():
+    """No task of the graph ran the call, so the frontend's result is the only one, and stays."""
+    ask = AIMessage("", id="m1", tool_calls=[{"name": "ask_user", "args": {}, "id": "c1"}])
+    saver = InMemorySaver()
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = with_patching(create_agent(model, TOOLS, checkpointer=saver))
+    graph.update_state(CONFIG, {"messages": [HumanMessage("go"), ask]}, as_node="__start__")
+    answer = ToolMessage("blue", tool_call_id="c1", id="r1")
+    graph.invoke({"messages": [answer, HumanMessage("so?")]}, CONFIG)
+    assert read_by(model) == {"c1": "blue"}
+
+
+# --- a payment that was killed ------------------------------------------------------------------
+
+
+@tool
+def send_email() -> str:
+    """Send."""
+    return "sent to bob"
+
+
+@tool
+def wire_money() -> str:
+    """Wait for a human."""
+    return f"wired: {interrupt('1000 EUR?')}"
+
+
+TOOLS = [send_email, wire_money]
+
+KILLED = """
+import os, signal, sqlite3
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.sqlite import SqliteSaver
+from support.evidence_agents import CONFIG, human_input
+from support.strict import StrictModel
+
+@tool
+def wire_money() -> str:
+    "Pay, and be killed before the result is recorded."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+call = {{"name": "wire_money", "args": {{}}, "id": "c1"}}
+model = StrictModel(script=[AIMessage("", id="m1", tool_calls=[call])])
+saver = SqliteSaver(sqlite3.connect({path!r}, check_same_thread=False))
+graph = create_agent(model, [wire_money], checkpointer=saver)
+graph.invoke(human_input("pay"), CONFIG, durability="sync")
+"""
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """The saver of a thread whose process was killed in `wire_money`."""
+    path = str(tmp_path / "threads.db")
+    done = subprocess.run(  # noqa: S603 - our own script
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(KILLED.format(path=path))],
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == -9
+    with SqliteSaver.from_conn_string(path) as saver:
+        yield saver
+
+
+def bank(call: Any) -> str:
+    """What the bank knows."""
+    return f"booked: payment of call {call.tool_call_id}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reconcile", "text"),
+    [
+        ({}, "No result of tool call wire_money with id c1 was recorded; it may or may not"),
+        ({"wire_money": bank}, "booked: payment of call c1"),
+    ],
+)
+def test_a_killed_payment_in_a_run(killed, reconcile, text):
+    """The lookup settles what the record cannot."""
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = create_agent(model, TOOLS, checkpointer=killed)
+    graph = with_patching(graph, reconcile=reconcile)
+    graph.invoke({"messages": [HumanMessage("and?")]}, CONFIG)
+    assert read_by(model)["c1"].startswith(text)
+
+
+@pytest.mark.slow
+def test_a_killed_payment_in_a_stored_thread(killed):
+    """The same without a run of the model; the thread then goes on."""
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = create_agent(model, TOOLS, checkpointer=killed)
+    lookups = {"wire_money": bank}
+    repair_thread(graph, CONFIG, on_pause="abandon", min_age=0, force=True, reconcile=lookups)
+    stored = graph.get_state(CONFIG).values["messages"][-1]
+    assert stored.content == "booked: payment of call c1"
+    assert not is_placeholder(stored)
+    graph.invoke({"messages": [HumanMessage("and?")]}, CONFIG)
+    assert read_by(model) == {"c1": "booked: payment of call c1"}
+
+
+# --- a payment that was approved, and ended later ------------------------------------------------
+
+
+def test_a_payment_that_ends_after_the_next_message():
+    """An answer by id leaves no trace while the tool works: the next turn searches once more."""
+    working, ended, saver = threading.Event(), threading.Event(), InMemorySaver()
+
+    @tool
+    def wire_money() -> str:
+        """Wait for a human, then work."""
+        answer = interrupt("1000 EUR?")
+        working.set()
+        ended.wait(20)
+        return f"wired: {answer}"
+
+    call = {"name": "wire_money", "args": {}, "id": "c2"}
+    first = AIMessage("", id="m1", tool_calls=[call])
+    model = StrictModel(script=[first, *(AIMessage(f"fine {n}") for n in range(3))])
+    graph, other = (
+        with_patching(create_agent(model, [wire_money], checkpointer=saver)) for _ in range(2)
+    )
+    asked = graph.invoke({"messages": [HumanMessage("pay")]}, CONFIG)["__interrupt__"]
+    other.step_timeout = 0.2  # so that it makes no checkpoint after the tool
+
+    def approve() -> None:
+        with suppress(TimeoutError):
+            other.invoke(Command(resume={asked[0].id: "yes"}), CONFIG)
+
+    approval = threading.Thread(target=approve)
+    approval.start()
+    assert working.wait(10)
+    graph.invoke({"messages": [HumanMessage("never mind")]}, CONFIG)
+    assert read_by(model) == {"c2": WAITED}
+    time.sleep(0.4)  # until the time limit is over
+    ended.set()
+    approval.join(10)
+    graph.invoke({"messages": [HumanMessage("and?")]}, CONFIG)
+    assert read_by(model) == {"c2": "wired: yes"}

@@ -1,0 +1,693 @@
+"""`with_patching(graph)` without options, on graphs shaped like real applications."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, Overwrite, Send
+from typing_extensions import TypedDict
+
+from langgraph_patch import (
+    GraphError,
+    OptionError,
+    patch_node,
+    validate_messages,
+    with_patching,
+)
+from support.agent_matrix import BREAKS, Desk, MatrixThread, expected_history, script
+from support.agents import Graph, Tools, both_calls, history, human, lines, stored, thread
+from support.applications import (
+    APPLICATIONS,
+    Application,
+    call_model,
+    frontend,
+    parallel_models,
+    two_histories,
+)
+from support.chunk_model import ChunkModel, begin, piece, reason
+from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS
+from support.placeholder_texts import UNKNOWN, WAITED
+from support.running import run, sync_and_async
+from support.strict import RefusedError, StrictModel, ai, refuse
+
+each_application = pytest.mark.parametrize(
+    "app", APPLICATIONS, ids=[app.agent.name for app in APPLICATIONS]
+)
+WITHOUT_INPUT = ("invoke_none", "goto", "send")
+"""The breaks after which the thread goes on without a new message, so START does not check."""
+
+
+# --- every break ---------------------------------------------------------------------------
+
+
+@sync_and_async
+@pytest.mark.parametrize("way", BREAKS)
+@each_application
+async def test_the_thread_goes_on(app: Application, way: str, *, asynchronous: bool):
+    """No model refuses, no tool runs twice, the state is repaired at once or by the next turn."""
+    it = MatrixThread(app.agent, BREAKS[way].wire, asynchronous)
+    value = await BREAKS[way].make(it)
+    mails = it.desk.done.count("mail")
+
+    await it.run(it.patched, value)
+
+    expected = expected_history(app.agent, way)
+    if app.agent.forgets and BREAKS[way].live:
+        expected = [line for line in expected if not line.startswith(("tool", "ai c1"))]
+    if not app.writes and way in WITHOUT_INPUT:
+        expected = [line for line in expected if not line.startswith("tool")]
+    assert lines(it.history()) == expected
+    for text in ("hello", "and now?", "really?"):
+        await it.run(it.patched, {"messages": [human(text)]})
+        assert lines(it.history())[-1] == f"ai: re: {text}"
+        if not app.shortens:
+            assert validate_messages(it.history()) == []
+            refuse(it.history())
+    assert it.desk.done.count("mail") == mails
+
+
+@each_application
+def test_the_log_lists_what_is_covered(app: Application, caplog: pytest.LogCaptureFixture):
+    """One INFO line names the model nodes, the nodes that keep calls at the tail, and the rest."""
+    with caplog.at_level(logging.DEBUG, logger="langgraph_patch"):
+        MatrixThread(app.agent, "asks", asynchronous=False)
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.INFO, app.covered)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@each_application
+def test_calls_at_the_tail(app: Application, caplog: pytest.LogCaptureFixture, *, named: bool):
+    """They are answered before a model node, and left alone in any other, as the log says."""
+    saver = InMemorySaver()
+    desk, model, node = Desk("asks"), script(), app.agent.model_node
+    names: list[str] = []
+
+    def wrap(graph: Graph) -> Graph:
+        names.extend(graph.builder.nodes)
+        return with_patching(graph, model_node=node if named else None)
+
+    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
+        graph = app.agent.build(desk, model, wrap, saver)
+    alone = f"'{node}'" in caplog.text.partition("alone in")[2].partition(";")[0]
+    graph.update_state(thread(), {"messages": [human("go"), both_calls()]}, as_node=START)
+    graph.update_state(thread(), None, as_node=names[-1])
+    if alone and not app.agent.forgets:
+        with pytest.raises(RefusedError, match="c1"):
+            graph.invoke(Command(goto=node), thread())
+        return
+    graph.invoke(Command(goto=node), thread())
+    refuse(model.seen[0])
+    assert lines(model.seen[0]) == ["human: go", "ai c1 c2: ", *UNKNOWN_RESULTS]
+
+
+# --- healthy -------------------------------------------------------------------------------
+
+MODES = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
+IDS = re.compile(
+    r"(lc_run-+)?[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|0x[0-9a-f]+|\d{4}-\d\d-\d\dT[^']+"
+)
+
+
+def shown(value: Any) -> str:
+    """What a client sees of a value, without ids and times that differ in each run."""
+    return IDS.sub("<id>", repr(value))
+
+
+def inputs() -> list[Any]:
+    """A turn with a pause, its answer, and four turns more."""
+    texts = ("thanks", "bye", "hello again", "bye again")
+    turns = [
+        {"messages": [human(text)], "supervisor_messages": [human(text)]}
+        for text in ("book it", *texts)
+    ]
+    return [turns[0], Command(resume="yes"), *turns[1:]]
+
+
+async def seen_by_clients(graph: Graph, *, asynchronous: bool, events: bool) -> list[str]:
+    """All that the streams show of a healthy thread."""
+    seen: list[Any] = []
+    options: Any = {"stream_mode": MODES, "subgraphs": True}
+    for value in inputs():
+        if events:
+            found = [event async for event in graph.astream_events(value, thread(), version="v2")]
+            hidden = "langsmith:hidden"  # the router of START
+            seen += [
+                {**event, "parent_ids": len(event["parent_ids"])}
+                for event in found
+                if hidden not in event["tags"]
+            ]
+        elif asynchronous:
+            seen += [part async for part in graph.astream(value, thread(), **options)]
+        else:
+            seen += graph.stream(value, thread(), **options)
+    return list(map(shown, seen))
+
+
+def kept(graph: Graph) -> list[str]:
+    """The state in each checkpoint of the thread, newest first."""
+    return [
+        shown((state.values, state.next, state.metadata, state.tasks))
+        for state in graph.get_state_history(thread())
+    ]
+
+
+Build = Callable[[Any, BaseCheckpointSaver[Any]], Graph]
+
+
+def _frontend(wrap: Any, saver: Any) -> Graph:
+    answers = [lambda seen: AIMessage(f"re: {seen[-1].text}")] * 9
+    return frontend(StrictModel(script=[both_calls(), *answers]), wrap, saver)
+
+
+def _two_histories(wrap: Any, saver: Any) -> Graph:
+    return two_histories(Desk("asks"), script(both_calls()), script(), wrap, saver)
+
+
+def _parallel(wrap: Any, saver: Any) -> Graph:
+    return parallel_models(Desk("asks"), {"left": script(), "right": script()}, wrap, saver)
+
+
+HEALTHY: dict[str, Build] = {
+    **{
+        app.agent.name: lambda wrap, saver, app=app: app.agent.build(  # type: ignore[misc]
+            Desk("asks"), script(both_calls()), wrap, saver
+        )
+        for app in APPLICATIONS
+    },
+    "frontend": _frontend,
+    "two_histories": _two_histories,
+    "parallel_models": _parallel,
+}
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "events"])
+@pytest.mark.parametrize("name", HEALTHY)
+async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
+    """The same chunks in all stream modes, the same events, and the same checkpoints."""
+    found = []
+    for wrap in (lambda graph: graph, with_patching):
+        graph = HEALTHY[name](wrap, InMemorySaver())
+        seen = await seen_by_clients(graph, asynchronous=how == "async", events=how == "events")
+        found.append((seen, kept(graph)))
+    bare, patched = found
+    if name == "parallel_models":  # they run at once
+        bare[0].sort()
+        patched[0].sort()
+    assert patched[0] == bare[0]
+    assert patched[1] == bare[1]
+    assert len(bare[0]) > 20
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_thread_leaves_the_same_rows(name: str, tmp_path: Path):
+    """As many rows, of the same channels and nodes, and bytes within 0.5 %, as versions vary."""
+    found = {}
+    for kind, wrap in (("bare", lambda graph: graph), ("patched", with_patching)):
+        path = tmp_path / f"{kind}.db"
+        with SqliteSaver.from_conn_string(str(path)) as saver:
+            graph = HEALTHY[name](wrap, saver)
+            for value in inputs():
+                graph.invoke(value, thread())
+        found[kind] = stored(path)
+    assert found["patched"]["rows"] == found["bare"]["rows"]
+    assert found["patched"]["names"] == found["bare"]["names"]
+    assert abs(found["patched"]["bytes"] / found["bare"]["bytes"] - 1) < 0.005
+
+
+# --- several histories ---------------------------------------------------------------------
+
+KEYS = ["messages", "supervisor_messages"]
+
+
+def two(saver: BaseCheckpointSaver[Any]) -> tuple[Graph, StrictModel, StrictModel]:
+    """The patched graph with two histories, and its two models."""
+    researcher, chief = script(), script()
+    wrap = lambda graph: with_patching(graph, messages_key=KEYS)
+    return two_histories(Desk("asks"), researcher, chief, wrap, saver), researcher, chief
+
+
+def kept_lines(graph: Graph, key: str) -> list[str]:
+    """A history of the thread, valid and on lines."""
+    messages = graph.get_state(thread()).values[key]
+    assert validate_messages(messages) == []
+    return lines(messages)
+
+
+@sync_and_async
+async def test_two_damaged_histories_are_repaired_by_one_node(*, asynchronous: bool):
+    """One superstep, one chunk of new messages; each history gets its own results."""
+    graph, researcher, chief = two(InMemorySaver())
+    other = ai(("wire_money", {"amount": 1}, "c1"), id="a9")
+    damage = {"messages": [human("book it"), both_calls()]}
+    damage["supervisor_messages"] = [human("go"), other]
+    graph.update_state(thread(), damage, as_node="researcher")
+    value = {key: [human("never mind", f"{key}-never")] for key in KEYS}
+    stream = (
+        [chunk async for chunk in graph.astream(value, thread(), stream_mode="updates")]
+        if asynchronous
+        else list(graph.stream(value, thread(), stream_mode="updates"))
+    )
+    [shown_keys] = [chunk["patch_tool_calls"] for chunk in stream if "patch_tool_calls" in chunk]
+    assert {key: lines(new) for key, new in shown_keys.items()} == {
+        "messages": UNKNOWN_RESULTS,
+        "supervisor_messages": [f"tool c1: {UNKNOWN.format('wire_money', 'c1')}"],
+    }
+    assert kept_lines(graph, "messages") == [*REPAIRED, "ai: re: never mind"]
+    assert kept_lines(graph, "supervisor_messages") == [
+        "human: go",
+        "ai c1: ",
+        f"tool c1: {UNKNOWN.format('wire_money', 'c1')}",
+        "human: never mind",
+        "ai: re: never mind",
+    ]
+    assert [len(model.seen) for model in (researcher, chief)] == [1, 1]
+
+
+@sync_and_async
+@pytest.mark.parametrize("key", KEYS)
+async def test_one_of_two_histories_is_damaged(key: str, *, asynchronous: bool):
+    """The other one is left as it is, by the entry node and by a model node."""
+    for start in ("message", "goto"):
+        graph, researcher, chief = two(InMemorySaver())
+        healthy = next(each for each in KEYS if each != key)
+        state = {healthy: [human("hi"), AIMessage("hello")], key: [human("book it"), both_calls()]}
+        if start == "goto":
+            state[key].append(human("never mind"))
+        graph.update_state(thread(), state, as_node="researcher")
+        before = graph.get_state(thread()).values[healthy]
+        node = "supervisor" if key == "supervisor_messages" else "researcher"
+        value: Any = {key: [human("never mind")]} if start == "message" else Command(goto=node)
+        await run(graph, value, asynchronous=asynchronous)
+        assert kept_lines(graph, key)[: len(REPAIRED)] == REPAIRED
+        assert graph.get_state(thread()).values[healthy][: len(before)] == before
+        for model in (researcher, chief):
+            for seen in model.seen:
+                refuse(seen)
+
+
+def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
+    """While the supervisor's calls wait for a human, the researcher answers its own only."""
+    graph, researcher, _ = two(InMemorySaver())
+    waiting = [human("go"), ai(("wire_money", {"amount": 1}, "c9"), id="a9")]
+    state = {"supervisor_messages": waiting, "messages": [human("book it"), both_calls()]}
+    graph.update_state(thread(), state, as_node="researcher")
+    graph.invoke(Command(goto="researcher"), thread())
+    assert lines(researcher.seen[0]) == REPAIRED[:-1]
+    assert lines(graph.get_state(thread()).values["supervisor_messages"]) == lines(waiting)
+
+
+def test_several_histories_in_the_log(caplog: pytest.LogCaptureFixture):
+    """The line names the history of each model node."""
+    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
+        two(InMemorySaver())
+    assert caplog.text.count("\n") == 1
+    assert caplog.text.endswith(
+        "with_patching repairs the whole history of 'researcher' (messages), 'supervisor' "
+        "(supervisor_messages); does not touch the tool nodes 'tools', 'supervisor_tools'\n"
+    )
+
+
+@pytest.mark.parametrize("value", [[], "", ["messages", 3], 3, None, ["messages", ""]])
+def test_a_messages_key_that_is_no_name(value: Any):
+    """What is no name is quoted, before anything is built."""
+    with pytest.raises(OptionError, match=f"messages_key={re.escape(repr(value))}: expected"):
+        with_patching(call_model(Desk("asks"), script()), messages_key=value)
+
+
+def test_one_of_several_keys_is_unknown():
+    """It is named, with the keys that hold messages."""
+    with pytest.raises(GraphError, match=r"'nope' is no key.*Keys with messages: 'messages'"):
+        with_patching(call_model(Desk("asks"), script()), messages_key=["messages", "nope"])
+
+
+class Notes(MessagesState):
+    """A state of a subgraph with a history that its parent lacks."""
+
+    inner_messages: Any
+
+
+@sync_and_async
+async def test_a_history_that_only_a_subgraph_has(*, asynchronous: bool):
+    """It is repaired inside, under its own key; the parent's history under the parent's."""
+    model = script()
+
+    def answer(state: Any) -> Any:
+        messages = [*state["inner_messages"], model.invoke(state["inner_messages"])]
+        return {"inner_messages": messages, "messages": messages[-1:]}
+
+    inner = StateGraph(Notes)
+    inner.add_node("start", lambda _: {"inner_messages": list(OPEN)})
+    inner.add_node("llm", answer)
+    inner.add_edge(START, "start")
+    inner.add_edge("start", "llm")
+    builder = StateGraph(MessagesState).add_node("team", inner.compile()).add_edge(START, "team")
+    graph = with_patching(
+        builder.compile(checkpointer=InMemorySaver()), messages_key=["inner_messages"]
+    )
+    await run(graph, "go", asynchronous=asynchronous)
+    assert lines(model.seen[0]) == REPAIRED
+    assert lines(history(graph, thread())) == ["human: go", "ai: re: never mind"]
+
+
+# --- a state that is a bare list -------------------------------------------------------------
+
+
+def bare_list(model: StrictModel, saver: BaseCheckpointSaver[Any]) -> Graph:
+    """A graph over a list of messages, as `MessageGraph` was."""
+    builder = StateGraph(Annotated[list[AnyMessage], add_messages])  # type: ignore[arg-type]
+    builder.add_node("llm", model)
+    builder.add_node("tools", ToolNode(Tools().tools()))
+    builder.add_edge(START, "llm")
+    builder.add_conditional_edges(
+        "llm", lambda messages: "tools" if messages[-1].tool_calls else END, ["tools", END]
+    )
+    builder.add_edge("tools", "llm")
+    return builder.compile(checkpointer=saver)
+
+
+@sync_and_async
+@pytest.mark.parametrize("way", ["message", "none", "persist=False"])
+async def test_a_state_that_is_a_list(way: str, *, asynchronous: bool):
+    """It is repaired at START and around the model node, and the answer keeps its place."""
+    model = script()
+    bare = bare_list(model, InMemorySaver())
+    graph = with_patching(bare, persist=way != "persist=False")
+    state = OPEN[:-1] if way == "message" else OPEN
+    bare.update_state(thread(), state, as_node="llm" if way == "message" else START)
+    value = OPEN[-1:] if way == "message" else None
+    if asynchronous:
+        await graph.ainvoke(value, thread())
+    else:
+        graph.invoke(value, thread())
+    expected = [*REPAIRED, "ai: re: never mind"]
+    assert lines(model.seen[0]) == REPAIRED
+    if way == "persist=False":
+        expected = [line for line in expected if line not in UNKNOWN_RESULTS]
+    assert lines(graph.get_state(thread()).values) == expected
+
+
+def test_a_pause_in_a_state_that_is_a_list():
+    """A healthy thread is as before, and the abandoned pause is repaired with the next message."""
+    found = []
+    for wrap in (lambda graph: graph, with_patching):
+        graph = wrap(bare_list(script(both_calls()), InMemorySaver()))
+        graph.invoke([human("go")], thread())
+        graph.invoke(Command(resume="yes"), thread())
+        found.append(lines(graph.get_state(thread()).values))
+    assert found[0] == found[1]
+    assert found[0][-1] == "ai: re: wired: yes"
+    model = script(both_calls())
+    graph = with_patching(bare_list(model, InMemorySaver()))
+    graph.invoke([human("book it")], thread())
+    graph.invoke([human("never mind")], thread())
+    assert lines(graph.get_state(thread()).values) == [*REPAIRED, "ai: re: never mind"]
+
+
+# --- a frontend, and two models at once ------------------------------------------------------
+
+
+@sync_and_async
+async def test_a_frontend_that_answers(*, asynchronous: bool):
+    """Its answer is the result, and a message instead of it leaves placeholders."""
+    for answered in (True, False):
+        graph = _frontend(with_patching, InMemorySaver())
+        await run(graph, "book it", asynchronous=asynchronous)
+        value: Any = Command(resume="done") if answered else "never mind"
+        await run(graph, value, asynchronous=asynchronous)
+        results = ["tool c1: done", "tool c2: done"] if answered else UNKNOWN_RESULTS
+        last = "done" if answered else "never mind"
+        said = [] if answered else ["human: never mind"]
+        expected = ["human: book it", "ai c1 c2: ", *results, *said, f"ai: re: {last}"]
+        assert lines(history(graph, thread())) == expected
+
+
+@sync_and_async
+@pytest.mark.parametrize("names", [("left", "right"), ("right", "left")])
+async def test_two_model_nodes_in_one_superstep(names: tuple[str, str], *, asynchronous: bool):
+    """Both read a valid history, one of them writes the repair, and no message moves."""
+    models = {name: script() for name in names}
+    graph = parallel_models(Desk("asks"), models, with_patching, InMemorySaver())
+    graph.update_state(thread(), {"messages": OPEN}, as_node="tools")
+    assert set(graph.get_state(thread()).next) == set(names)
+    await run(graph, None, asynchronous=asynchronous)
+    assert [lines(model.seen[0]) for model in models.values()] == [REPAIRED, REPAIRED]
+    assert lines(history(graph, thread())) == [*REPAIRED, *["ai: re: never mind"] * 2]
+
+
+# --- nodes that are no model nodes -------------------------------------------------------------
+
+
+def whole(state: Any) -> Any:
+    """Return the whole history."""
+    return {"messages": list(state["messages"])}
+
+
+def last_two(state: Any) -> Any:
+    """Return the last two messages."""
+    return {"messages": state["messages"][-2:]}
+
+
+def overwriting(state: Any) -> Any:
+    """Overwrite the history with itself and a note."""
+    return {"messages": Overwrite([*state["messages"], human("noted")])}
+
+
+def removing(state: Any) -> Any:
+    """Remove all but the last message."""
+    return {"messages": [RemoveMessage(id=m.id) for m in state["messages"][:-1]]}
+
+
+def commanding(state: Any) -> Any:
+    """The same as `whole`, as a `Command`."""
+    return Command(update=whole(state))
+
+
+class Replaced(TypedDict):
+    """A history that each write replaces."""
+
+    messages: list[AnyMessage]
+
+
+DISORDERED = [
+    human("go"),
+    ToolMessage("late", tool_call_id="c9", id="t9", name="send_email"),
+    *OPEN,
+]
+"""A result without a call before the open calls: a repair removes it, and adds two results."""
+
+
+RETURNS = [
+    *[(MessagesState, node, DISORDERED) for node in (whole, last_two, overwriting, commanding)],
+    *[(Replaced, node, DISORDERED) for node in (whole, commanding)],
+    # A node cannot remove what it does not read, so there is no result without a call here.
+    (MessagesState, removing, OPEN),
+]
+
+
+@sync_and_async
+@pytest.mark.parametrize(("schema", "node", "damage"), RETURNS)
+async def test_what_another_node_returns_is_no_repair(
+    schema: Any, node: Any, damage: Any, *, asynchronous: bool
+):
+    """It reads a valid history; the state is that of the bare graph, in order too."""
+    found = []
+    seen: list[Any] = []
+
+    def looking(state: Any) -> Any:
+        seen.append(state["messages"])
+        return node(state)
+
+    for wrap in (lambda graph: graph, with_patching):
+        builder = StateGraph(schema).add_node("look", looking).add_edge(START, "look")
+        bare = builder.compile(checkpointer=InMemorySaver())
+        bare.update_state(thread(), {"messages": damage}, as_node=START)
+        graph = wrap(bare)
+        await run(graph, None, asynchronous=asynchronous)
+        found.append(history(graph, thread()))
+    assert found[0] == found[1]
+    refuse(seen[1])
+    with pytest.raises(RefusedError):
+        refuse(seen[0])
+
+
+def test_a_send_without_the_history_is_not_affected():
+    """A node that reads something else runs as before."""
+
+    def work(state: Any) -> Any:
+        assert state == {"task": "dig"}
+        return {"messages": [human("dug")]}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("plan", lambda _: Command(goto=Send("work", {"task": "dig"})))
+    builder.add_node("work", work)
+    builder.add_edge(START, "plan")
+    out = with_patching(builder.compile()).invoke({"messages": [human("go")]})
+    assert lines(out["messages"]) == ["human: go", "human: dug"]
+
+
+# --- recording -----------------------------------------------------------------------------
+
+
+@sync_and_async
+@pytest.mark.parametrize("nested", [False, True])
+async def test_record(*, nested: bool, asynchronous: bool):
+    """`record=True`: the mail's result is recorded and comes back; without it nothing is known."""
+    outcomes = []
+    for record in (False, True):
+        builder = call_model(Desk("asks"), script(both_calls()))
+        if nested:
+            child = builder.compile(checkpointer=True)
+            builder = StateGraph(MessagesState).add_node("team", child).add_edge(START, "team")
+        saver = InMemorySaver()
+        graph = with_patching(builder.compile(checkpointer=saver), record=record)
+        await run(graph, "book it", asynchronous=asynchronous)
+        await run(graph, "never mind", asynchronous=asynchronous)
+        place = {"thread_id": "1", "checkpoint_ns": "team" if nested else ""}
+        saved = saver.get_tuple({"configurable": place})
+        assert saved is not None
+        messages = saved.checkpoint["channel_values"]["messages"]
+        outcomes.append([m.text for m in messages if isinstance(m, ToolMessage)])
+    bare, recorded = outcomes
+    assert bare == [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
+    assert recorded == ["sent to bob", WAITED.format("wire_money", "c2")]
+
+
+def test_record_keeps_the_graph():
+    """A `ToolNode` with a config is replaced inside it, and the given graph is not changed."""
+    builder = StateGraph(MessagesState)
+    tools = ToolNode(Tools().tools())
+    builder.add_node("llm", lambda _: None)
+    builder.add_node("tools", tools)
+    builder.add_node("tagged", tools.with_config(tags=["t"]))
+    builder.add_edge(START, "llm")
+    builder.add_edge("llm", "tools")
+    patched = with_patching(builder, record=True)
+    assert builder.nodes["tools"].runnable is tools
+    assert isinstance(patched.nodes["tools"].runnable, ToolNode)
+    tagged: Any = patched.nodes["tagged"].runnable
+    assert tagged.config["tags"] == ["t"]
+    assert isinstance(tagged.bound, ToolNode)
+    assert tagged.bound is not tools
+
+
+# --- truncated calls -----------------------------------------------------------------------
+
+CUT = [begin("wire_money", "c1"), piece('{"amount": 3'), reason("length")]
+
+
+class Topic(TypedDict):
+    """What a worker reads: not the history."""
+
+    topic: str
+
+
+class Talk(MessagesState):
+    """A history and a topic."""
+
+    topic: str
+
+
+def worker(model: ChunkModel) -> Any:
+    """A node that calls the model with something else than the history."""
+
+    def work(state: Topic) -> Any:
+        return {"messages": [model.invoke(state["topic"])]}
+
+    return work
+
+
+def other(model: ChunkModel) -> Any:
+    """A node that calls the model with the history, and that no `ToolNode` leads to."""
+    return lambda state: {"messages": [model.invoke(state["messages"])]}
+
+
+@sync_and_async
+@pytest.mark.parametrize("node", [other, worker])
+@pytest.mark.parametrize("wrap", [with_patching, lambda graph: graph], ids=["patched", "bare"])
+async def test_a_truncated_call_of_any_node_never_runs(wrap: Any, node: Any, *, asynchronous: bool):
+    """Also if the node is no model node, or reads no history; the bare graph runs it."""
+    desk = Desk("raises")
+    builder = StateGraph(Talk)
+    builder.add_node("write", node(ChunkModel(turns=[CUT, CUT], streaming=True)))
+    builder.add_node("tools", ToolNode(desk.tools(), handle_tool_errors=True))
+    builder.add_node("note", lambda _: None)
+    builder.add_edge(START, "write")
+    builder.add_conditional_edges("write", tools_condition)
+    builder.add_edge("tools", "note")
+    graph = wrap(builder.compile(checkpointer=InMemorySaver()))
+    value = {"messages": [human("go")], "topic": "gold"}
+    await run(graph, value, asynchronous=asynchronous)
+    results = [m for m in history(graph, thread()) if isinstance(m, ToolMessage)]
+    ran = any("the bank is down" in result.text for result in results)
+    assert ran is (wrap is not with_patching)
+
+
+# --- what LangGraph finds in a node ----------------------------------------------------------
+
+
+def test_a_graph_that_a_node_calls_is_found_as_before():
+    """`get_subgraphs` looks into the functions of nodes, through the wrapper too."""
+    child = StateGraph(MessagesState).add_node("n", lambda _: None).add_edge(START, "n").compile()
+
+    def call(state: Any) -> Any:
+        return child.invoke(state)
+
+    builder = StateGraph(MessagesState).add_node("delegate", call).add_edge(START, "delegate")
+    bare = builder.compile()
+    found = [dict(graph.get_subgraphs()) for graph in (bare, with_patching(bare))]
+    assert found[0] == found[1] == {"delegate": child}
+
+
+@sync_and_async
+async def test_a_key_without_messages_beside_a_damaged_history(*, asynchronous: bool):
+    """The history is repaired, and the other key is left as it is."""
+
+    class Mixed(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+        blob: Any
+
+    seen: list[Any] = []
+    builder = StateGraph(Mixed)
+    builder.add_node("look", seen.append).add_edge(START, "look")
+    graph = with_patching(
+        builder.compile(checkpointer=InMemorySaver()), messages_key=["blob", "messages"]
+    )
+    for place, blob in enumerate((42, {"messages": 3}, "text")):
+        config = thread(str(place))
+        value = {"messages": OPEN, "blob": blob}
+        await run(graph, value, asynchronous=asynchronous, config=config)
+        assert lines(seen[-1]["messages"]) == REPAIRED
+        assert seen[-1]["blob"] == blob
+        assert lines(history(graph, config)) == REPAIRED
+
+
+def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
+    """It sees the damage and repairs it; so does the node of a subgraph that is patched already."""
+    model = script()
+    inner = with_patching(call_model(Desk("asks"), script()).compile())
+    builder = StateGraph(MessagesState)
+    builder.add_node("repair", patch_node)
+    builder.add_node("llm", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("team", inner)
+    builder.add_edge(START, "repair")
+    builder.add_edge("repair", "llm")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
+        graph = with_patching(bare)
+    assert "repair'" not in caplog.text
+    assert "patch_tool_calls" not in caplog.text
+    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
+    graph.invoke(None, thread())
+    assert lines(history(graph, thread())) == [*REPAIRED, "ai: re: never mind"]

@@ -1,0 +1,258 @@
+"""Messages with damaged fields in a thread: the bare graph dies of them, the patched one answers.
+
+The model refuses what LangChain's constructor refuses. A message whose intention is certain is
+corrected in the state; any other stays there, and the model does not read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import ValidationError
+
+from langgraph_patch import patch_messages, patch_node, validate_messages, with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from langgraph_patch.threads import repair_thread, scan_threads
+from support.agents import Graph, history, human, lines, thread
+from support.running import run, sync_and_async
+from support.strict import StrictModel, ai
+
+# Pydantic warns when LangGraph stores a damaged message.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+
+
+class FieldModel(StrictModel):
+    """Refuses messages that LangChain's constructor refuses, too."""
+
+    def _next(self, messages: list[BaseMessage]) -> AIMessage:
+        for message in messages:
+            type(message).model_validate(message.__dict__)
+        return super()._next(messages)
+
+
+def with_field(message: BaseMessage, **fields: Any) -> Any:
+    """A copy whose fields are not validated."""
+    return message.model_copy(update=fields)
+
+
+CALL = ai(("look", {}, "c1"), id="a1")
+RESULT = ToolMessage("r", tool_call_id="c1", id="t1", name="look")
+GO = human("go")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damaged history.
+
+    Attributes:
+        messages: The messages.
+        read: What the model reads of them.
+        is_corrected: Whether the state is corrected; if not, the damaged message stays there.
+    """
+
+    messages: tuple[Any, ...]
+    read: tuple[str, ...]
+    is_corrected: bool = True
+
+
+ANSWERED = ("human: go", "ai c1: ", "tool c1: r")
+
+CASES: dict[str, Case] = {
+    "human content None": Case((with_field(GO, content=None),), ("human: ",)),
+    "model content None": Case((GO, with_field(CALL, content=None), RESULT), ANSWERED),
+    "model calls None": Case(
+        (GO, with_field(AIMessage("hi", id="a"), tool_calls=None)), ("human: go", "ai: hi"),
+    ),
+    "invalid calls None": Case((GO, with_field(CALL, invalid_tool_calls=None), RESULT), ANSWERED),
+    "kwargs None": Case((GO, CALL, with_field(RESULT, additional_kwargs=None)), ANSWERED),
+    "metadata None": Case((GO, with_field(CALL, response_metadata=None), RESULT), ANSWERED),
+    "name a number": Case((GO, CALL, with_field(RESULT, name=7)), ANSWERED),
+    "result id None": Case((GO, CALL, with_field(RESULT, tool_call_id=None)), ANSWERED),
+    "human content a number": Case(
+        (GO, with_field(GO, content=7, id="x")), ("human: go",), is_corrected=False,
+    ),
+    "model content a number": Case(
+        (GO, with_field(CALL, content=7), RESULT), ("human: go",), is_corrected=False,
+    ),
+    "calls of texts": Case(
+        (GO, with_field(CALL, tool_calls=["c1"])), ("human: go",), is_corrected=False,
+    ),
+    "an answered call and a result without an id": Case(
+        (GO, CALL, RESULT, with_field(RESULT, tool_call_id=None, id="t2")), ANSWERED,
+        is_corrected=False,
+    ),
+}  # fmt: skip
+
+INPUTS: dict[str, Case] = {
+    **CASES,
+    "result content None": Case(
+        (GO, CALL, with_field(RESULT, content=None)), (*ANSWERED[:2], "tool c1: "),
+    ),
+    "result content a number": Case(
+        (GO, CALL, with_field(RESULT, content=7)), (*ANSWERED[:2], "tool c1: 7"),
+    ),
+    "result id a number": Case(
+        (GO, with_field(CALL, tool_calls=[{**CALL.tool_calls[0], "id": "7"}]),
+         with_field(RESULT, tool_call_id=7)),
+        ("human: go", "ai 7: ", "tool 7: r"),
+    ),
+}  # fmt: skip
+"""Also fields that LangChain's constructor converts when LangGraph loads a checkpoint."""
+
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+def bare_graph(model: FieldModel, saver: Any) -> Any:
+    """A model node."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    return builder.add_edge(START, "model").compile(checkpointer=saver)
+
+
+def with_patch_node(model: FieldModel, saver: Any) -> Any:
+    """The patch node by hand, and a model node that drops what no model can read."""
+
+    def answer(state: Any) -> Any:
+        return {"messages": [model.invoke(patch_messages(state["messages"]).messages)]}
+
+    builder = StateGraph(MessagesState).add_node("patch", patch_node).add_node("model", answer)
+    return builder.add_edge(START, "patch").add_edge("patch", "model").compile(checkpointer=saver)
+
+
+GRAPHS: dict[str, Callable[[FieldModel, Any], Graph]] = {
+    "with_patching": lambda model, saver: with_patching(
+        bare_graph(model, saver), model_node="model"
+    ),
+    "persist=False": lambda model, saver: with_patching(bare_graph(model, saver), persist=False),
+    "middleware": lambda model, saver: create_agent(
+        model, middleware=[PatchToolCallsMiddleware()], checkpointer=saver
+    ),
+    "patch_node": with_patch_node,
+}
+
+
+def answers() -> list[AIMessage]:
+    """The answers to two turns."""
+    return [AIMessage("fine", id="fine"), AIMessage("bye", id="bye")]
+
+
+def started(name: str, saver: Any) -> None:
+    """A thread with the damaged history."""
+    bare = bare_graph(FieldModel(script=answers()), saver)
+    bare.update_state(thread(), {"messages": list(CASES[name].messages)}, as_node="model")
+
+
+@each_case
+def test_the_bare_graph_dies(name: str):
+    """Each case is damage: the model refuses it, or LangChain does before."""
+    saver = InMemorySaver()
+    started(name, saver)
+    bare = bare_graph(FieldModel(script=answers()), saver)
+    with pytest.raises((ValidationError, ValueError, TypeError, AttributeError)):
+        bare.invoke({"messages": [human("and?")]}, thread())
+
+
+@each_case
+@pytest.mark.parametrize("graph", GRAPHS)
+@sync_and_async
+async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
+    """Two turns are answered, and the model reads a valid history in both."""
+    saver, case = InMemorySaver(), CASES[name]
+    model = FieldModel(script=answers())
+    started(name, saver)
+    patched = GRAPHS[graph](model, saver)
+    await run(patched, "and?", asynchronous=asynchronous)
+    await run(patched, "bye", asynchronous=asynchronous)
+    first, second = model.seen
+    assert lines(first) == [*case.read, "human: and?"]
+    assert lines(second) == [*lines(first), "ai: fine", "human: bye"]
+    stored = history(patched, thread())
+    assert {m.id for m in case.messages} <= {m.id for m in stored}
+    kinds = {defect.kind for defect in validate_messages(stored)}
+    if graph != "persist=False":
+        assert kinds == (set() if case.is_corrected else {"bad_field"})
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("graph", GRAPHS)
+@sync_and_async
+async def test_damage_in_the_input(name: str, graph: str, *, asynchronous: bool):
+    """A client sends the damaged messages, and no checkpoint has converted them."""
+    case, model = INPUTS[name], FieldModel(script=answers())
+    messages = [message.model_copy() for message in case.messages]
+    await run(GRAPHS[graph](model, None), [*messages, human("and?")], asynchronous=asynchronous)
+    assert lines(model.seen[0]) == [*case.read, "human: and?"]
+
+
+@each_case
+@sync_and_async
+async def test_damage_in_front_of_a_model_node(name: str, *, asynchronous: bool):
+    """`invoke(None)` passes no entry check: the wrapper of the model node corrects."""
+    saver, case = InMemorySaver(), CASES[name]
+    model = FieldModel(script=answers())
+    bare = bare_graph(model, saver)
+    messages = [*case.messages, human("and?")]
+    bare.update_state(thread(), {"messages": messages}, as_node=START)
+    patched = with_patching(bare, model_node="model")
+    await run(patched, None, asynchronous=asynchronous)
+    assert lines(model.seen[0]) == [*case.read, "human: and?"]
+    stored = history(patched, thread())
+    kinds = {defect.kind for defect in validate_messages(stored)}
+    assert kinds == (set() if case.is_corrected else {"bad_field"})
+
+
+def test_a_message_that_stays_costs_no_superstep():
+    """The entry check leads to the repair only if there is something to write."""
+    saver = InMemorySaver()
+    started("human content a number", saver)
+    graph = with_patching(bare_graph(FieldModel(script=answers()), saver), model_node="model")
+    chunks = list(graph.stream({"messages": [human("and?")]}, thread(), stream_mode="updates"))
+    assert [list(chunk) for chunk in chunks] == [["model"]]
+
+
+# --- stored threads --------------------------------------------------------------------------
+
+
+@each_case
+def test_a_stored_thread(name: str, tmp_path: Any):
+    """A scan reports the damage. A repair corrects it, or says which message it cannot correct."""
+    case = CASES[name]
+    with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
+        started(name, saver)
+        [report] = scan_threads(saver)
+        assert (report.status, {d.kind for d in report.defects}) == ("damaged", {"bad_field"})
+        graph = bare_graph(FieldModel(script=answers()), saver)
+        repair = repair_thread(graph, thread(), min_age=0)
+        [after] = scan_threads(saver)
+        if case.is_corrected:
+            assert (repair.outcome, after.status) == ("repaired", "healthy")
+            assert lines(history(graph, thread())) == list(case.read)
+        else:
+            assert (repair.outcome, after.status) == ("refused", "damaged")
+            assert repair.reason == report.reason
+            assert "no model can read" in str(repair.reason)
+            ids = [m.id for m in history(graph, thread())]
+            assert ids == [m.id for m in case.messages]
+
+
+def test_a_stored_thread_with_other_damage():
+    """What can be repaired is repaired; the unreadable message stays in its place."""
+    saver = InMemorySaver()
+    graph = bare_graph(FieldModel(script=answers()), saver)
+    unreadable = with_field(HumanMessage("x"), content=7, id="x")
+    messages = [CALL, unreadable, human("and?")]
+    graph.update_state(thread(), {"messages": messages}, as_node="model")
+    assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
+    stored = history(graph, thread())
+    assert [m.type for m in stored] == ["ai", "tool", "human", "human"]
+    assert [m.id for m in stored][2:] == ["x", "and?"]
+    assert {d.kind for d in validate_messages(stored)} == {"bad_field"}
+    assert repair_thread(graph, thread(), min_age=0).outcome == "refused"

@@ -1,0 +1,263 @@
+"""What the API of LangGraph Server shows, read as a checkpoint; and what a repair sends there."""
+
+import pytest
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+)
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
+from langgraph.graph.message import add_messages
+from langgraph_sdk import get_sync_client
+
+from langgraph_patch import patch_messages
+from langgraph_patch._langgraph import NO_TASK
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
+from langgraph_patch.threads.server_writes import as_json, predict, writes_between
+from langgraph_patch.threads.stores.server_json import checkpoint_of, with_messages
+from support.agents import thread
+
+CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
+MODEL = AIMessage(
+    "",
+    id="m",
+    tool_calls=CALLS,
+    usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+    response_metadata={"finish_reason": "tool_calls"},
+)
+
+
+def result(call_id):
+    """A result as JSON."""
+    return ToolMessage("done", id=f"r-{call_id}", tool_call_id=call_id).model_dump(mode="json")
+
+
+def task(index, *, name="tools", **outcome):
+    """A task that a `Send` made, as the API shows it."""
+    empty = {"error": None, "interrupts": [], "result": None}
+    return {"id": f"t{index}", "name": name, "path": ["__pregel_push", index, False], **empty} | (
+        outcome
+    )
+
+
+def finished(index, call_id):
+    """A task with the result of a call."""
+    return task(index, result={"messages": [result(call_id)]})
+
+
+def waiting(index):
+    """A task that waits for a human."""
+    return task(index, interrupts=[{"id": f"i{index}", "value": "well?"}])
+
+
+def saved(*tasks, is_answered=False):
+    """The checkpoint before those tasks."""
+    state = {
+        "values": {"messages": [MODEL.model_dump(mode="json")]},
+        "tasks": list(tasks),
+        "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+        "metadata": {"step": 1},
+        "created_at": "2026-01-01T00:00:00+00:00",
+    }
+    return checkpoint_of(state, is_answered=is_answered)
+
+
+def sent_calls(checkpoint):
+    """The id of the call of each `Send`; None where it is not known."""
+    sends = checkpoint.checkpoint["channel_values"].get(TASKS, [])
+    return [send.arg[0]["id"] if send.arg else None for send in sends]
+
+
+def test_a_message_keeps_every_field():
+    """Also those that `convert_to_messages` would move to `additional_kwargs`."""
+    broken = MODEL.model_copy(
+        update={
+            "invalid_tool_calls": [
+                {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
+            ]
+        }
+    )
+    for message in (MODEL, broken, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
+        assert with_messages([message.model_dump(mode="json")]) == [message]
+    assert with_messages([{"type": "remove", "id": "h", "content": ""}]) == [RemoveMessage(id="h")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [7, None, {"type": "text", "text": "x"}, {"type": "ai", "id": 3}, {"type": ["ai"], "id": 3}],
+)
+def test_what_is_no_message_stays_as_it_is(value):
+    """Also a value of the application that looks like a message."""
+    assert with_messages([value]) == [value]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"content": 7}, {"content": "", "tool_calls": ["c1"]}, {"content": None, "name": 3}]
+)
+@pytest.mark.parametrize("kind", ["ai", "human", "system", "tool"])
+def test_a_message_that_langchain_refuses_keeps_its_fields(kind, fields):
+    """It is a message with damaged fields, as a checkpointer would return it."""
+    (message,) = with_messages([{"type": kind, "id": "d", **fields}])
+    assert message.type == kind
+    assert {name: getattr(message, name) for name in fields} == fields
+
+
+# --- messages that no model can read -----------------------------------------------------
+
+
+class Answers(LangGraphServer):
+    """A server that shows one thread, and refuses to write."""
+
+    def __init__(self, *messages):
+        super().__init__(get_sync_client(url="http://127.0.0.1:9"))
+        self.messages = [
+            each if isinstance(each, dict) else each.model_dump(mode="json") for each in messages
+        ]
+
+    def get_tuple(self, config):
+        """The only checkpoint."""
+        del config
+        state = {
+            "values": {"messages": self.messages},
+            "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+            "created_at": "2026-01-01T00:00:00+00:00",
+        }
+        return checkpoint_of(state, is_answered=False)
+
+    def list(self, *_, **__):
+        """No older checkpoint."""
+        return iter(())
+
+    def request(self, method, *_, **__):
+        """What the server answers."""
+        assert method == "threads.get"
+        yield from ()
+        return {"thread_id": "1", "status": "idle", "metadata": {}}
+
+
+UNREADABLE = {"type": "human", "id": "h", "content": 7}
+
+
+def test_a_thread_with_a_message_that_no_model_can_read():
+    """The scan reports it, and a repair that could only leave it is refused: as in a database."""
+    server = Answers(HumanMessage("hi", id="x"), UNREADABLE)
+    (report,) = scan_threads(server, thread_ids=["1"])
+    assert (report.status, "no model can read" in report.reason) == ("damaged", True)
+    repair = repair_thread(server, thread())
+    assert (repair.outcome, repair.reason) == ("refused", report.reason)
+
+
+def test_the_rest_of_such_a_thread_is_repaired():
+    """Calls behind it get their results; the message itself stays where it is."""
+    server = Answers(UNREADABLE, MODEL, HumanMessage("hi", id="x"))
+    repair = repair_thread(server, thread(), dry_run=True, recover=False)
+    assert repair.outcome == "planned"
+    assert [change.kind for change in repair.patch.changes] == ["inserted"] * 3
+    assert [m.type for m in repair.patch.messages] == ["human", "ai", *["tool"] * 3, "human"]
+
+
+def test_such_a_message_behind_the_damage_cannot_be_sent_again():
+    """The server would refuse it, so nothing is written."""
+    server = Answers(MODEL, UNREADABLE)
+    repair = repair_thread(server, thread(), recover=False)
+    assert repair.outcome == "refused"
+    assert repair.reason.startswith("a message cannot be sent as JSON: ")
+
+
+def test_the_pending_writes_of_tasks():
+    """Results, errors, interrupts, and an answer that the list of runs shows."""
+    several = task(3, result={"messages": {"$writes": [[result("a")], [result("b")]]}, "n": 1})
+    writes = saved(
+        finished(0, "a"), waiting(1), task(2, error="kaput"), several, is_answered=True
+    ).pending_writes
+    assert [(task, channel) for task, channel, _ in writes] == [
+        ("t0", "messages"),
+        ("t1", INTERRUPT),
+        ("t2", ERROR),
+        ("t3", "messages"),
+        ("t3", "messages"),
+        ("t3", "n"),
+        (NO_TASK, RESUME),
+    ]
+    assert writes[0][2][0].tool_call_id == "a"
+    assert writes[1][2][0].id == "i1"
+    [_, empty] = saved(task(0, result={}), task(1, result={})).pending_writes
+    assert empty[0] == "t1"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        ((finished(0, "a"), waiting(1), finished(2, "c")), ["a", "b", "c"]),
+        ((finished(0, "a"), waiting(1), waiting(2)), ["a", "b", "c"]),
+        ((finished(0, "a"), waiting(1), task(2, error="no")), [None] * 3),
+        ((finished(0, "b"), waiting(1), waiting(2)), [None] * 3),
+        ((finished(0, "a"), waiting(1)), [None] * 2),
+        (tuple(task(i, name="other") for i in range(3)), [None] * 3),
+    ],
+    ids=["one left", "all wait", "two causes", "other order", "other count", "other node"],
+)
+def test_the_call_of_a_send_is_derived_only_if_it_is_certain(tasks, expected):
+    """Each result must confirm it, and which of the others ended how must not matter."""
+    assert sent_calls(saved(*tasks)) == expected
+
+
+# --- writes ------------------------------------------------------------------------------
+
+
+def applied(old, new):
+    """What `add_messages` makes of the writes."""
+    value = list(old)
+    for write in writes_between(old, new):
+        value = add_messages(value, write)
+    return value
+
+
+def test_only_what_has_to_move_is_sent():
+    """Messages before the first new one are not; those that are edited replace themselves."""
+    history = [HumanMessage("go", id="h1"), MODEL, HumanMessage("never mind", id="h2")]
+    patch = patch_messages(history)
+    removals, written = writes_between(history, patch.messages)
+    assert [message.id for message in removals] == ["h2"]
+    assert [message.type for message in written] == ["tool", "tool", "tool", "human"]
+    assert applied(history, patch.messages) == patch.messages
+    edited = [history[0], MODEL.model_copy(update={"content": "hm"}), history[2]]
+    assert writes_between(history, edited) == [[edited[1]]]
+    assert writes_between(history, history) == []
+
+
+def test_the_prediction_is_what_the_server_makes_of_json():
+    """An AI message that moves keeps its use of tokens in another field."""
+    answer = AIMessage("fine", id="m2", usage_metadata=MODEL.usage_metadata)
+    history = [HumanMessage("go", id="h1"), MODEL, answer]
+    predicted = predict(history, patch_messages(history).messages)
+    assert [message.type for message in predicted] == ["human", "ai", "tool", "tool", "tool", "ai"]
+    assert predicted[1] is MODEL
+    assert predicted[-1].usage_metadata is None
+    assert predicted[-1].additional_kwargs == {"usage_metadata": MODEL.usage_metadata}
+
+
+def test_what_would_not_be_valid_on_the_server_is_refused():
+    """Nothing is sent that would leave the thread damaged, or that has no place."""
+    broken = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
+    moved = [MODEL, AIMessage("", id="m2", invalid_tool_calls=[broken]), HumanMessage("x", id="h")]
+    repaired = patch_messages(moved).messages
+    lost = [m.model_copy(update={"invalid_tool_calls": [broken]}) if m.id == "m2" else m
+            for m in repaired]  # fmt: skip
+    lost = [
+        m.model_copy(update={"tool_calls": []}) if isinstance(m, AIMessage) and m.id == "m2" else m
+        for m in lost
+    ]
+    with pytest.raises(ThreadError, match="what makes a call of it invalid"):
+        predict(moved, lost)
+    with pytest.raises(ThreadError, match="a message of it has no id"):
+        predict([HumanMessage("x")], [])
+
+
+def test_a_chunk_is_sent_as_the_message_that_it_is():
+    """LangChain reads no chunk from JSON."""
+    [sent] = as_json([AIMessageChunk("hi", id="x")])
+    assert sent == {"type": "ai", "content": "hi", "id": "x"}

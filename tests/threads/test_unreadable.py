@@ -1,0 +1,159 @@
+"""One bad row never stops a scan: it is reported as unreadable, in words."""
+
+from pathlib import Path
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads import ascan_threads, scan_threads
+from langgraph_patch.threads.stores.select import open_database
+from support.databases import execute, on_both_databases, open_saver
+from support.stored_threads import abandoned_thread
+
+THREADS = ("t1", "t2", "t3")
+
+
+def damaged_threads(saver):
+    """Three threads that a scan finds damaged."""
+    for thread_id in THREADS:
+        abandoned_thread("react_v2", saver, thread_id)
+    return saver
+
+
+def scanned(saver):
+    """The status and the reason of each thread."""
+    return {report.thread_id: (report.status, report.reason) for report in scan_threads(saver)}
+
+
+def check_second(found, reason):
+    """The second thread is unreadable; the others were looked at."""
+    assert {thread_id: status for thread_id, (status, _) in found.items()} == {
+        "t1": "damaged",
+        "t2": "unreadable",
+        "t3": "damaged",
+    }
+    assert reason in found["t2"][1]
+
+
+def delete_before_reading(saver):
+    """Delete the second thread just before its checkpoint is read."""
+    read = saver.get_tuple
+
+    def get_tuple(config):
+        if config["configurable"]["thread_id"] == "t2":
+            saver.delete_thread("t2")
+        return read(config)
+
+    saver.get_tuple = get_tuple
+    return saver
+
+
+@on_both_databases
+def test_a_torn_value(path):
+    """Bytes that are no value of any serializer."""
+    with open_saver(path) as saver:
+        damaged_threads(saver)
+        if str(path).startswith("postgresql"):
+            execute(path, "UPDATE checkpoint_blobs SET blob = '\\xc1c1' WHERE thread_id = 't2'")
+        else:
+            execute(path, "UPDATE checkpoints SET checkpoint = x'c1c1' WHERE thread_id = 't2'")
+        check_second(scanned(saver), "a value of it cannot be loaded (")
+
+
+@on_both_databases
+def test_a_thread_that_is_deleted_meanwhile(path):
+    """Between the list of the threads and its turn."""
+    with open_saver(path) as saver:
+        delete_before_reading(damaged_threads(saver))
+        check_second(scanned(saver), "it was deleted during the scan")
+
+
+def test_an_id_that_is_no_text(path):
+    """SQLite keeps any bytes: as text that is not UTF-8, and as bytes. Pages go on behind them."""
+    with open_saver(path) as saver:
+        damaged_threads(saver)
+    odd = "CAST(x'74ff' AS TEXT)", "x'00ff'"
+    for value in odd:
+        execute(
+            path,
+            f"INSERT INTO checkpoints SELECT {value}, checkpoint_ns, checkpoint_id, "  # noqa: S608 - our values
+            f"parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints "
+            f"WHERE thread_id = 't1'",
+        )
+    with open_saver(path) as saver:
+        reports = list(scan_threads(saver))
+    assert [r.status for r in reports if r.thread_id in THREADS] == ["damaged"] * 3
+    text, raw = (report for report in reports if report.thread_id not in THREADS)
+    assert (text.status, raw.status, raw.thread_id) == ("unreadable", "unreadable", r"b'\x00\xff'")
+    assert text.reason == "its id is not text in UTF-8, so no checkpointer can read it"
+    assert raw.reason
+    assert all(isinstance(report.to_dict()["thread_id"], str) for report in reports)
+
+
+def test_a_torn_value_in_memory():
+    """A corrupt checkpoint of one thread does not hide the others."""
+    saver = damaged_threads(InMemorySaver())
+    for checkpoint_id, (_, *rest) in saver.storage["t2"][""].items():
+        saver.storage["t2"][""][checkpoint_id] = (("msgpack", b"\xc1\xc1"), *rest)
+    check_second(scanned(saver), "a value of it cannot be loaded (")
+
+
+async def test_a_thread_that_is_deleted_meanwhile_in_memory():
+    """Synchronously and asynchronously."""
+    saver = delete_before_reading(damaged_threads(InMemorySaver()))
+    check_second(scanned(saver), "it was deleted during the scan")
+    saver = delete_before_reading(damaged_threads(InMemorySaver()))
+    reports = [report async for report in ascan_threads(saver)]
+    assert [report.status for report in reports] == ["damaged", "unreadable", "damaged"]
+
+
+def test_a_file_that_nobody_has_open_is_left_alone(path):
+    """A scan makes no log beside it, which another user could not delete, and needs no folder."""
+    with open_saver(path) as saver:
+        damaged_threads(saver)
+    folder, before = Path(path).parent, Path(path).stat()
+    with open_database(path) as database:
+        assert len(scanned(database.saver)) == 3
+        assert [each.name for each in folder.iterdir()] == [Path(path).name]
+    after = Path(path).stat()
+    assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_a_file_that_is_opened_meanwhile(path):
+    """Writes that stay in the log do not matter. If they reach the file, the scan says so."""
+    with open_saver(path) as saver:
+        damaged_threads(saver)
+    with open_saver(path) as application:
+        with open_database(path) as database:
+            first, *_ = scan_threads(database.saver)
+            abandoned_thread("react_v2", application, "t4")
+        assert first.status == "damaged"
+    with (  # noqa: PT012 - the error is raised at the end
+        pytest.raises(ThreadError, match="another process wrote to it meanwhile"),
+        open_database(path) as database,
+    ):
+        assert len(scanned(database.saver)) == 4
+        with open_saver(path) as application:  # it closes the file, so the log is applied
+            abandoned_thread("react_v2", application, "t5")
+
+
+@on_both_databases
+def test_a_view_is_no_table(path):
+    """A view over a function would run it, with the rights of whoever scans, or never end."""
+    with open_saver(path) as saver:
+        damaged_threads(saver)
+    execute(
+        path,
+        "ALTER TABLE checkpoints RENAME TO kept",
+        "CREATE VIEW checkpoints AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
+        "FROM n) SELECT kept.* FROM kept, n",
+    )
+    try:
+        with (
+            pytest.raises(ThreadError, match="'checkpoints' is not an ordinary table"),
+            open_database(path),
+        ):
+            pass
+    finally:
+        execute(path, "DROP VIEW checkpoints", "ALTER TABLE kept RENAME TO checkpoints")

@@ -1,0 +1,242 @@
+"""Runs the core of the tests with old and new versions of LangGraph, and prints a table.
+
+    python tests/versions.py                        all sets
+    python tests/versions.py 1.0 newest             some of them
+    python tests/versions.py 1.0 --python PYTHON    in an environment that has the versions already
+
+The exit code is 1 if a test fails. Tests that need a newer version are left out and counted
+(`tests/support/versions.py`). The tests of PostgreSQL, LangGraph Server and the ledger are not
+part of the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+CORE = (
+    "tests/history",
+    "tests/recording",
+    "tests/middleware",
+    "tests/graph/test_agents_and_breaks.py",
+    "tests/graph/test_patching.py",
+    "tests/graph/test_truncated_calls.py",
+    "tests/evidence",
+    "tests/threads",
+)
+NOT_CORE = (
+    "tests/evidence/test_ledger.py",
+    "tests/threads/test_postgres.py",
+    "tests/threads/test_server_threads.py",
+)
+
+TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")
+"""What runs the tests, in the versions of the environment that this script runs in."""
+
+OLD_EXTRAS = (
+    "langgraph-swarm==0.1.0",
+    "langgraph-supervisor==0.0.31",
+    "psycopg[binary]>=3.2",
+    "rich>=14",
+    "sybil",
+)
+EXTRAS = (
+    *OLD_EXTRAS,
+    "langchain-anthropic==1.7.7",
+    "langchain-aws==1.9.1",
+    "langchain-deepseek==1.1.1",
+    "langchain-google-genai==4.4.2",
+    "langchain-mistralai==1.1.6",
+    "langchain-openai==1.7.3",
+)
+
+
+@dataclass(frozen=True)
+class VersionSet:
+    """Versions that are tested together.
+
+    Attributes:
+        pinned: The requirements.
+        newest: Packages that are then upgraded to their newest version, whatever the others
+            require: an index may lack one of their requirements.
+    """
+
+    pinned: Sequence[str]
+    newest: Sequence[str] = field(default=())
+
+
+SETS = {
+    "1.0": VersionSet(
+        (
+            "langgraph==1.0.10",
+            "langgraph-prebuilt==1.0.8",
+            "langgraph-checkpoint==3.0.1",
+            "langgraph-checkpoint-sqlite==3.0.3",
+            "langgraph-checkpoint-postgres==3.0.5",
+            "langchain==1.0.8",
+            "langchain-core==1.0.7",
+            "deepagents==0.2.8",
+            "langchain-anthropic==1.1.0",
+            "langchain-aws==1.0.0",
+            "langchain-deepseek==1.0.1",
+            "langchain-google-genai==3.1.0",
+            "langchain-mistralai==1.0.1",
+            "langchain-openai==1.0.3",
+            *OLD_EXTRAS,
+        )
+    ),
+    "1.1": VersionSet(
+        (
+            "langgraph==1.1.10",
+            "langgraph-prebuilt==1.0.13",
+            "langgraph-checkpoint-postgres==3.2.0",
+            "langgraph-checkpoint-sqlite==3.1.2",
+            "langchain==1.2.18",
+            "langchain-core==1.7.2",
+            "deepagents==0.5.9",
+            *EXTRAS,
+        )
+    ),
+    "1.2.0": VersionSet(
+        (
+            "langgraph==1.2.0",
+            "langgraph-checkpoint-postgres==3.2.0",
+            "langgraph-checkpoint-sqlite==3.1.2",
+            "langchain==1.3.1",
+            "langchain-core==1.7.2",
+            "deepagents==0.6.3",
+            *EXTRAS,
+        )
+    ),
+    "newest": VersionSet(
+        (
+            "langgraph",
+            "langgraph-checkpoint-postgres",
+            "langgraph-checkpoint-sqlite",
+            "langchain==1.4.7",
+            "langchain-core==1.7.2",
+            "deepagents==0.7.32",
+            *EXTRAS,
+        ),
+        newest=("langgraph", "langchain", "langchain-core"),
+    ),
+}
+
+COLUMNS = (
+    "langgraph",
+    "langgraph-prebuilt",
+    "langgraph-checkpoint-sqlite",
+    "langchain",
+    "langchain-core",
+    "deepagents",
+)
+
+
+def environment(versions: VersionSet, folder: Path) -> Path:
+    """Make a virtual environment with a set of versions.
+
+    Returns:
+        Its interpreter.
+    """
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    tools = [f"{tool}=={version(tool)}" for tool in TOOLS]
+    subprocess.run([*install, *versions.pinned, *tools], check=True)  # noqa: S603 - our own list
+    if versions.newest:
+        upgrade = [*install, "--upgrade", "--no-deps", *versions.newest]
+        subprocess.run(upgrade, check=True)  # noqa: S603 - as above
+    return python
+
+
+def unmet(python: Path) -> list[str]:
+    """The requirements of installed packages that the environment does not meet."""
+    check = [str(python), "-m", "pip", "check", "--disable-pip-version-check"]
+    done = subprocess.run(check, check=False, capture_output=True, text=True)  # noqa: S603
+    return [] if done.returncode == 0 else done.stdout.splitlines()
+
+
+def installed(python: Path) -> list[str]:
+    """The version of each package of `COLUMNS`."""
+    code = f"from importlib.metadata import version\nprint(*map(version, {COLUMNS}))"
+    command = [str(python), "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    return done.stdout.split()
+
+
+def run_core(python: Path, options: Sequence[str]) -> tuple[bool, str]:
+    """Run the core of the tests.
+
+    Returns:
+        Whether all passed, and what pytest printed.
+    """
+    ignored = [part for path in NOT_CORE for part in ("--ignore", path)]
+    command = [str(python), "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", *options]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(  # noqa: S603 - our own list
+        [*command, *CORE, *ignored],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def row(python: Path, output: str) -> str:
+    """One row of the table."""
+    counts = {
+        name: next(iter(re.findall(rf"(\d+) {name}", output.rpartition("\n\n")[2] or output)), "0")
+        for name in ("passed", "failed", "error", "skipped")
+    }
+    failed = int(counts["failed"]) + int(counts["error"])
+    left_out = re.findall(r"left out: (\d+) \((.*)\)", output)
+    reasons = "; ".join(f"{count} {reason}" for count, reason in left_out) or "0"
+    cells = [*installed(python), counts["passed"], str(failed), reasons]
+    return f"| {' | '.join(cells)} |"
+
+
+def run_set(name: str, python: Path, options: Sequence[str]) -> tuple[bool, str]:
+    """Test one set.
+
+    Returns:
+        Whether all tests passed, and the row of the table.
+    """
+    for line in unmet(python):
+        sys.stderr.write(f"{name}: {line}\n")
+    passed, output = run_core(python, options)
+    if not passed:
+        sys.stderr.write(output)
+    return passed, row(python, output)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("sets", nargs="*", choices=[[], *SETS], metavar="SET")
+    parser.add_argument("--python", type=Path, help="an interpreter with the versions of the set")
+    known, options = parser.parse_known_args()
+    results = []
+    for name in known.sets or SETS:
+        with tempfile.TemporaryDirectory() as folder:
+            python = known.python or environment(SETS[name], Path(folder) / "env")
+            results.append(run_set(name, python, options))
+    head = [*COLUMNS, "passed", "failed", "left out"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(line for _, line in results)]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if all(passed for passed, _ in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
