@@ -313,6 +313,16 @@ def is_delta_snapshot(value: object) -> bool:
     return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("value",)
 
 
+def wrote_in_older_superstep(task_id: str, other_id: str) -> bool:
+    """Whether a task certainly wrote in an older superstep than another task.
+
+    With durability "exit", LangGraph stores what later supersteps wrote to a `DeltaChannel` with
+    the checkpoint of the first one. The ids of these tasks begin with `ffffffff`, then the number
+    of the superstep.
+    """
+    return other_id.startswith("ffffffff-") and task_id[:18] < other_id[:18]
+
+
 def whole_value(value: Any) -> Any:
     """A stored value, taken out of the snapshot that a `DeltaChannel` stores now and then."""
     # The snapshot is a named tuple, so it is a sequence too.

@@ -68,9 +68,8 @@ def task_info(config: RunnableConfig, runtime: Any) -> TaskInfo | None:
 
 
 def _may_be_retried(config: RunnableConfig) -> bool:
-    """Whether a `RetryPolicy` of the node or of the graph applies to the task."""
-    of_graph = getattr(_call(config), "keywords", {}).get("retry_policy")
-    return bool(of_graph or getattr(_task(config), "retry_policy", True))
+    """Whether a task has a `RetryPolicy`: that of its node, or else that of the graph."""
+    return bool(getattr(_task(config), "retry_policy", True))
 
 
 def is_node_of_task(config: RunnableConfig, *runnables: object) -> bool:

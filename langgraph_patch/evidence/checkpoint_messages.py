@@ -27,6 +27,7 @@ from langgraph_patch.evidence.open_calls import (
     index_of,
     is_record_of,
     is_version_of,
+    renamed_elsewhere,
 )
 from langgraph_patch.history.field_check import usable
 from langgraph_patch.history.patcher import as_messages
@@ -223,9 +224,21 @@ def writer_of(checkpoint: Checkpoint, message: AIMessage, *, ignore_rewrites: bo
     return None
 
 
-def reuses_call_id(checkpoint: Checkpoint, call: OpenCall) -> bool:
-    """Whether a superstep wrote another message with a call of this id."""
-    return any(calls_elsewhere(messages, call) for _, messages in checkpoint.written())
+def reuses_call_id(
+    checkpoint: Checkpoint, call: OpenCall, *, include_renamed: bool = False
+) -> bool:
+    """Whether a superstep wrote another message with a call of this id.
+
+    Args:
+        checkpoint: The checkpoint before the superstep. With durability "exit" its writes may be
+            those of several supersteps.
+        call: The call.
+        include_renamed: Whether a call counts that a repair renamed from this id. Default: False.
+    """
+    return any(
+        calls_elsewhere(messages, call) or (include_renamed and renamed_elsewhere(messages, call))
+        for _, messages in checkpoint.written()
+    )
 
 
 def adds_other_message(checkpoint: Checkpoint, message: AIMessage) -> bool:

@@ -215,3 +215,13 @@ def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
     """Whether the last call with the id of `call` is made by another message."""
     index = index_of_call(messages, call.id)
     return index is not None and not is_version_of(messages[index], call.message)
+
+
+def renamed_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
+    """Whether another message makes a call that a repair renamed from the id of `call`."""
+    return any(
+        made.id != call.id and _original_id(made.id, stored.id, i) == call.id
+        for stored in messages
+        if isinstance(stored, AIMessage) and not is_version_of(stored, call.message)
+        for i, made in enumerate(read_calls(stored))
+    )

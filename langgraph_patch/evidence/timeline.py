@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
+from langgraph_patch._langgraph import wrote_in_older_superstep
 from langgraph_patch.evidence.checkpoint_messages import (
     Checkpoint,
     reuses_call_id,
@@ -149,15 +151,17 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
         version = _version_in(tracked, checkpoint.history)
         if version is None:
             return
-        if tracked.is_renamed and version.id == tracked.call.id:
-            tracked.reset()
         later = checkpoint.history[index_of_call(checkpoint.history, version.id) or 0 :][1:]
-        tracked.add_result(first_result(later, version))
         is_pending = all(isinstance(stored, ToolMessage) for stored in later)
+        # Only with durability "exit" are the writes those of several supersteps.
+        is_reused = any(wrote_in_older_superstep("", write[0]) for write in checkpoint.writes)
+        is_reused = is_reused and reuses_call_id(checkpoint, version, include_renamed=True)
+        _read_history(tracked, version, later, is_reused=is_reused)
+        if is_reused:
+            return
         forms = (version,)
     elif any(reuses_call_id(checkpoint, form) for form in forms):
-        tracked.reset()  # What is newer was about the other call, and this superstep is unclear.
-        tracked.is_doubtful = True
+        _forget_writes(tracked)
         if any(sends_request(checkpoint, form) for form in forms):
             tracked.sent_in = checkpoint  # made before this superstep, so not for the other call
         return
@@ -171,6 +175,23 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
         _read_writes(tracked, form, source, is_pending=is_pending)
         if is_certain:
             tracked.certain = tracked.found
+
+
+def _read_history(
+    tracked: TrackedCall, version: OpenCall, later: Sequence[BaseMessage], *, is_reused: bool
+) -> None:
+    """Read the stored result of a call. What is newer may be about another call with its id."""
+    if is_reused:
+        _forget_writes(tracked)
+    elif tracked.is_renamed and version.id == tracked.call.id:
+        tracked.reset()
+    tracked.add_result(first_result(later, version))
+
+
+def _forget_writes(tracked: TrackedCall) -> None:
+    """What is newer was about another call with the id, and this superstep is unclear."""
+    tracked.reset()
+    tracked.is_doubtful = True
 
 
 def _read_writes(tracked: TrackedCall, form: OpenCall, source: Source, *, is_pending: bool) -> None:
@@ -226,21 +247,43 @@ def _drop_ambiguous(message: TrackedMessage, checkpoint: Checkpoint, task_id: st
     """Drop evidence that may be another call's.
 
     Without a stored history, the order of the calls with one id in this superstep is unknown,
-    unless one task wrote them.
+    unless one task wrote them. With durability "exit" the writes may be those of several
+    supersteps: an older one counts only if its call is left open.
     """
     own = [m for task, m in checkpoint.written(include_returned=False) if task == task_id]
-    others = [m for task, m in checkpoint.written() if task != task_id]
+    others = [(task, messages) for task, messages in checkpoint.written() if task != task_id]
     written = [each for messages in own for each in messages if not isinstance(each, RemoveMessage)]
     index = index_of(written, message.message)
     # What a repair wrote before the message is older, and has no open calls.
-    repairs = task_id in tasks_that_rewrite(checkpoint) | checkpoint.repairs
-    earlier = [] if repairs else written[:index]
+    repairs = tasks_that_rewrite(checkpoint) | checkpoint.repairs
+    before = [] if task_id in repairs else written[:index]
+    older = [
+        stored
+        for task, messages in sorted(others, key=itemgetter(0))
+        if wrote_in_older_superstep(task, task_id)
+        for stored in messages
+    ]
+    # A message that was written again keeps its place.
+    again = {stored.id for stored in older} - {None}
+    older += [stored for stored in before if stored.id not in again]
+    newer = [(t, each) for t, each in others if not wrote_in_older_superstep(t, task_id)]
     for tracked in message.calls:
         call = call_in(written[index], tracked.call) if index is not None else None
-        is_ambiguous = call is None or has_earlier_open_call(earlier, call.id)
-        for messages in others:
-            calls = [index_of_call(messages, form.id) for form in tracked.forms]
-            is_ambiguous = is_ambiguous or any(found is not None for found in calls)
+        is_ambiguous = call is None or has_earlier_open_call(older, call.id)
+        for task, messages in newer:
+            is_repair = task in repairs
+            made = (_makes_call(messages, form.id, is_repair=is_repair) for form in tracked.forms)
+            is_ambiguous = is_ambiguous or any(made)
         if is_ambiguous:
             tracked.reset()
             tracked.is_ambiguous = True
+
+
+def _makes_call(messages: Sequence[BaseMessage], call_id: str, *, is_repair: bool) -> bool:
+    """Whether messages of one write make a call with this id; of a repair only an open call.
+
+    The calls that a repair wrote again have results. It may write a new message beside them.
+    """
+    if is_repair:
+        return has_earlier_open_call(messages, call_id)
+    return index_of_call(messages, call_id) is not None

@@ -81,10 +81,11 @@ _MARK = "__langgraph_patch_recording__"
 
 @dataclass
 class _Raised:
-    """An error of a tool that its `ToolNode` does not handle.
+    """An error that a `ToolNode` raises again: of a tool, if it does not handle it, or a pause.
 
     A `ToolNode` gives every error that comes out of a wrapper to `handle_tool_errors`, also an
-    error of another type than those it handles. Without a wrapper, it raises that.
+    error of another type than those it handles. Without a wrapper, it raises that. Before
+    langgraph-prebuilt 1.1 it handles even an interrupt so.
     """
 
     error: Exception
@@ -102,13 +103,14 @@ def _recording(wrap: _Wrapper | None) -> _Wrapper:
         return wrap
 
     def recording(request: ToolCallRequest, execute: Callable[[ToolCallRequest], Any]) -> Any:
-        if wrap is not None:
-            return record_tool_calls(request, lambda made: wrap(made, execute))
+        inner = execute if wrap is None else lambda made: wrap(made, execute)
         try:
-            return record_tool_calls(request, execute)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - raised again when the `ToolNode` returns it
+            return record_tool_calls(request, inner)
+        except GraphBubbleUp as error:
+            return _Raised(error)
+        except Exception as error:
+            if wrap is not None:
+                raise
             return _Raised(error)
 
     setattr(recording, _MARK, True)
@@ -126,13 +128,14 @@ def _arecording(wrap: _Wrapper | None, awrap: _Wrapper | None) -> _Wrapper:
     async def arecording(
         request: ToolCallRequest, execute: Callable[[ToolCallRequest], Any]
     ) -> Any:
-        if inner is not None:
-            return await arecord_tool_calls(request, lambda made: inner(made, execute))
+        run = execute if inner is None else lambda made: inner(made, execute)
         try:
-            return await arecord_tool_calls(request, execute)
-        except GraphBubbleUp:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
+            return await arecord_tool_calls(request, run)
+        except GraphBubbleUp as error:
+            return _Raised(error)
+        except Exception as error:
+            if inner is not None:
+                raise
             return _Raised(error)
 
     setattr(arecording, _MARK, True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from string import ascii_letters, digits
-from types import NoneType
 from typing import Any
 
 from langchain_core.messages import (
@@ -34,7 +33,6 @@ from langgraph_patch.history.tool_calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
     complete_args,
-    has_result_blocks,
 )
 
 _NO_KEY = object()
@@ -49,9 +47,6 @@ _ID_KEYS: Mapping[Any, Any] = {
 Custom calls and wrapped blocks have no key here, so that a history with them goes to the repair:
 results of custom calls have a form of their own.
 """
-
-_TEXT = (str, NoneType)
-"""The types of an id and of a name."""
 
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """The characters that `VALID_ID` allows."""
@@ -73,21 +68,26 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
         for message in messages:
             kind = type(message)
             fields = message.__dict__
-            content = fields["content"]
-            if type(content) is not str and not _are_blocks(content):
-                return False
             extra = fields["additional_kwargs"]
-            if type(extra) is not dict or type(fields["response_metadata"]) is not dict:
+            name = fields["name"]
+            if (
+                type(extra) is not dict
+                or type(fields["response_metadata"]) is not dict
+                or (type(fields["id"]) is not str and fields["id"] is not None)
+                or (name is not None and type(name) is not str)
+            ):
                 return False
-            if type(fields["id"]) not in _TEXT or type(fields["name"]) not in _TEXT:
-                return False
+            content = fields["content"]
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if fields["name"] not in names:
+                if name not in names:
                     return False
                 if extra and needs_recheck(message):
                     return False
-                if content in CLIENT_FAKE_TEXTS:
+                if type(content) is str:
+                    if content in CLIENT_FAKE_TEXTS:
+                        return False
+                elif not _are_blocks(content):
                     return False
             elif waiting:
                 return False
@@ -102,34 +102,38 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                             return False
                         if type(call["args"]) is not dict:
                             return False
-                    if kind is AIMessageChunk and not _is_complete(message):
-                        return False
                 elif extra and _has_raw_calls(message):
                     return False
-                if type(calls) is not list or fields["invalid_tool_calls"] != []:
+                invalid = fields["invalid_tool_calls"]
+                if type(calls) is not list or invalid or type(invalid) is not list:
                     return False
-                if type(content) is list and not _blocks_are_listed(content, waiting):
+                if type(content) is not str and not _blocks_are_listed(content, waiting):
                     return False
-                if kind is AIMessageChunk and type(fields["tool_call_chunks"]) is not list:
+                if kind is AIMessageChunk and not _is_complete(message):
                     return False
             elif kind is HumanMessage:
-                if type(content) is list and has_result_blocks(message):
+                if type(content) is not str and not _are_blocks(content, without="tool_result"):
                     return False
                 if extra and "tool_call_id" in extra:
                     return False
-            elif not _is_neither_call_nor_result(message):
+            elif not _is_neither_call_nor_result(message) or not (
+                type(content) is str or _are_blocks(content)
+            ):
                 return False
         return (allow_pending or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
 
 
-def _are_blocks(content: object) -> bool:
-    """Whether a content is a list of strings and dicts."""
+def _are_blocks(content: object, *, without: str = "") -> bool:
+    """Whether a content is a list of strings and dicts, and no dict has the type `without`."""
     if type(content) is not list:
         return False
-    for block in content:  # noqa: SIM110 - a generator takes twice the time
-        if type(block) is not dict and type(block) is not str:
+    for block in content:
+        if type(block) is dict:
+            if block.get("type") == without:
+                return False
+        elif type(block) is not str:
             return False
     return True
 
@@ -142,12 +146,16 @@ def _add_valid_name(name: object, names: set[Any]) -> bool:
     return True
 
 
-def _blocks_are_listed(content: Sequence[Any], listed: AbstractSet[str]) -> bool:
-    """Whether each block that is a call is in `tool_calls`, and each call has one block at most.
+def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
+    """Whether a content is a list of strings and dicts, and each block that is a call is listed.
+
+    Each call may have one block at most.
 
     Raises:
-        KeyError: If not.
+        KeyError: If a block is not listed, or is the second of its call.
     """
+    if type(content) is not list:
+        return False
     unseen = set(listed)
     for block in content:
         if type(block) is dict:
@@ -185,4 +193,7 @@ def _has_raw_calls(message: AIMessage) -> bool:
 
 def _is_complete(chunk: AIMessageChunk) -> bool:
     """Whether the streamed arguments of all calls of a chunk are complete."""
-    return all(complete_args(part.get("args")) is not None for part in chunk.tool_call_chunks)
+    parts = chunk.__dict__["tool_call_chunks"]
+    return type(parts) is list and (
+        not chunk.tool_calls or all(complete_args(part.get("args")) is not None for part in parts)
+    )

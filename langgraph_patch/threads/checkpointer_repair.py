@@ -19,9 +19,14 @@ from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.graph.message_equality import are_same
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.threads.checkpoint_state import age_of
+from langgraph_patch.threads.open_thread import (
+    OpenThread,
+    no_thread_error,
+    open_thread,
+    written_channels,
+)
 from langgraph_patch.threads.options import RepairOptions
 from langgraph_patch.threads.repair_steps import (
-    OpenThread,
     RefusedError,
     check_staged_state,
     commit_finished_work,
@@ -29,13 +34,10 @@ from langgraph_patch.threads.repair_steps import (
     drop_next_tasks,
     is_waiting,
     messages_of,
-    no_thread_error,
-    open_thread,
     plan_repair,
     read,
     stage_repair,
     staged_state,
-    written_channels,
 )
 from langgraph_patch.threads.reports import (
     Outcome,

@@ -110,7 +110,7 @@ class ScanSummary(tuple[ThreadReport, ...]):
     __slots__ = ()
 
     @property
-    def counts(self) -> dict[ThreadStatus, int]:
+    def counts(self) -> dict[str, int]:
         """The number of threads of each status."""
         found = Counter(report.status for report in self)
         return {status: found[status] for status in _WORST_FIRST}

@@ -301,6 +301,7 @@ def test_middleware_is_no_start():
     assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_tools_that_ran_in_later_turns():
     """They ran other calls, also where no state says so."""
     mail = [ai_with_calls(f"m{n}", f"send_email:z{n}") for n in (2, 3)]
@@ -361,6 +362,7 @@ def test_the_newest_outcome_is_recovered():
     assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_the_last_attempt_is_recovered():
     """An attempt that failed is over when the next one waits."""
     flaky = fails(1)
@@ -391,6 +393,7 @@ def test_trials_of_which_the_last_waits():
 
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.needs(langgraph="1.1.3")
 def test_two_runs_of_which_the_last_waits(recorded, attempts):
     """That the first run failed is not the last word; only start marks have an order."""
     flaky = fails(attempts)

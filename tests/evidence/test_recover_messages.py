@@ -343,6 +343,7 @@ def test_a_run_that_failed_is_recovered_with_its_error(runs):
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.needs("exit", langgraph="1.2.16")
 def test_a_run_that_pauses_and_resumes_recovers_the_same_each_time(mode, durability):
     """The run after the abandoned one pauses itself: its resume starts from the same history."""
     saver = InMemorySaver()

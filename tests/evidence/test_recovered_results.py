@@ -196,6 +196,7 @@ async def test_a_new_message_instead_of_an_answer(kind, store, asynchronous, dur
 @each_store
 @sync_and_async
 @each_durability
+@pytest.mark.needs("create_deep_agent", langgraph="1.2.16")
 async def test_a_thread_that_the_bare_graph_broke(kind, store, asynchronous, durability):
     """One run later the results are still recovered, also from a deep agent's placeholders."""
     async with saver_of(store, asynchronous=asynchronous) as saver:
@@ -228,6 +229,7 @@ async def test_a_broken_thread_goes_on_at_the_model(kind, store, asynchronous, d
 
 @kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @sync_and_async
+@pytest.mark.needs("create_deep_agent", langgraph="1.2.16")
 async def test_only_the_model_s_view_is_repaired(kind, asynchronous):
     """With `persist=False` the model reads the same results in each run; the state is unchanged."""
     bench = await paused_agent(kind, asynchronous=asynchronous, saver=InMemorySaver())
@@ -729,6 +731,7 @@ QUICK = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
 
 @sync_and_async
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "plain"])
+@pytest.mark.needs(langgraph="1.1.3")
 async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
     """After three attempts: the mail was sent once and is recovered, and the error is named."""
 

@@ -101,3 +101,44 @@ def test_an_id_that_is_used_again(reducer: Any, durability: Any):
         first, waits, mia = results(model.seen[-1])
         assert (first, mia) == ("sent to bob", "sent to mia")
         assert "was waiting for human input" in waits
+
+
+@pytest.mark.parametrize("durability", ["exit", "sync"])
+@pytest.mark.parametrize("reducer", REDUCERS.values(), ids=REDUCERS)
+def test_an_id_that_is_used_again_after_a_repair(reducer: Any, durability: Any):
+    """A repair gives `call_0` a new id; the next `call_0` of the same run keeps its result.
+
+    With durability "exit" the repair and the new message are in the writes of one checkpoint.
+    """
+    script = [
+        ai(("mail", {"to": "bob"}, "call_0"), id="a1"),
+        AIMessage("done", id="a2"),
+        ai(("wire", {"to": "eve"}, "call_0"), id="a3"),
+        ai(("mail", {"to": "mia"}, "call_0"), ("wire", {"to": "joe"}, "call_1"), id="a4"),
+        AIMessage("fine"),
+    ]
+    graph, model = agent(InMemorySaver(), reducer, *script)
+    for text in ("mail bob", "wire eve", "mail mia, wire joe", "never mind"):
+        graph.invoke({"messages": [human(text)]}, thread(), durability=durability)
+    bob, eve, mia, joe = results(model.seen[-1])
+    assert (bob, mia) == ("sent to bob", "sent to mia")
+    assert "was waiting for human input" in eve
+    assert "was waiting for human input" in joe
+
+
+@pytest.mark.parametrize("durability", ["exit", "sync"])
+@pytest.mark.parametrize("reducer", REDUCERS.values(), ids=REDUCERS)
+def test_an_id_that_is_used_in_each_message(reducer: Any, durability: Any):
+    """All calls of a run have one id: a result beside a pause is that of the last message."""
+    script = [
+        ai(("mail", {"to": "bob"}, "call_0"), ("wire", {}, "call_0"), id="a1"),
+        ai(("mail", {"to": "mia"}, "call_0"), ("wire", {"to": "joe"}, "call_0"), id="a2"),
+        AIMessage("fine"),
+    ]
+    graph, model = agent(InMemorySaver(), reducer, *script)
+    for text in ("mail bob and mia", "never mind"):
+        graph.invoke({"messages": [human(text)]}, thread(), durability=durability)
+    found = results(model.seen[-1])
+    assert len(found) == 4
+    assert found[2] == "sent to mia"
+    assert "was waiting for human input" in found[3]

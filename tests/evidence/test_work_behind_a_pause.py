@@ -164,8 +164,8 @@ def test_a_plain_answer_and_a_kill_after_the_work(tmp_path: Any, *, slow: bool):
 
 
 def test_two_approvals_of_which_one_raises_with_durability_exit():
-    """LangGraph stores neither the answer nor the result of the one that finished."""
-    desk = Desk(wires("eve", "mia"))
+    """LangGraph stores neither the answer nor the result of one that finishes after the error."""
+    desk = Desk(wires("eve", "mia"), work=lambda: time.sleep(0.3))
     desk.run("go", durability="exit")
     asked = desk.graph.get_state(thread()).interrupts
     answers = {i.id: "fail" if "eve" in i.value else "yes" for i in asked}

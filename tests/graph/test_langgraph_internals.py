@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -25,6 +26,7 @@ from langgraph.channels import DeltaChannel
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.config import get_config
 from langgraph.errors import ParentCommand
 from langgraph.func import entrypoint, task
@@ -33,12 +35,13 @@ from langgraph.graph.message import _messages_delta_reducer  # no public name in
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.managed import RemainingSteps
 from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.runtime import get_runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_patch import _langgraph, _langgraph_builder, _langgraph_tasks
+from langgraph_patch import _langgraph, _langgraph_builder, _langgraph_tasks, _langgraph_versions
 from langgraph_patch._langgraph import (
     AFTER_MODEL,
     ERROR_SOURCE,
@@ -96,6 +99,7 @@ from langgraph_patch._langgraph import (
     triggered_node,
     whole_value,
     writes_at_exit,
+    wrote_in_older_superstep,
 )
 from langgraph_patch._langgraph_builder import (
     annotations_of,
@@ -117,12 +121,21 @@ from langgraph_patch._langgraph_builder import (
     with_tool_call_wrappers,
 )
 from langgraph_patch._langgraph_tasks import (
+    UNKNOWN_ATTEMPT,
     allow_one_more_superstep,
     is_node_of_task,
     show_in_updates,
     shown_keys,
+    task_info,
     written_pairs,
 )
+from langgraph_patch._langgraph_versions import (
+    needs,
+    recording_blocked_classes,
+    safe_serializer,
+    stream_transformer,
+)
+from langgraph_patch.errors import ThreadError
 from support.agents import thread
 from support.callbacks import RunNames
 from support.running import sync_and_async
@@ -186,7 +199,7 @@ def pending(saver: InMemorySaver) -> list[Any]:
 
 def public_names() -> list[str]:
     """The functions and constants that the modules define."""
-    modules = (_langgraph, _langgraph_builder, _langgraph_tasks)
+    modules = (_langgraph, _langgraph_builder, _langgraph_tasks, _langgraph_versions)
     paths = [Path(module.__file__ or "") for module in modules]
     source = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     return re.findall(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", source, re.MULTILINE)
@@ -726,6 +739,24 @@ def test_delta_channels(frequency: int):
     assert whole_value(QUESTION["messages"]) is QUESTION["messages"]
 
 
+def test_wrote_in_older_superstep():
+    """With durability "exit", the ids of tasks begin with the number of their superstep."""
+    channel = DeltaChannel(_messages_delta_reducer)
+    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013
+    saver = InMemorySaver()
+    nodes = [lambda _, text=text: {"messages": [AIMessage(text)]} for text in ("one", "two")]
+    graph = build(*nodes, schema=state).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread(), durability="exit")
+    writes = [w for saved in checkpoints(saver) for w in saved.pending_writes or ()]
+    tasks = {m.content: t for t, c, value in writes if c == "messages" for m in value}
+    asked, one, two = (tasks[text] for text in (QUESTION["messages"][0].content, "one", "two"))
+    assert wrote_in_older_superstep(asked, one)
+    assert wrote_in_older_superstep(one, two)
+    assert not wrote_in_older_superstep(two, one)
+    assert not wrote_in_older_superstep(one, one)
+    assert not wrote_in_older_superstep(one, asked)
+
+
 def test_later_checkpoint_id():
     """The order of checkpoint ids is the order of time, also for an id that was moved on."""
     saver = InMemorySaver()
@@ -1249,3 +1280,100 @@ async def test_allow_one_more_superstep(*, asynchronous: bool):
         graph.invoke(value, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
     allow_one_more_superstep({})  # outside of a graph it does nothing
+
+
+@sync_and_async
+async def test_task_info(*, asynchronous: bool):
+    """The config of a node has the ids that the runtime has, for langgraph before 1.1.3."""
+    found: list[Any] = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append((task_info(config, get_runtime()), task_info(config, None)))
+
+    graph = build(node, build(node).compile()).compile(checkpointer=InMemorySaver())
+    if asynchronous:
+        await graph.ainvoke(QUESTION, thread())
+    else:
+        graph.invoke(QUESTION, thread())
+    assert [with_runtime == without for with_runtime, without in found] == [True, True]
+    [(outer, _), (nested, _)] = found
+    [tasks] = [state.tasks for state in graph.get_state_history(thread()) if state.next == ("n1",)]
+    assert outer == (tasks[0].id, outer.checkpoint_id, "1", 1)
+    assert outer.checkpoint_id != nested.checkpoint_id
+    assert task_info({}, None) is None
+
+
+@pytest.mark.parametrize("of_graph", [False, True])
+def test_unknown_attempt(*, of_graph: bool):
+    """Without the runtime, nothing tells the attempts of a node with a `RetryPolicy` apart."""
+    counted: list[Any] = []
+    uncounted: list[Any] = []
+    again = RetryPolicy(initial_interval=0, jitter=False)
+
+    def node(state: State, config: RunnableConfig) -> None:
+        counted.append(task_info(config, get_runtime()))
+        uncounted.append(task_info(config, None))
+        if len(counted) == 1:
+            raise ConnectionError
+
+    builder = StateGraph(State).add_edge(START, "n1")
+    builder.add_node("n1", node, retry_policy=None if of_graph else again)
+    graph = builder.compile(checkpointer=InMemorySaver())
+    if of_graph:
+        graph.retry_policy = [again]
+    graph.invoke(QUESTION, thread())
+    assert [info.node_attempt for info in counted] == [1, 2]
+    assert [info.node_attempt for info in uncounted] == [UNKNOWN_ATTEMPT] * 2
+    assert counted[0].task_id == counted[1].task_id == uncounted[0].task_id
+
+
+# --- what newer versions added --------------------------------------------------------------
+
+_ABSENT = "langgraph.a_module_that_no_version_has"
+
+
+def test_needs():
+    """The text has the version that is needed and the version that is installed."""
+    text = needs("The feature", "langgraph", "99")
+    assert text == f"The feature needs langgraph 99 or newer; {version('langgraph')} is installed"
+
+
+def test_stream_transformer(monkeypatch: pytest.MonkeyPatch):
+    """The two public classes of the v3 stream; without them, a base class and None."""
+    from langgraph.stream import StreamChannel, StreamTransformer  # noqa: PLC0415 - since 1.2
+
+    assert stream_transformer() == (StreamTransformer, StreamChannel)
+    monkeypatch.setattr(_langgraph_versions, "_STREAM", _ABSENT)
+    assert stream_transformer() == (object, None)
+
+
+class Unknown(BaseModel):
+    """A class that a stored row may name."""
+
+    name: str
+
+
+def test_safe_serializer_and_recording_blocked_classes():
+    """A class that is not trusted is read as a dict and recorded; a trusted one is loaded."""
+    name = (Unknown.__module__, Unknown.__qualname__)
+    stored = JsonPlusSerializer().dumps_typed(Unknown(name="a"))
+    blocked: list[str] = []
+    with recording_blocked_classes(blocked.append):
+        read = safe_serializer([], ThreadError).loads_typed(stored)
+        assert (read, blocked) == ({"name": "a"}, [":".join(name)])
+        assert safe_serializer([name], ThreadError).loads_typed(stored) == Unknown(name="a")
+    safe_serializer([], ThreadError).loads_typed(stored)
+    assert len(blocked) == 1, "nothing is recorded after the block"
+
+
+def test_a_langgraph_whose_serializer_loads_every_class(monkeypatch: pytest.MonkeyPatch):
+    """Before langgraph-checkpoint 4.0.1: no safe serializer, and nothing that is recorded."""
+    monkeypatch.setattr(_langgraph_versions, "_EVENT_HOOKS", _ABSENT)
+    with pytest.raises(ThreadError, match=r"needs langgraph-checkpoint 4\.0\.1 or newer"):
+        safe_serializer([], ThreadError)
+    blocked: list[str] = []
+    serializer = JsonPlusSerializer(allowed_msgpack_modules=None)
+    stored = serializer.dumps_typed(Unknown(name="a"))
+    with recording_blocked_classes(blocked.append):
+        assert serializer.loads_typed(stored) == {"name": "a"}
+    assert blocked == []

@@ -770,6 +770,7 @@ class Transformer:
         self.scope = scope
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_node_specs_stay():
     """Retry, cache, metadata, defer, timeout and input schema of every node are as before."""
     builder = StateGraph(State)
@@ -827,6 +828,7 @@ def test_a_retry_repairs_again():
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
 
 
+@pytest.mark.needs(langgraph="1.2")
 async def test_a_node_timeout_stays():
     """A node with a time limit is still cut off, in the patched graph too."""
     import asyncio  # noqa: PLC0415 - this test alone waits
@@ -861,6 +863,7 @@ def test_a_cached_model_node():
     assert len(model.seen) == 1
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_an_error_handler_stays():
     """A node's error handler runs as before, whether the builder or the graph was patched."""
 
@@ -875,6 +878,7 @@ def test_an_error_handler_stays():
         assert graph.invoke({"messages": [human("hi")]})["notes"] == ["handled"]
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_what_compile_was_given_stays():
     """Checkpointer, store, cache, interrupts, debug, name, config and time limit."""
     builder = parts(model_saying(), MessagesState)

@@ -139,6 +139,7 @@ async def test_events(name):
 
 @pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
 @pytest.mark.parametrize("name", ["hand-built", "create_agent", "middleware", "patch_model"])
+@pytest.mark.needs(langgraph="1.2")
 def test_v3_streams(name):
     """V3 streams."""
     seen = Seen()

@@ -86,6 +86,7 @@ def test_valid(broken, allow_pending):
 
 @fewer(5)
 @given(broken_histories(shapes=CARRIED_SHAPES))
+@pytest.mark.needs(langchain_google_genai="4")
 def test_valid_on_every_wire(broken):
     """The payload that each integration builds of a repaired history obeys the provider's rules."""
     assert_accepted(patch_messages(broken.messages).messages)

@@ -42,7 +42,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("not_run", rf"^{CALL} was not run\b"),
     ("not_run", rf"^{CALL} could not be executed - arguments were malformed or truncated"),
     ("not_complete", rf"^{CALL} did not complete - no result was recorded"),
-    ("rejected", r"^User rejected the tool call for "),
+    ("rejected", r"(?:^|Its recorded result:\n)User rejected the tool call for "),
     # the record: what the checkpoints hold
     (
         "waiting_recorded",

@@ -261,6 +261,7 @@ def deep_agent(model: StrictModel, *middleware: Any, **options: Any) -> Graph:
     )
 
 
+@pytest.mark.needs(deepagents="0.7")
 def test_it_takes_the_place_of_deepagents_own():
     """In the main agent the recorded result is recovered; deepagents' own middleware finds none."""
     for middleware, healed in (((), False), ((PatchToolCallsMiddleware(),), True)):
@@ -305,6 +306,7 @@ def spec(**more: Any) -> dict[str, Any]:
     ],
     ids=["general-purpose", "fork", "declared", "declared with its own"],
 )
+@pytest.mark.needs(deepagents="0.7")
 def test_which_subagents_it_covers(to: str, subagents: list[Any], *, covered: bool):
     """The built-in subagent and forks have it from the main agent; others must list it."""
     model = StrictModel(script=delegates(to))
@@ -325,6 +327,7 @@ def test_without_it_no_subagent_is_covered():
 
 
 @pytest.mark.parametrize("patched", [False, True])
+@pytest.mark.needs(deepagents="0.7")
 def test_a_subagent_with_a_graph_of_its_own(*, patched: bool):
     """A compiled subagent is repaired if its graph was patched."""
     model = StrictModel(script=delegates("clerk"))
@@ -345,6 +348,7 @@ class LastOne(PatchToolCallsMiddleware):
 
 
 @sync_and_async
+@pytest.mark.needs(deepagents="0.7")
 async def test_a_subclass_comes_after_your_own_middleware(*, asynchronous: bool):
     """Under another name it keeps its place in the list, so it sees what yours cut."""
     script = [ai(("send_email", {"to": "bob"}, "c1")), AIMessage("done")]

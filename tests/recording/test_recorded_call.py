@@ -17,6 +17,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, interrupt
 
+from langgraph_patch._langgraph_tasks import task_info
+from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.records import MARK
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.versions import newer
@@ -185,6 +187,7 @@ TIMED = pytest.param("async", True, marks=pytest.mark.needs(langgraph="1.2"))
 
 @pytest.mark.parametrize("saved", [True, False])
 @pytest.mark.parametrize(("mode", "timed"), [("sync", False), ("async", False), TIMED])
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_retry_of_two_rounds_swaps_nothing_and_repeats_nothing(mode, run, saved, timed):
     """With and without a checkpointer; a timed node gets other ways to start tasks each time.
 
@@ -202,6 +205,27 @@ def test_a_retry_of_two_rounds_swaps_nothing_and_repeats_nothing(mode, run, save
     assert sorted(world.did) == ["flaky mia", "mail bob", "mail eve"]
 
 
+@pytest.mark.parametrize("of_graph", [False, True])
+def test_where_nothing_counts_the_attempts_a_retry_policy_is_refused(
+    mode, run, monkeypatch, of_graph
+):
+    """Before langgraph 1.1.3: the tool does not run. Without a RetryPolicy it is recorded."""
+    of_config = lambda config, _: task_info(config, None)
+    monkeypatch.setattr("langgraph_patch.recording.recorded_call.task_info", of_config)
+    world, message = World(), ask(("mail", "bob", "call_0"), ("wire", 7, "call_1"))
+    options = {} if of_graph else {"retry_policy": NOW}
+    app = looping(mode, world.node(), message, saver=InMemorySaver(), **options)
+    app.retry_policy = (NOW,) if of_graph else ()
+    with pytest.raises(RecordingError, match=r"not run: .* RetryPolicy needs langgraph 1\.1\.3"):
+        run(app, GO)
+    assert world.did == []
+    app = looping(mode, world.node(), message, saver=InMemorySaver())
+    run(app, GO)
+    assert run(app, Command(resume="yes")) == ["sent to bob", "wired 7: yes"]
+    assert world.did == ["mail bob", "wire 7"]
+
+
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_pause_after_a_retry_of_two_rounds(mode, run):
     """The retry has changed the order in which LangGraph counts: each is found by what it is."""
     world = World()
@@ -241,6 +265,7 @@ def test_an_approval_is_not_good_for_another_amount(mode, run):
     assert [i.value for i in app.get_state(THREAD).interrupts] == ["wire 500?"]
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_calls_with_one_id_in_a_message_are_distinguished_on_resume(mode, run):
     """Also after a retry and a pause: by what they ask for, and by their place if that is equal."""
     world = World()
@@ -344,6 +369,7 @@ def test_what_a_wrappers_second_trial_did_is_not_done_by_the_first_of_a_resume(m
     assert world.did == ["flaky bob", "wire 7"]
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_what_a_wrappers_second_trial_did_is_not_done_by_the_first_of_a_retry(mode, run):
     """The same where the node goes on, fails and is tried again."""
     world, faults = World(), [OSError("model is down")]
@@ -360,6 +386,7 @@ def test_what_a_wrappers_second_trial_did_is_not_done_by_the_first_of_a_retry(mo
     assert world.did == ["flaky bob", "mail eve"]
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_wrapper_may_give_a_call_other_arguments_each_time(mode, run):
     """A wrapper that adds a key or a time makes no other call: the model's own arguments count."""
     world, numbers = World(), iter(range(100))
@@ -387,6 +414,7 @@ def test_a_wrapper_may_give_a_call_other_arguments_each_time(mode, run):
 # -- what is in the database --
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_mark_tells_the_attempt(mode, run):
     """First an error, then a question: who reads the marks can tell which came last."""
     saver = InMemorySaver()

@@ -30,6 +30,7 @@ from langgraph_patch import (
     recorded_tool,
     with_patching,
 )
+from langgraph_patch._langgraph_tasks import task_info
 from langgraph_patch.recording.records import MARK, STARTED, read_record, start_marks_in
 from support.chunk_model import ChunkModel
 from support.recorded_agents import THREAD, ask
@@ -353,6 +354,7 @@ def test_a_crash_after_a_call_keeps_its_result(runs):
     assert DID == {"mail bob": 1}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_retry_policy_does_not_run_a_finished_call_again(runs):
     """The node fails after the mail and is retried: the mail is sent once."""
     message = ask(("mail", "bob", "c1"), ("flaky", "zoe", "c2"))
@@ -364,6 +366,22 @@ def test_a_retry_policy_does_not_run_a_finished_call_again(runs):
 
     assert results(runs(scenario)) == {"c1": "sent to bob", "c2": "at last zoe"}
     assert DID == {"mail bob": 1, "try zoe": 2, "flaky zoe": 1}
+
+
+def test_where_nothing_counts_the_attempts_a_retry_policy_is_refused(runs, monkeypatch):
+    """Before langgraph 1.1.3: the tool of a loop does not run either."""
+    of_config = lambda config, _: task_info(config, None)
+    monkeypatch.setattr("langgraph_patch.recording.recorded_tool.task_info", of_config)
+    retry = RetryPolicy(max_attempts=2, initial_interval=0, retry_on=ConnectionError)
+
+    def scenario(saver):
+        graph = graph_of(saver, runs.mode, retry_policy=retry)
+        return (yield graph, "invoke", start(), THREAD)
+
+    error = runs(scenario)
+    assert isinstance(error, RecordingError)
+    assert "RetryPolicy needs langgraph 1.1.3" in str(error)
+    assert not DID
 
 
 def test_a_loop_that_tries_a_call_again_keeps_the_try_that_finished(runs):

@@ -114,6 +114,7 @@ def test_a_call_that_asks_twice_has_a_mark_for_each_start(runs, world):
     assert starts == sorted(set(starts))
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_retry_marks_each_attempt(runs_mode, world):
     """The attempt that failed has an error, the next one a result."""
     world.fails = 1

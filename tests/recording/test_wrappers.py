@@ -338,6 +338,7 @@ def test_a_call_that_asks_twice_gets_both_answers_beside_a_sibling(run, world):
 # -- what tools may do --
 
 
+@pytest.mark.needs(langgraph_prebuilt="1.1")
 def test_a_handled_error_is_recorded_like_any_result(run, world):
     """The tool that failed is not run again on resume; its error message is in the state."""
     message = ask_for(("boom", {"to": "x"}, "c1"), ("wire", {"to": "eve"}, "c2"))
@@ -518,6 +519,7 @@ def test_one_id_used_twice_in_a_message(run, world):
     assert world.ran == {"anna": 1, "bob": 1, "eve": 1}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_one_id_used_twice_is_never_confused_by_a_retry(run, world):
     """Within a retry each place keeps its own result."""
     message = ask_for(
@@ -551,6 +553,7 @@ def test_a_plain_retry_policy_repeats_finished_siblings(run, world):
 
 
 @pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.needs(langgraph="1.1.3")
 def test_finished_siblings_run_once_under_a_retry_policy(run, world, saved):
     """With and without a checkpointer."""
     message = ask_for(("send_email", {"to": "bob"}, "c1"), ("flaky", {"to": "x"}, "c2"))
@@ -561,6 +564,7 @@ def test_finished_siblings_run_once_under_a_retry_policy(run, world, saved):
     assert world.tried == {"x": 2}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_sibling_still_running_at_the_retry_is_joined(world):
     """In an event loop the retry begins while siblings run: they are awaited, not repeated."""
     world.delay = 0.05
@@ -572,6 +576,7 @@ def test_a_sibling_still_running_at_the_retry_is_joined(world):
     assert world.tried == {"bob": 1, "x": 2}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_pause_after_a_retry_is_resumed_without_an_id(run, world):
     """The retry asks no second time, and what it finished is found by id when resumed."""
     saver = CountingSaver()
@@ -595,6 +600,7 @@ def two_tool_nodes(first, second, **options):
     return builder.compile(checkpointer=options.get("saver"))
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_two_nodes_over_one_message_keep_their_own_results(run):
     """A result is read back by the node that made it only, though the call ids are the same."""
     first, second = World(greeting="first"), World(greeting="second")
@@ -609,6 +615,7 @@ def test_two_nodes_over_one_message_keep_their_own_results(run):
 
 
 @pytest.mark.parametrize("persistence", [None, True])
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_nested_node_reads_back_after_a_retry_and_a_restart(run, world, persistence):
     """The lookup reads the namespace of the graph that the node is in."""
     node = recorded(world.tools(), handle_tool_errors=False)
@@ -621,6 +628,7 @@ def test_a_nested_node_reads_back_after_a_retry_and_a_restart(run, world, persis
     assert world.ran == {"bob": 1, "x": 1, "eve": 1}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_a_sibling_that_comes_late_to_the_retry_is_still_known(world):
     """The run is remembered until the last call of the attempt has come, not only of all."""
 
@@ -1016,6 +1024,7 @@ def test_a_resume_that_cannot_read_runs_no_tool(run, world):
     assert world.ran == {"bob": 1, "eve": 1}
 
 
+@pytest.mark.needs(langgraph="1.1.3")
 def test_runs_are_forgotten(run, world):
     """Neither a finished, a paused nor a failed run is kept in memory when LangGraph is done."""
     lives = lambda: sum(type(thing).__name__ == "NodeRun" for thing in gc.get_objects())

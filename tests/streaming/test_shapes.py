@@ -9,7 +9,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk, RemoveMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_patch import with_patching
+from langgraph_patch import StreamError, with_patching
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     AdaptiveChecker,
@@ -216,3 +216,13 @@ async def test_the_transformer_reads_reasoning_phases_and_calls_that_are_no_tool
     shown = [pair async for pair in run.extensions["answers"]]
     assert [type(token) for token, _ in shown] == [AIMessageChunk, RemoveMessage]
     assert shown[0][0].content == [{"type": "reasoning", "reasoning": "hm"}]
+
+
+def test_without_a_v3_stream_there_is_no_transformer(monkeypatch):
+    """Before langgraph 1.2 `FinalAnswers` says so, and `final_answers` works."""
+    monkeypatch.setattr("langgraph_patch.streaming.transformer.StreamChannel", None)
+    for make in (FinalAnswers, partial(FinalAnswers, (), checker=live_checker)):
+        with pytest.raises(StreamError, match=r"needs langgraph 1\.2 .* Use final_answers\."):
+            make()
+    graph = by_hand(ChunkModel(turns=[text("Sunny.")]))
+    assert left(list(final_answers(graph.stream(INPUT, stream_mode="messages")))) == ["Sunny."]

@@ -165,8 +165,9 @@ def failed_at_the_tail(kind: str, saver: Saver, config: Any) -> tuple[str, froze
 
 def limited(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
     """F22: the recursion limit came before the tools."""
-    limit = 2 if kind == "create_deep_agent" else 1
-    say(application(kind, saver, both_calls()), {**config, "recursion_limit": limit}, "go")
+    graph = application(kind, saver, both_calls())
+    hooks = [name for name in graph.nodes if ".before_" in name]
+    say(graph, {**config, "recursion_limit": len(hooks) + 1}, "go")
     return "damaged", frozenset()
 
 

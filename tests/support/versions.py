@@ -1,7 +1,8 @@
 """What tests need of newer versions of LangGraph and other packages.
 
 A test that needs one has the marker `needs(langgraph="1.2")`; the name of a package is written
-with underscores. With an older version it is not run and is counted (`tests/conftest.py`), so
+with underscores. `needs("exit", langgraph="1.2")` is for the parameters whose id has "exit" in it.
+With an older version it is not run and is counted (`tests/conftest.py`), so
 that `tests/versions.py` can print how many tests each version leaves out and why.
 """
 
@@ -11,7 +12,13 @@ from typing import Any
 
 from packaging.version import Version
 
-BY_ID = {"delta": {"langgraph": "1.2"}}
+BY_ID = {
+    "bedrock": {"langchain_aws": "1.9"},
+    "create_agent_with_all": {"langchain": "1.1"},
+    "create_deep_agent": {"deepagents": "0.5"},
+    "delta": {"langgraph": "1.2"},
+    "two calls, one index": {"langchain_core": "1.7"},
+}
 """What each test with a parameter of this id needs."""
 
 
@@ -29,10 +36,12 @@ def newer(module: str, name: str) -> Any:
 def needs_of(item: Any) -> dict[str, str]:
     """The oldest version of each package that a test needs."""
     needed: dict[str, str] = {}
-    for part in getattr(getattr(item, "callspec", None), "id", "").split("-"):
+    parameters = getattr(getattr(item, "callspec", None), "id", "")
+    for part in parameters.split("-"):
         needed |= BY_ID.get(part, {})
     for marker in item.iter_markers("needs"):
-        needed |= marker.kwargs
+        if all(part in parameters for part in marker.args):
+            needed |= marker.kwargs
     return needed
 
 

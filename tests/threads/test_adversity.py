@@ -467,6 +467,7 @@ THREADS = (("react_v2", "paused"), ("react_v2", "abandoned"), ("create_deep_agen
 
 
 @pytest.mark.parametrize(("kind", "way"), THREADS)
+@pytest.mark.needs(langgraph="1.2.16")
 def test_a_fault_in_a_run_that_repairs(kind, way, source, saver_kind, is_long):
     """Whatever call fails, the next message is answered, on the recorded results."""
     made = source(kind, way)
@@ -662,6 +663,7 @@ def repaired_by_command(path: str) -> int:
     return main(["repair", path, "--all", "--apply", "--min-age", "0", "--graph", graph])
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_full_disk_stops_the_command(long_thread, monkeypatch, capsys):
     """An error line and the exit code for a failure; with space again it repairs."""
     before = rows_of(long_thread)
@@ -695,6 +697,7 @@ def read_only(path: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_read_only_file_stops_all(journal, long_thread, capsys):
     """Each says so; nothing is worse; with the right to write all is well."""
     with closing(sqlite3.connect(long_thread)) as conn:
@@ -861,6 +864,7 @@ def test_any_stream_becomes_a_message_or_is_refused(chunks):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.needs("create_deep_agent", langgraph="1.2.16")
 def test_a_stored_chunk_is_repaired_in_any_state(kind):
     """A chunk that is repaired reads back as it was written, also where state is spread."""
     saver = InMemorySaver()

@@ -15,7 +15,9 @@ from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from langgraph_patch.threads import ascan_threads, scan_threads
 from langgraph_patch.threads.stores import any as any_module
+from support.agents import thread
 from support.databases import POSTGRES, open_async_saver, open_saver
+from support.stored_threads import abandoned_thread
 
 PAGE = 2
 

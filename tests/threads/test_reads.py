@@ -69,7 +69,7 @@ def test_a_repair_that_commits_nothing_searches_the_checkpoints_once(monkeypatch
     """The patch of the stored history is used again."""
     saver = damaged("react_v1", "failed_at_the_tail")
     searched = []
-    module = sys.modules["langgraph_patch.threads.repair_steps"]
+    module = sys.modules["langgraph_patch.threads.recorded"]
     search = module.recover_evidence
 
     def recover(*args, **kwargs):

@@ -78,6 +78,7 @@ WAYS = ["entry", "wrapper", "middleware", "repair"]
 
 @ON_BOTH
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.needs(deepagents="0.7")
 async def test_the_file_and_the_todos_are_in_the_state(way, saver):
     """Entry check, model node wrapper, middleware and `repair_thread`."""
     own = [PatchToolCallsMiddleware()] if way == "middleware" else []
@@ -92,6 +93,7 @@ async def test_the_file_and_the_todos_are_in_the_state(way, saver):
 
 
 @pytest.mark.parametrize("way", ["entry", "middleware", "repair"])
+@pytest.mark.needs(deepagents="0.7")
 async def test_the_same_in_an_event_loop(way, tmp_path):
     """With an asynchronous checkpointer."""
     own = [PatchToolCallsMiddleware()] if way == "middleware" else []
@@ -106,6 +108,7 @@ async def test_the_same_in_an_event_loop(way, tmp_path):
 
 @ON_BOTH
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.needs(deepagents="0.7")
 async def test_a_newer_file_is_not_overwritten(way, saver):
     """The user's own file stays, and the model reads that the recorded one was not kept."""
     own = [PatchToolCallsMiddleware()] if way == "middleware" else []

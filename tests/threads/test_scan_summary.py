@@ -14,7 +14,11 @@ COUNTS = {"damaged": 1, "paused": 0, "unreadable": 0, "healthy": 1}
 @pytest.fixture
 def summary():
     """The summary of a scan of a damaged thread and a healthy one."""
-    builder = StateGraph(MessagesState).add_node("agent", lambda state: {}).add_edge(START, "agent")
+
+    def agent(state):
+        return {}
+
+    builder = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent")
     graph = builder.compile(checkpointer=InMemorySaver())
     threads = {"<b>": [ai(("wire", {}, "c1")), ("human", "hi")], "fine": [("human", "hi")]}
     for name, messages in threads.items():

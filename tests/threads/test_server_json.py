@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph.message import add_messages
 from langgraph_sdk import get_sync_client
 
-from langgraph_patch import patch_messages
+from langgraph_patch import Finding, patch_messages
 from langgraph_patch._langgraph import NO_TASK
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
@@ -261,3 +261,37 @@ def test_a_chunk_is_sent_as_the_message_that_it_is():
     """LangChain reads no chunk from JSON."""
     [sent] = as_json([AIMessageChunk("hi", id="x")])
     assert sent == {"type": "ai", "content": "hi", "id": "x"}
+
+
+class Pruned(Answers):
+    """The same with an older checkpoint: the superstep in which the tool's task has a result."""
+
+    def get_tuple(self, config):
+        """One of two checkpoints."""
+        if config["configurable"].get("checkpoint_id") not in {None, "c2"}:
+            return next(self.list())
+        state = {
+            "values": {"messages": self.messages},
+            "checkpoint": {"thread_id": "1", "checkpoint_id": "c2"},
+            "parent_checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+            "metadata": {"step": 2},
+            "created_at": "2026-01-01T00:00:01+00:00",
+        }
+        return checkpoint_of(state, is_answered=False)
+
+    def list(self, *_, **__):
+        """The older checkpoint."""
+        yield saved(finished(0, "a"))
+
+
+def test_a_final_placeholder_on_a_server_gives_way_to_a_result():
+    """Only with `settle=True`, in the scan and in the dry run."""
+    call = MODEL.model_copy(update={"tool_calls": CALLS[:1]})
+    final = {("m", "a"): Finding("unknown", searched="c2")}
+    server = Pruned(*patch_messages([call, HumanMessage("hi", id="h")], evidence=final).messages)
+    reports = [*scan_threads(server, thread_ids=["1"])]
+    reports += scan_threads(server, thread_ids=["1"], settle=True)
+    assert [report.status for report in reports] == ["healthy", "damaged"]
+    assert repair_thread(server, thread(), dry_run=True).outcome == "healthy"
+    repair = repair_thread(server, thread(), dry_run=True, settle=True)
+    assert str(repair) == "'1': planned - recovered 'a' 'a'"

@@ -178,6 +178,7 @@ async def test_a_final_placeholder_stays_if_nothing_more_was_recorded(path):
 
 
 @pytest.mark.parametrize("path", ["sqlite"], indirect=True)
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 async def test_the_command_line_settles(path, cli, graph_file):
     """`repair --all` finds nothing; with `--settle` the dry run shows it, and `--apply` does it."""
     with opened(path) as saver:
@@ -190,7 +191,7 @@ async def test_the_command_line_settles(path, cli, graph_file):
     code, out, _ = cli(*how, "--settle", "--apply", "--json")
     assert code == 0
     last = json.loads(out.splitlines()[-1])
-    assert (last["outcome"], last["patch"]["changes"][0]["kind"]) == ("repaired", "recovered")
+    assert (last["outcome"], last["changes"][0]["kind"]) == ("repaired", "recovered")
     with opened(path) as saver:
         assert [report.status for report in scan_threads(saver, settle=True)] == ["healthy"]
 

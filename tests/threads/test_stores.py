@@ -7,18 +7,20 @@ from dataclasses import replace
 import ormsgpack
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
+from langgraph_patch import _langgraph_versions
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads import scan_threads
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.threads import ascan_threads, scan_threads
 from langgraph_patch.threads.stores import sqlite
 from langgraph_patch.threads.stores.base import Key, Shard, last_key_of
 from langgraph_patch.threads.stores.select import open_database, store_of
 from support.agents import human, thread
 from support.broken_threads import application, say
-from support.databases import execute
+from support.databases import execute, open_async_saver, open_saver
 from support.strict import ai
 
 
@@ -44,6 +46,7 @@ def scanned(path, **options):
         return [(r.status, r.reason) for r in scan_threads(database.saver)]
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_database_is_opened_read_only(path):
     """A scan leaves the file unchanged, whatever characters its name has, and cannot write."""
     with open(path, "rb") as file:  # noqa: PTH123 - its bytes
@@ -59,18 +62,29 @@ def test_a_database_is_opened_read_only(path):
         cursor.execute("DELETE FROM checkpoints")
 
 
+def test_a_serializer_that_loads_every_class_opens_no_database(path, monkeypatch):
+    """Before langgraph-checkpoint 4.0.1 only with a serializer that the application passes."""
+    monkeypatch.setattr(_langgraph_versions, "_EVENT_HOOKS", "langgraph.no_module_of_this_name")
+    with pytest.raises(ThreadError, match=r"needs langgraph-checkpoint 4\.0\.1 .*`serde=`"):
+        scanned(path)
+    assert scanned(path, serde=JsonPlusSerializer()) == [("damaged", None)]
+
+
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_database_without_a_write_ahead_log_can_be_read(path):
     """The journal mode is the database's own business; LangGraph's setup would change it."""
     execute(path, "PRAGMA journal_mode=delete")
     assert scanned(path) == [("damaged", None)]
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1", langgraph_checkpoint_sqlite="3.1.2")
 def test_a_database_of_an_older_version_can_be_read(path):
     """Before `task_path` existed, writes were stored without it."""
     execute(path, "ALTER TABLE writes DROP COLUMN task_path")
     assert scanned(path) == [("damaged", None)]
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_database_with_more_columns_can_be_read(path):
     """A later version may add columns."""
     execute(path, "ALTER TABLE checkpoints ADD COLUMN later TEXT")
@@ -85,6 +99,7 @@ def crafted(module, name, *args):
         "versions_seen": {}})  # fmt: skip
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_crafted_row_executes_nothing(path, tmp_path):
     """A row that names `os.system` runs by default in LangGraph; here it is a report."""
     touched = tmp_path / "touched"
@@ -100,6 +115,7 @@ def test_a_crafted_row_executes_nothing(path, tmp_path):
     assert touched.exists(), "the row must be one that would run"
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_pickled_row_executes_nothing(path, tmp_path):
     """A pickle is code, so it is never loaded, and the report says so."""
     touched = tmp_path / "touched"
@@ -111,6 +127,7 @@ def test_a_pickled_row_executes_nothing(path, tmp_path):
     assert not touched.exists()
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
     """An untrusted class comes back as a dict, and its name is recorded."""
     with SqliteSaver.from_conn_string(path) as saver:
@@ -128,6 +145,7 @@ def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
 
 
 @pytest.mark.parametrize("column", ["metadata", "type", "parent_checkpoint_id"])
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_text_that_is_no_text_is_one_threads_matter(column, path):
     """SQLite keeps any bytes as text; Python's refusal to decode them stops no scan."""
     with SqliteSaver.from_conn_string(path) as saver:
@@ -138,6 +156,7 @@ def test_a_text_that_is_no_text_is_one_threads_matter(column, path):
     assert (valid, status, "decode" in reason) == (("damaged", None), "unreadable", True)
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_bytes_in_the_place_of_a_key_are_one_threads_matter(path):
     """A foreign row may hold them; it is reported, and belongs to a shard like any other."""
     rest = "checkpoint_id, type, checkpoint, metadata"
@@ -192,6 +211,7 @@ def test_a_database_that_is_locked_during_a_scan_stops_it(path):
         (lambda p: p.write_bytes(_torn(p)), "the file is damaged|not a SQLite database"),
     ],
 )
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_what_is_no_database_of_threads_is_named(make, expected, tmp_path):
     """No file, a directory, a text, other tables, another version, no rows, a torn file."""
     path = tmp_path / "x.sqlite"
@@ -294,3 +314,16 @@ def test_a_saver_that_cannot_delete_a_checkpoint_names_the_alternative():
         run_sync(store_of(Other()).delete_checkpoint(Key("1", ""), "a"))
     assert run_sync(store_of(InMemorySaver()).keys_after(None)) == []
     assert human("x").text == "x"
+
+
+async def test_an_asynchronous_checkpointer_names_the_functions_to_use(tmp_path):
+    """`ascan_threads` is iterated, not awaited; and the other way round."""
+    path = str(tmp_path / "threads.sqlite")
+    async with open_async_saver(path) as saver:
+        with pytest.raises(OptionError, match=r"AsyncSqliteSaver is asynchronous: use `async for`"):
+            list(scan_threads(saver))
+    with (
+        open_saver(path) as saver,
+        pytest.raises(OptionError, match=r"SqliteSaver is synchronous: call scan_threads"),
+    ):
+        _ = [report async for report in ascan_threads(saver)]

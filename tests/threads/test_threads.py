@@ -159,6 +159,7 @@ WAYS = ["abandoned", "killed", "failed_at_the_tail", "F6-steering-message"]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.needs("create_deep_agent-F6-steering-message", langgraph="1.2.16")
 def test_every_kind_of_agent_takes_a_new_message_after_the_repair(kind, way, saver):
     """Through a model that refuses what providers refuse, the next message is answered."""
     if (kind, way) == ("create_deep_agent", "abandoned"):
@@ -478,6 +479,7 @@ def test_a_failing_checkpointer_is_no_refusal(saver):
 
 @on_both_databases
 @pytest.mark.parametrize("kind", ["react_v2", "create_deep_agent"])
+@pytest.mark.needs("create_deep_agent", langgraph="1.2.16")
 def test_what_cannot_be_compared_is_repaired_too(kind, saver):
     """Arrays refuse `==` and NaN is not equal to itself: neither hinders a repair."""
     odd = [
@@ -532,6 +534,7 @@ def test_a_message_that_waits_to_be_taken_in_is_kept(saver):
     assert texts == ["go", "never mind", "late"]
 
 
+@pytest.mark.needs(langgraph="1.2.16")
 def test_the_same_in_delta_state_is_refused(saver):
     """Where the message cannot be taken in without a trace, the repair says how to go on."""
     graph = silent("create_deep_agent", saver)
@@ -543,6 +546,7 @@ def test_the_same_in_delta_state_is_refused(saver):
     assert (repair.outcome, "invoke(None)" in repair.reason) == ("refused", True)
 
 
+@pytest.mark.needs(langgraph="1.2.16")
 def test_placeholders_of_others_give_way_if_asked(saver):
     """Deepagents writes "was cancelled" for a mail that was sent; the result can replace it."""
     graph = application("create_deep_agent", saver, both_calls(), answer())

@@ -108,6 +108,7 @@ async def test_a_thread_that_is_deleted_meanwhile_in_memory():
     assert [report.status for report in reports] == ["damaged", "unreadable", "damaged"]
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_file_that_nobody_has_open_is_left_alone(path):
     """A scan makes no log beside it, which another user could not delete, and needs no folder."""
     with open_saver(path) as saver:
@@ -120,6 +121,7 @@ def test_a_file_that_nobody_has_open_is_left_alone(path):
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
 
 
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_file_that_is_opened_meanwhile(path):
     """Writes that stay in the log do not matter. If they reach the file, the scan says so."""
     with open_saver(path) as saver:
@@ -139,6 +141,7 @@ def test_a_file_that_is_opened_meanwhile(path):
 
 
 @on_both_databases
+@pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_a_view_is_no_table(path):
     """A view over a function would run it, with the rights of whoever scans, or never end."""
     with open_saver(path) as saver:

@@ -37,8 +37,8 @@ class Store(Protocol):
     def keys_after(self, last: Key | None) -> IOGenerator[Sequence[Key]]:
         """One page of the keys of all threads, sorted by thread and namespace.
 
-        A page begins where the last one ended, so that a scan holds one page in memory and
-        keeps no cursor open.
+        Threads are in the order of the database, namespaces in Python's order. A page begins
+        where the last one ended, so that a scan holds one page in memory and keeps no cursor open.
 
         Args:
             last: The last key of the page before. None asks for the first page.
