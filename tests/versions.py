@@ -2,6 +2,7 @@
 
     python tests/versions.py                        all sets
     python tests/versions.py 1.0 newest             some of them
+    python tests/versions.py --quick -n1            without slow tests, in one process
     python tests/versions.py 1.0 --python PYTHON    in an environment that has the versions already
 
 The exit code is 1 if a test fails. Tests that need a newer version are left out and counted
@@ -226,7 +227,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], metavar="SET")
     parser.add_argument("--python", type=Path, help="an interpreter with the versions of the set")
+    parser.add_argument("--quick", action="store_true", help="leave out the slow tests")
     known, options = parser.parse_known_args()
+    options += ["-m", "not slow"] if known.quick else []
     results = []
     for name in known.sets or SETS:
         with tempfile.TemporaryDirectory() as folder:

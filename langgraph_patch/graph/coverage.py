@@ -223,7 +223,13 @@ def runs_subagents(runnable: object) -> bool:
     """Whether a `ToolNode` has the tool of deepagents that runs agents of its own."""
     node = _tool_node(runnable)
     tool = node.tools_by_name.get("task") if node is not None else None
-    return tool is not None and "subagent_type" in tool.args
+    return tool is not None and "subagent_type" in _argument_names(tool)
+
+
+def _argument_names(tool: BaseTool) -> Collection[str]:
+    """The arguments that a model gives. `tool.args` raises for some that LangGraph gives."""
+    schema = tool.tool_call_schema
+    return schema.get("properties", {}) if isinstance(schema, dict) else get_fields(schema)
 
 
 def _tool_node(runnable: object) -> ToolNode | None:

@@ -43,7 +43,7 @@ def test_a_server_is_scanned_repaired_and_undone(cli, url, threads, tmp_path):
     assert "waits for a human: wire 3?" in out
     assert f"next: langgraph-patch repair {url} --all (a dry run)" in err
     code, out, _ = cli("show", url, threads["broken"])
-    assert (code, "sent to bob" in out, "inserted (awaiting_input)" in out) == (1, True, True)
+    assert (code, "sent to bob" in out, "inserted" in out) == (1, True, True)
     code, out, _ = cli("show", url, threads["paused"])
     assert (code, "wire 3?" in out) == (0, True)
     before = [json.loads(cli("show", url, each, "--json")[1]) for each in threads.values()]

@@ -89,9 +89,7 @@ def test_an_id_that_the_subagent_uses_again():
 def test_more_results_than_are_listed():
     """The newest eight are listed, and the number of the others."""
     mails = [("send_email", {"to": f"p{n}"}, f"c{n}") for n in range(10)]
-    bare, model = deep_agent(
-        AIMessage("fine"), clerk=[ai(*mails, (*WIRE[:2], "w"))], tools=Tools()
-    )
+    bare, model = deep_agent(AIMessage("fine"), clerk=[ai(*mails, (*WIRE[:2], "w"))], tools=Tools())
     graph = with_patching(bare)
     graph.invoke({"messages": [human("go")]}, thread())
     graph.invoke({"messages": [human("never mind")]}, thread())

@@ -89,7 +89,15 @@ if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
 Kind = Literal[
-    "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed"
+    "inserted",
+    "recovered",
+    "moved",
+    "dropped",
+    "converted",
+    "promoted",
+    "renamed",
+    "corrected",
+    "omitted",
 ]  # of a change
 Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
 
@@ -290,7 +298,7 @@ async def within_an_async_wrapper(
 # --- threads -----------------------------------------------------------------------------
 
 Status = Literal["healthy", "damaged", "paused", "unreadable"]
-Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "moved", "refused"]
+Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
 
 
 def scans(saver: BaseCheckpointSaver[str]) -> None:
