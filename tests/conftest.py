@@ -12,7 +12,10 @@ from support.versions import reason_not_to_run
 _LEFT_OUT = pytest.StashKey[Counter]()
 """How many tests were left out, by the version that they need."""
 
-collect_ignore_glob = ["conftest.py", "**/conftest.py"]  # several modules of one name; they have no doctests
+collect_ignore_glob = [
+    "conftest.py",
+    "**/conftest.py",
+]  # several modules of one name; they have no doctests
 
 for _name, _examples in {"quick": 100, "default": 500, "long": 5_000}.items():
     hypothesis.settings.register_profile(

@@ -13,13 +13,15 @@ are left to it, because it may be about to run them, or has a model node that an
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.pydantic import get_fields
 from langgraph.graph import add_messages
 from langgraph.graph.state import CompiledStateGraph
 

@@ -49,7 +49,7 @@ async def test_the_thread_goes_on(agent: Agent, way: str, *, asynchronous: bool)
 
 
 @pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised", "invoke_none", "goto"])
-@pytest.mark.needs(langchain="1.1", deepagents="0.5")
+@pytest.mark.needs(langchain="1.1")
 def test_which_breaks_leave_a_recorded_result(way: str):
     """The matrix can fail: these agents, and no others, have a recorded result to lose."""
     recorded = {}

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import StructuredTool
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import ToolNode, ToolRuntime, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
@@ -758,6 +759,32 @@ def test_recover_false():
     graph.invoke({"messages": [human("book it")]}, thread())
     graph.invoke({"messages": [human("never mind")]}, thread())
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+
+
+def delegate(description: str, subagent_type: str, runtime: ToolRuntime) -> str:
+    """Run a subagent."""
+    return "done"
+
+
+SCHEMA = {"type": "object", "properties": {"subagent_type": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        StructuredTool.from_function(delegate, name="task"),
+        StructuredTool(name="task", description="x", args_schema=SCHEMA, func=delegate),
+    ],
+    ids=["function", "JSON schema"],
+)
+def test_a_tool_that_runs_subagents_is_named_whatever_its_schema(made, caplog):
+    """Langchain-core 1.0 cannot make a JSON schema of a `ToolRuntime`."""
+    builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": []})
+    builder.add_node("tools", ToolNode([made])).add_edge(START, "agent")
+    builder.add_conditional_edges("agent", tools_condition).add_edge("tools", "agent")
+    with caplog.at_level(logging.INFO):
+        with_patching(builder.compile())
+    assert "subagents" in caplog.text
 
 
 # --- what a graph carries ----------------------------------------------------------------

@@ -15,7 +15,6 @@ from packaging.version import Version
 BY_ID = {
     "bedrock": {"langchain_aws": "1.9"},
     "create_agent_with_all": {"langchain": "1.1"},
-    "create_deep_agent": {"deepagents": "0.5"},
     "delta": {"langgraph": "1.2"},
     "two calls, one index": {"langchain_core": "1.7"},
 }
