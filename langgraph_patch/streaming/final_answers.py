@@ -225,7 +225,7 @@ def _filtered(source: Iterator[Any], answers: _Answers) -> Iterator[Any]:
         for item in source:
             yield from answers.add(item)
         yield from answers.finish()
-    except Exception:
+    except Exception:  # any: what is held comes before the error, which is raised again
         yield from answers.finish(failed=True)
         raise
     finally:
@@ -240,7 +240,7 @@ async def _afiltered(source: AsyncIterator[Any], answers: _Answers) -> AsyncIter
                 yield shown
         for shown in answers.finish():
             yield shown
-    except Exception:
+    except Exception:  # any: what is held comes before the error, which is raised again
         for shown in answers.finish(failed=True):
             yield shown
         raise

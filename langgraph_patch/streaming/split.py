@@ -213,7 +213,7 @@ class Chunks(_BufferedChunks, Iterator[AIMessageChunk]):
         except StopIteration:
             self._turn.end()
             raise
-        except Exception:
+        except Exception:  # any: the stream has ended, and the error is raised again
             self._closed = True
             raise
         self._turn.take(chunk)
@@ -265,7 +265,7 @@ class AsyncChunks(_BufferedChunks, AsyncIterator[AIMessageChunk]):
         except StopAsyncIteration:
             self._turn.end()
             raise
-        except Exception:
+        except Exception:  # any: the stream has ended, and the error is raised again
             self._closed = True
             raise
         self._turn.take(chunk)

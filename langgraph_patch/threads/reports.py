@@ -204,6 +204,7 @@ class ThreadRepair:
         ):
             raise OptionError(f"{values!r:.200} is not a repair: it has an invalid value.")
         thread_id, namespace, outcome, reason, before, after = texts
+        # the types were checked above, in a way that mypy cannot follow
         return cls(thread_id, namespace, outcome, reason, before=before, after=after)  # type: ignore[arg-type]
 
     def _repr_html_(self) -> str:
