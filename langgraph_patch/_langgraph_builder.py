@@ -3,7 +3,7 @@
 The attributes of `StateGraph` and `CompiledStateGraph` are not documented. If LangGraph changes
 one, these functions raise an error when the graph is patched, before its first run.
 
-`tests/graph/test_langgraph_internals.py` has one test for each function here. It fails if
+`tests/graph/test_langgraph_builder.py` tests each function and constant. It fails if
 LangGraph changes the detail.
 """
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, cached_property
 from typing import Any, cast, get_type_hints
 
@@ -54,14 +53,6 @@ def annotations_of(builder: Any) -> dict[str, Any]:
         else:
             found |= dict.fromkeys(channels, schema)
     return found
-
-
-def tool_messages_key(tool_node: Any) -> str:
-    """The state key of the history that a `ToolNode` reads."""
-    for attribute in ("_messages_key", "messages_key"):  # the second one in old versions
-        if isinstance(key := getattr(tool_node, attribute, None), str):
-            return key
-    return "messages"
 
 
 def copy_builder(builder: Any) -> Any:
@@ -118,14 +109,14 @@ class _Steps(Runnable[Any, Any]):
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
         self._steps = steps
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         for step in self._steps:
-            input = step.invoke(input, _without_name(config))  # noqa: A001
+            input = step.invoke(input, _without_name(config))
         return input
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         for step in self._steps:
-            input = await step.ainvoke(input, _without_name(config))  # noqa: A001
+            input = await step.ainvoke(input, _without_name(config))
         return input
 
 
@@ -232,56 +223,3 @@ def _nodes_without_edges(builder: Any) -> set[str]:
 def has_routers(graph: Any, node: str) -> bool:
     """Whether the node of a compiled graph has conditional edges."""
     return bool(graph.builder.branches.get(node))
-
-
-# --- tool nodes ----------------------------------------------------------------------------
-
-_WRAPPERS = ("_wrap_tool_call", "_awrap_tool_call")
-"""The attributes of a `ToolNode` with its wrappers; `create_agent` offers no way to set them."""
-
-
-def tool_call_wrappers(node: Any) -> tuple[Any, Any] | None:
-    """The synchronous and the asynchronous wrapper of a `ToolNode`; None for anything else."""
-    attributes = getattr(node, "__dict__", {})
-    if not hasattr(type(node), "tools_by_name") or not attributes.keys() >= set(_WRAPPERS):
-        return None
-    return attributes[_WRAPPERS[0]], attributes[_WRAPPERS[1]]
-
-
-_RUNNERS = ("_run_one", "_arun_one")
-"""The methods of a `ToolNode` that run one call and return its result."""
-
-
-def with_tool_call_wrappers(
-    node: Any, wrap: Any, awrap: Any, *, unpack: Callable[[Any], Any]
-) -> Any:
-    """A copy of a `ToolNode` with other wrappers.
-
-    The node holds its own methods as `func` and `afunc`. The copy must run its own.
-
-    Args:
-        node: The node.
-        wrap: The synchronous wrapper.
-        awrap: The asynchronous wrapper.
-        unpack: Called with what a wrapper returned for a call. The node continues with what it
-            returns or raises. Without the methods of `_RUNNERS` it is not called.
-    """
-    copied = copy.copy(node)
-    for attribute, value in vars(node).items():
-        if getattr(value, "__self__", None) is node:
-            setattr(copied, attribute, types.MethodType(value.__func__, copied))
-    for attribute, wrapper in zip(_WRAPPERS, (wrap, awrap), strict=True):
-        setattr(copied, attribute, wrapper)
-    run: Any = getattr(copied, _RUNNERS[0], None)
-    arun: Any = getattr(copied, _RUNNERS[1], None)
-
-    def run_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(run(*args, **kwargs))
-
-    async def arun_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(await arun(*args, **kwargs))
-
-    if run is not None and arun is not None:
-        for attribute, runner in zip(_RUNNERS, (run_one, arun_one), strict=True):
-            setattr(copied, attribute, runner)
-    return copied

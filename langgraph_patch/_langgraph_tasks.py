@@ -1,11 +1,12 @@
 """The private details of LangGraph's running tasks: what clients see of one, and the loop.
 
-A task that writes to the channel `__return__` sets the chunk of its node. LangGraph uses this for
-`@task` functions; it ignores the write when it computes the state. The config of a node has the
-function that writes (`__pregel_send`), and in the arguments of `__pregel_call` the task and the
-loop that runs it. Without them no chunk is set, and clients see LangGraph's own.
+What a task writes to the channel `__return__` is what the `updates` stream shows of its node.
+LangGraph uses this for `@task` functions; it ignores the write when it computes the state. The
+config of a node has the function that writes (`__pregel_send`), and in the arguments of
+`__pregel_call` the task and the loop that runs it. Without them nothing is written, and clients
+see LangGraph's own chunk.
 
-`tests/graph/test_langgraph_internals.py` has one test for each function here. It fails if
+`tests/graph/test_langgraph_tasks.py` tests each function and constant. It fails if
 LangGraph changes the detail.
 """
 
@@ -18,7 +19,8 @@ from typing import Any, Final, NamedTuple
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import RETURN, ROOT_CHANNEL, current_checkpoint_id
+from langgraph_patch._langgraph import current_checkpoint_id
+from langgraph_patch._langgraph_names import RETURN, ROOT_CHANNEL
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""

@@ -12,7 +12,7 @@ from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.runtime import Runtime
@@ -20,8 +20,9 @@ from langgraph.runtime import Runtime
 from langgraph_patch._langgraph import current_config
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.apply_repair import repaired_for_model, write_repair_as_dict
 from langgraph_patch.graph.guarded_node import last_turn
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.shown_update import new_messages, show_repair
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Language, Placeholder
@@ -168,7 +169,7 @@ class PatchToolCallsMiddleware(_Base):
             kind: Any = type(self)  # mypy does not take a class for hashable
             self.__class__ = _recording_class(kind)
         self._persist = persist
-        self._node = PatchNode(
+        self._repairer = Repairer(
             placeholder=placeholder,
             language=language,
             messages_key=messages_key,
@@ -182,7 +183,7 @@ class PatchToolCallsMiddleware(_Base):
     def before_agent(
         self,
         state: AgentState[Any],
-        runtime: Runtime[Any],  # noqa: ARG002
+        runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
     ) -> dict[str, Any] | None:
         """Repair the state.
 
@@ -195,7 +196,7 @@ class PatchToolCallsMiddleware(_Base):
     async def abefore_agent(
         self,
         state: AgentState[Any],
-        runtime: Runtime[Any],  # noqa: ARG002
+        runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
     ) -> dict[str, Any] | None:
         """Do the same as `before_agent`, asynchronously."""
         hook = PatchToolCallsMiddleware.abefore_agent
@@ -205,12 +206,12 @@ class PatchToolCallsMiddleware(_Base):
         self, state: AgentState[Any], hook: Callable[..., Any]
     ) -> IOGenerator[dict[str, Any] | None]:
         config = current_config()
-        repair = yield from self._node.state_repair(state, config)
+        repair = yield from self._repairer.state_repair(state, config)
         if repair is None:
             return None
-        update = self._node.write_as_dict(repair, config)
+        update = write_repair_as_dict(self._repairer, repair, config)
         if update is not None:
-            new = {self._node.messages_key: new_messages(repair.patch)}
+            new = {self._repairer.messages_key: new_messages(repair.patch)}
             # The hook of a subclass that calls this one is another function, and may still raise.
             node = [MethodType(hook, self)]
             show_repair(config, new, node=node, restored=repair.restored)
@@ -242,7 +243,7 @@ class PatchToolCallsMiddleware(_Base):
         last = response.result[-1] if response.result else None
         if last is None or not guard.left_without_calls(last):
             return self._with_incomplete_answered(request, response)
-        history = self._node.close_calls([*request.messages, last])
+        history = self._repairer.close_calls([*request.messages, last])
         request = request.override(messages=cast("list[AnyMessage]", history))
         again, _ = yield from _guarded(handler, request, config)
         return replace(again, result=[*last_turn(history), *again.result])
@@ -257,20 +258,18 @@ class PatchToolCallsMiddleware(_Base):
         last = response.result[-1] if response.result else None
         if not (isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls):
             return response
-        answers = self._node.results_of_incomplete_calls([*request.messages, last])
+        answers = self._repairer.results_of_incomplete_calls([*request.messages, last])
         return replace(response, result=[*response.result, *answers])
 
     def _repaired(
         self, request: ModelRequest[Any], config: RunnableConfig
     ) -> IOGenerator[ModelRequest[Any]]:
         """The request with a valid history; the same object if the history is valid."""
-        reading = self._node.read(request.messages, recheck=False)
-        if reading is None:
+        messages = cast("list[BaseMessage]", request.messages)
+        repaired = yield from repaired_for_model(self._repairer, messages, config)
+        if repaired is messages:
             return request
-        patch = (yield from self._node.repair(reading, config, restore=False)).patch
-        self._node.report(patch, config, written=False)
-        messages: list[AnyMessage] = patch.messages  # type: ignore[assignment]  # no chunk class
-        return request.override(messages=messages)
+        return request.override(messages=cast("list[AnyMessage]", repaired))
 
 
 @cache

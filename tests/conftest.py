@@ -1,5 +1,6 @@
 """The options and the fixtures of all tests."""
 
+import gc
 from collections import Counter
 
 import hypothesis
@@ -37,8 +38,9 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("long" if config.getoption("--long") else profile)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` chooses
 def pytest_collection_modifyitems(config, items):
-    """Leave out the tests that need a newer version of a package than is installed."""
+    """Leave out tests that need a newer version of a package; mark those outside a sample."""
     reasons = {item: reason_not_to_run(item) for item in items}
     left_out = Counter(filter(None, reasons.values()))
     config.stash[_LEFT_OUT] = left_out
@@ -46,6 +48,25 @@ def pytest_collection_modifyitems(config, items):
         config.workeroutput["left_out"] = dict(left_out)
     config.hook.pytest_deselected(items=[item for item in items if reasons[item]])
     items[:] = [item for item in items if not reasons[item]]
+    _mark_slow_outside_samples(items)
+
+
+def _mark_slow_outside_samples(items):
+    """Mark as slow all parameter sets of a test but every n-th, if it has the mark `sample(n)`."""
+    seen = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("sample")) is None:
+            continue
+        function = item.nodeid.partition("[")[0]
+        [step] = mark.args
+        if seen[function] % step:
+            item.add_marker(pytest.mark.slow)
+        seen[function] += 1
+
+
+def pytest_collection_finish():
+    """Spare all that was imported: no later garbage collection goes through it."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,7 +5,8 @@
 Each checkpointer runs the four checks of `langgraph_patch.testing` here, against a server that
 this script starts, a file, or an emulator. What is not installed gets a row that says so. Needed:
 langgraph-checkpoint-aws, -duckdb, -mongodb, -mysql and -redis with their clients, `mongomock` (it
-knows `pymongo<4.11`), `moto[dynamodb]`, and the programs `redis-server` and `mariadbd`.
+knows `pymongo<4.11`; install langgraph-checkpoint-mongodb with `--no-deps` after it),
+`moto[dynamodb]`, and the programs `redis-server` and `mariadbd`.
 """
 
 # ruff: noqa: PLC0415 - each package is imported only where its row is made

@@ -1,9 +1,9 @@
 """Runs the core of the tests with old and new versions of LangGraph, and prints a table.
 
-    python tests/versions.py                        all sets
-    python tests/versions.py 1.0 newest             some of them
-    python tests/versions.py --quick -n1            without slow tests, in one process
-    python tests/versions.py 1.0 --python PYTHON    in an environment that has the versions already
+    python tests/versions.py                           all sets
+    python tests/versions.py 1.0 newest                some of them
+    python tests/versions.py --quick -n1               without slow tests, in one process
+    python tests/versions.py --environments FOLDER     keeps the environments, for the next run
 
 The exit code is 1 if a test fails. Tests that need a newer version are left out and counted
 (`tests/support/versions.py`). The tests of PostgreSQL, LangGraph Server and the ledger are not
@@ -144,19 +144,23 @@ COLUMNS = (
 
 
 def environment(versions: VersionSet, folder: Path) -> Path:
-    """Make a virtual environment with a set of versions.
+    """Make a virtual environment with a set of versions; one that was kept is used as it is.
 
     Returns:
         Its interpreter.
     """
-    venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
+    complete = folder / "complete"
+    if complete.exists():
+        return python
+    venv.create(folder, clear=True, with_pip=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     tools = [f"{tool}=={version(tool)}" for tool in TOOLS]
     subprocess.run([*install, *versions.pinned, *tools], check=True)  # noqa: S603 - our own list
     if versions.newest:
         upgrade = [*install, "--upgrade", "--no-deps", *versions.newest]
         subprocess.run(upgrade, check=True)  # noqa: S603 - as above
+    complete.touch()
     return python
 
 
@@ -176,7 +180,7 @@ def installed(python: Path) -> list[str]:
 
 
 def run_core(python: Path, options: Sequence[str]) -> tuple[bool, str]:
-    """Run the core of the tests.
+    """Run the core of the tests, and show on the error stream what pytest prints.
 
     Returns:
         Whether all passed, and what pytest printed.
@@ -184,15 +188,19 @@ def run_core(python: Path, options: Sequence[str]) -> tuple[bool, str]:
     ignored = [part for path in NOT_CORE for part in ("--ignore", path)]
     command = [str(python), "-m", "pytest", "--tb=short", "-p", "no:cacheprovider", *options]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    done = subprocess.run(  # noqa: S603 - our own list
+    printed = []
+    with subprocess.Popen(  # noqa: S603 - our own list
         [*command, *CORE, *ignored],
-        check=False,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-    )
-    return done.returncode == 0, done.stdout + done.stderr
+    ) as run:
+        for line in run.stdout or ():
+            printed.append(line)
+            sys.stderr.write(line)
+    return run.returncode == 0, "".join(printed)
 
 
 def row(python: Path, output: str) -> str:
@@ -217,8 +225,6 @@ def run_set(name: str, python: Path, options: Sequence[str]) -> tuple[bool, str]
     for line in unmet(python):
         sys.stderr.write(f"{name}: {line}\n")
     passed, output = run_core(python, options)
-    if not passed:
-        sys.stderr.write(output)
     return passed, row(python, output)
 
 
@@ -226,14 +232,14 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("sets", nargs="*", choices=[[], *SETS], metavar="SET")
-    parser.add_argument("--python", type=Path, help="an interpreter with the versions of the set")
+    parser.add_argument("--environments", type=Path, help="where the environments are kept")
     parser.add_argument("--quick", action="store_true", help="leave out the slow tests")
     known, options = parser.parse_known_args()
     options += ["-m", "not slow"] if known.quick else []
     results = []
     for name in known.sets or SETS:
         with tempfile.TemporaryDirectory() as folder:
-            python = known.python or environment(SETS[name], Path(folder) / "env")
+            python = environment(SETS[name], (known.environments or Path(folder)) / name)
             results.append(run_set(name, python, options))
     head = [*COLUMNS, "passed", "failed", "left out"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(line for _, line in results)]

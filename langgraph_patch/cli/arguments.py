@@ -12,6 +12,9 @@ from langgraph_patch import __version__
 CLEAN, DAMAGED, BAD, REFUSED, STOPPED, CLOSED, TERMINATED = 0, 1, 2, 3, 130, 141, 143
 """The exit codes, as `_EPILOG` explains them."""
 
+MESSAGES_KEY = "messages"
+"""The default state key of the history."""
+
 _EPILOG = """DB is one of:
   threads.sqlite            a SQLite file
   postgresql://host/name    a PostgreSQL database; what the URI leaves out comes from libpq's
@@ -109,9 +112,9 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
 def _add_messages_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--messages-key",
-        default="messages",
+        default=MESSAGES_KEY,
         metavar="KEY",
-        help="the state key of the history (default: messages)",
+        help=f"the state key of the history (default: {MESSAGES_KEY})",
     )
 
 

@@ -8,9 +8,10 @@ model is scripted, so that no key and no network is needed; all else is real.
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +27,10 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
-from langgraph_patch.cli.output import print_lines
+from langgraph_patch.cli.output import page_width, print_lines, terminal_width
 from langgraph_patch.graph.patching import with_patching
 from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.render.columns import Line, Piece
+from langgraph_patch.render.columns import Line, Piece, wrapped
 
 _QUESTION = "Write to Bob and wire him 100."
 _NEXT_MESSAGE = "Never mind the money. What did you do?"
@@ -174,11 +175,13 @@ def _stored(graph: CompiledStateGraph[Any, Any, Any, Any]) -> Any:
 # --- what is printed ---------------------------------------------------------------------
 
 _INTRODUCTION = "The model is scripted. LangGraph, the tools and the checkpoints are real."
-_VERDICT = (
-    "Without patching, the first thread is dead: every later turn fails too. In the second one",
-    "a tool ran with an amount that the model did not write.",
-    "With patching, both threads go on. The model knows that the mail was sent, and nothing ran",
-    "that it did not finish writing.",
+_BARE_VERDICT = (
+    "Without patching, the first thread is dead: every later turn fails too. In the second one "
+    "a tool ran with an amount that the model did not write."
+)
+_PATCHED_VERDICT = (
+    "With patching, both threads go on. The model knows that the mail was sent, and nothing ran "
+    "that it did not finish writing."
 )
 _UNEXPECTED = "This is not what should have happened: please report it."
 
@@ -206,12 +209,14 @@ def run(_: argparse.Namespace) -> int:
             ("b", "with_patching(create_react_agent(...))"),
         )
     ]
-    print_lines([[Piece(_INTRODUCTION, "dim")], []])
+    width = terminal_width()
+    print_lines([*_fitted([Piece(_INTRODUCTION, "dim")], width), []])
     for title, outcome in zip(titles, runs, strict=True):
-        print_lines(_lines_of_run(title, outcome))
+        print_lines(_fitted(_pieces_of_run(title, outcome), width))
+        print_lines([[]])
     is_as_expected = _is_as_expected(*runs)
-    verdict = _VERDICT if is_as_expected else (_UNEXPECTED,)
-    print_lines([Piece(text, "bold")] for text in verdict)
+    verdict = (_BARE_VERDICT, _PATCHED_VERDICT) if is_as_expected else (_UNEXPECTED,)
+    print_lines(_fitted((Piece(text, "bold") for text in verdict), page_width(), indent=""))
     return 0 if is_as_expected else 1
 
 
@@ -231,29 +236,39 @@ def _has_failed(outcome: Outcome) -> bool:
     return outcome.error is not None and "INVALID_CHAT_HISTORY" in str(outcome.error)
 
 
-def _lines_of_run(title: str, outcome: Outcome) -> Iterator[Line]:
-    yield [Piece(title, "bold")]
+def _pieces_of_run(title: str, outcome: Outcome) -> Iterator[Piece]:
+    yield Piece(title, "bold")
     ids_before = {message.id for message in outcome.before}
     for message in outcome.after:
         is_recovered = isinstance(message, ToolMessage) and message.id not in ids_before
         is_inserted = is_placeholder(message) or (is_recovered and bool(outcome.before))
-        yield [_line(message, is_inserted=is_inserted)]
-    yield [Piece(f"  done in the world: {', '.join(outcome.ran) or 'nothing'}", "dim")]
+        yield _piece_of_message(message, is_inserted=is_inserted)
+    yield Piece(f"  done in the world: {', '.join(outcome.ran) or 'nothing'}", "dim")
     if outcome.error is not None:
-        reason = str(outcome.error).splitlines()[0]
+        reason, _, _ = str(outcome.error).partition(". ")  # the rest repeats the calls
         code = "INVALID_CHAT_HISTORY: " if _has_failed(outcome) else ""
-        yield [Piece(f"  {type(outcome.error).__name__}: {code}{reason}", "red")]
-    yield []
+        yield Piece(f"  {type(outcome.error).__name__}: {code}{reason}", "red")
 
 
-def _line(message: BaseMessage, *, is_inserted: bool) -> Piece:
+def _fitted(pieces: Iterable[Piece], width: int | None, indent: str = "    ") -> Iterator[Line]:
+    """Each piece as one line, or as several lines if the terminal is narrower."""
+    for text, style in pieces:
+        # The sign in front is no word: it must not be broken off, or taken as the indentation.
+        sign, rest = text[: len(indent) // 2], text[len(indent) // 2 :]
+        first, *others = [rest] if width is None else wrapped(rest, width - len(indent))
+        yield [Piece(sign + first, style)]
+        yield from ([Piece(indent + other, style)] for other in others)
+
+
+def _piece_of_message(message: BaseMessage, *, is_inserted: bool) -> Piece:
     content = str(message.text)
     if isinstance(message, AIMessage):
-        calls = [f"{call['name']}({call['id']})" for call in message.tool_calls]
-        calls += [
-            f"{call['name']}({call['id']}), cut: {call['args']}"
-            for call in message.invalid_tool_calls
-        ]
-        content = ", ".join(calls) or content
+        calls = [*message.tool_calls, *message.invalid_tool_calls]
+        content = ", ".join(_call_in_words(call) for call in calls) or content
     sign, style = ("+", "green") if is_inserted else (" ", "")
     return Piece(f"{sign} [{message.type}] {content}", style)
+
+
+def _call_in_words(call: Mapping[str, object]) -> str:
+    args = call["args"]
+    return f"{call['name']}({call['id']}) {args if isinstance(args, str) else json.dumps(args)}"

@@ -132,7 +132,7 @@ def _import_module(source: str) -> ModuleType:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(path.stem if is_file else source)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # a module may raise anything
         raise GraphError(f"{source!r}: cannot be imported ({brief(error)}).") from error
     if is_file and Path(module.__file__ or "").resolve() != path:
         raise GraphError(f"{source!r}: another module is called {path.stem!r}: rename the file.")

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
         is_termination = stop.args == (TERMINATED,)
         print_message(f"stopped by {'SIGTERM' if is_termination else 'Ctrl-C'}.")
         return TERMINATED if is_termination else STOPPED
-    except Exception as error:
+    except Exception as error:  # any: a person reads one line; --debug raises it
         if options.debug:
             raise
         is_expected = isinstance(error, PatchError | OSError)

@@ -19,13 +19,17 @@ _WIDTH = 120  # of output that no terminal shows
 
 
 def prepare_streams() -> None:
-    """Escape what a stream cannot encode, and replace a closed stream by one that keeps nothing."""
-    for name in ("stdout", "stderr"):
+    """Let no stream fail: bytes that are no text are escaped, and a closed stream is empty."""
+    for name, mode, errors in (
+        ("stdin", "r", "surrogateescape"),
+        ("stdout", "w", "backslashreplace"),
+        ("stderr", "w", "backslashreplace"),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors=errors)
 
 
 def discard_output(stream: Any) -> None:

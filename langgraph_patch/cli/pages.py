@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -67,14 +68,16 @@ class ScanPages:
     Args:
         path: A file if it ends with `.html` or `.htm`, otherwise a folder, which is made.
         database: What to call the database.
+        counts: The number of histories of each status, as far as the scan is.
 
     Raises:
         OptionError: If nothing can be written there.
     """
 
-    def __init__(self, path: str, database: str) -> None:
+    def __init__(self, path: str, database: str, counts: Mapping[str, int]) -> None:
         self._name = path
         self._database = database
+        self._counts = counts
         self._is_file = path.lower().endswith((".html", ".htm"))
         self._count = 0
         self._stack = ExitStack()
@@ -121,21 +124,19 @@ class ScanPages:
                 file.writelines(page(title, [back, body], footer_of(self._database)))
         self._rows.write(index_row(values, link) + "\n")
 
-    def finish(self, counts: dict[str, int]) -> None:
-        """Write the index.
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the index, also if the scan was stopped or the database failed."""
+        with self._stack:
+            if kind is None or not issubclass(kind, OptionError):  # a page could not be written
+                self._write_index()
 
-        Args:
-            counts: The number of histories of each status.
-        """
+    def _write_index(self) -> None:
         self._rows.seek(0)
         self._threads.seek(0)
-        body = [*index_body(counts, self._rows)] if self._count else ["<p>No thread is listed.</p>"]
+        rows = index_body(dict(self._counts), self._rows)
+        body = chain(rows if self._count else ["<p>No thread is listed.</p>"], self._threads)
         title = "Threads with a broken tool-call history"
         with _file_errors(self._name):
-            parts = page(title, (part for each in (body, self._threads) for part in each),
-                footer_of(self._database))  # fmt: skip
-            self._index.writelines(parts)
-        print_message(f"wrote {self._count} threads to {self._name!r}.")
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+            self._index.writelines(page(title, body, footer_of(self._database)))
+        threads = "1 thread" if self._count == 1 else f"{self._count} threads"
+        print_message(f"wrote {threads} to {self._name!r}.")

@@ -37,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
         raise OptionError("name the threads to repair, select them with --thread, or use --all.")
     target = target_of(options)
     graph = _graph(target, options)
+    if options.trust and options.serde:
+        raise OptionError("--trust is not used with --serde: your serializer decides what to load.")
     check_trusted(options.trust)
     ids = chosen_ids(options)
     counts = Counts()
@@ -92,7 +94,7 @@ def _repair(
         return ThreadRepair(*key, "healthy", before=report.checkpoint_id)
     try:
         return _repair_stored(database, graph, report, options, announce)
-    except Exception as error:
+    except Exception as error:  # any: the other threads are still to be repaired
         if options.debug or is_database_failure(error):
             raise
         reason = str(error) if isinstance(error, PatchError) else brief(error)

@@ -37,7 +37,11 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         database = stack.enter_context(open_target(target, options))
         stopping = stack.enter_context(Stopping(counts.found, writes=False))
-        pages = stack.enter_context(ScanPages(options.html, target.name)) if options.html else None
+        pages = (
+            stack.enter_context(ScanPages(options.html, target.name, counts.statuses))
+            if options.html
+            else None
+        )
         bar = stack.enter_context(progress_bar(lambda: count_threads(database, options, ids)))
         for report in stopping.until_stopped(read_reports(database, options, ids)):
             counts.add(report)
@@ -48,16 +52,13 @@ def run(options: argparse.Namespace) -> int:
             stopping.print(lambda: table.print(report))  # noqa: B023 - called at once
             if pages:
                 pages.add(report, _history(database, report, options))
-        if pages:
-            pages.finish(dict(counts.statuses))
     if stopping.exit_code is not None:
         return stopping.exit_code
     code = summarize_scan(counts, options)
     if counts.statuses["damaged"] and not (options.since or options.shard or options.after):
         selected = [part for glob in options.thread for part in ("--thread", glob)]
-        which = [*options.ids, *selected] or ["--all"]
-        graph = [] if target.is_server else ["--graph", "MODULE.py:GRAPH"]
-        print_next(target.command("repair", *which, *graph))
+        which = selected if selected or options.ids else ["--all"]
+        print_next(target.command("repair", *which, *target.graph, ids=options.ids))
     return code
 
 
@@ -66,6 +67,12 @@ def _history(database: Database, report: ThreadReport, options: argparse.Namespa
     if report.patch or report.status == "unreadable" or report.messages is None:
         return []
     return values_of(stored_history(database, report, options.messages_key))
+
+
+_SHOWN = 3
+"""How many rows on a terminal end with the next command: the other commands differ in the thread.
+
+Rows for a pipe are one line each, and all have it."""
 
 
 class _Table:
@@ -77,6 +84,7 @@ class _Table:
         width = terminal_width()
         self._widths = None if width is None else scan_widths(width)
         self._has_head = False
+        self._commands = 0
 
     def print(self, report: ThreadReport) -> None:
         values = report.to_dict()
@@ -89,8 +97,9 @@ class _Table:
         print_lines(scan_row(values, self._next(report), self._widths))
 
     def _next(self, report: ThreadReport) -> str:
-        if report.status in ("healthy", "unreadable"):
+        is_known = self._widths is not None and self._commands == _SHOWN
+        if report.status in ("healthy", "unreadable") or is_known:
             return ""
+        self._commands += 1
         namespace = ["--namespace", report.namespace] if report.namespace else []
-        dash = ["--"] if report.thread_id.startswith("-") else []
-        return self._target.command("show", *namespace, *dash, report.thread_id)
+        return self._target.command("show", *namespace, ids=[report.thread_id])

@@ -14,7 +14,7 @@ from langgraph_patch.cli.output import (
 )
 from langgraph_patch.cli.pages import values_of, write_page
 from langgraph_patch.cli.summary import no_state_key
-from langgraph_patch.cli.target import Target, open_target, stored_history, target_of
+from langgraph_patch.cli.target import open_target, stored_history, target_of
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.render.terminal import show_report
 from langgraph_patch.threads import scan_threads
@@ -47,16 +47,10 @@ def run(options: argparse.Namespace) -> int:
     elif options.html is None:
         print_lines(show_report(values, history, page_width(), is_folded=not options.all))
         if report.patch:
-            print_next(_next(target, options))
+            print_next(target.command("repair", *target.graph, "--diff", ids=[options.thread]))
     if not is_readable:
         return REFUSED
     return DAMAGED if report.defects else CLEAN
-
-
-def _next(target: Target, options: argparse.Namespace) -> str:
-    graph = [] if target.is_server else ["--graph", "MODULE.py:GRAPH"]
-    dash = ["--"] if options.thread.startswith("-") else []
-    return target.command("repair", *graph, "--diff", *dash, options.thread)
 
 
 def _report(database: Database, options: argparse.Namespace) -> ThreadReport:

@@ -89,5 +89,6 @@ class Stopping:
         is_unread = self.exit_code == CLOSED and not self._writes
         last = self._unprinted if is_unread else self._finished
         where = f"after thread {last!r}" if last else "at the first thread"
-        more = f": go on with --after {shlex.quote(last)}" if last else ""
+        sign = "=" if last.startswith("-") else " "  # otherwise it would be read as an option
+        more = f": go on with --after{sign}{shlex.quote(last)}" if last else ""
         print_message(f"{reason} {where}{more}. {self._tally()}")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from langchain_core.messages import BaseMessage
 
 from langgraph_patch._sansio import run_sync
+from langgraph_patch.cli.arguments import MESSAGES_KEY
 from langgraph_patch.cli.local_code import load_serde
 from langgraph_patch.cli.output import print_message
 from langgraph_patch.errors import OptionError, ThreadError
@@ -39,11 +40,13 @@ class Target:
         text: How it was typed.
         location: The path or the URI; it may hold a password.
         is_server: Whether it is a LangGraph Server, which needs no graph.
+        reading: The options without which its threads cannot be read, as they were typed.
     """
 
     text: str
     location: str
     is_server: bool
+    reading: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -57,13 +60,19 @@ class Target:
             return masked(self.location)  # it may not have been read as it was meant
         return f"{parts.scheme}://{host}{parts.path}"
 
-    def command(self, command: str, *arguments: str) -> str:
-        """A command line for this database that can be typed; `DB` stands for a password."""
+    @property
+    def graph(self) -> Sequence[str]:
+        """The option with which a repair names the graph, to be filled in."""
+        return () if self.is_server else ("--graph", "MODULE.py:GRAPH")
+
+    def command(self, command: str, *options: str, ids: Sequence[str] = ()) -> str:
+        """A command line for these threads that can be typed; `DB` stands for a password."""
         is_secret = _PASSWORD.search(self.text) or (
             self.text == self.location and "***" in self.name
         )
         text = "DB" if is_secret else shlex.quote(self.text)
-        quoted = [shlex.quote(each) for each in arguments]
+        dash = ["--"] if any(each.startswith("-") and each != "-" for each in ids) else []
+        quoted = [shlex.quote(each) for each in (*options, *self.reading, *dash, *ids)]
         return " ".join(["langgraph-patch", command, text, *quoted])
 
 
@@ -81,7 +90,14 @@ def target_of(options: argparse.Namespace) -> Target:
             raise OptionError(f"{text}: the environment variable {text[4:]!r} is not set.")
     elif _PASSWORD.search(text):
         print_message(_HINT)
-    return Target(text, location, location.startswith(("http://", "https://")))
+    is_server = location.startswith(("http://", "https://"))
+    return Target(text, location, is_server, _reading(options))
+
+
+def _reading(options: argparse.Namespace) -> list[str]:
+    messages_key = getattr(options, "messages_key", MESSAGES_KEY)
+    named = ["--messages-key", messages_key] if messages_key != MESSAGES_KEY else []
+    return [*named, "--serde", options.serde] if options.serde else named
 
 
 @contextmanager

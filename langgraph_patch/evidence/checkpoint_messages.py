@@ -19,7 +19,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 
-from langgraph_patch._langgraph import RETURN, is_reserved, whole_value
+from langgraph_patch._langgraph_checkpoints import whole_value
+from langgraph_patch._langgraph_names import RETURN, is_reserved
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.open_calls import (
     OpenCall,
@@ -27,6 +28,7 @@ from langgraph_patch.evidence.open_calls import (
     index_of,
     is_record_of,
     is_version_of,
+    names_call,
     renamed_elsewhere,
 )
 from langgraph_patch.history.field_check import usable
@@ -137,6 +139,16 @@ class Checkpoint:
             for task_id, channel, messages, record in self._written
             if (include_returned or channel != RETURN)
             and (record is None or is_record_of(record, call))
+        ]
+
+    def written_of(
+        self, call: OpenCall, tasks: AbstractSet[str]
+    ) -> list[tuple[str, list[BaseMessage]]]:
+        """The task id and the messages of the records that name a call, and of some tasks."""
+        return [
+            (task_id, messages)
+            for task_id, _, messages, record in self._written
+            if (task_id in tasks if record is None else names_call(record, call))
         ]
 
     @cached_property

@@ -105,20 +105,22 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
     return max(began, default="") > since
 
 
-def may_be_answered(tracked: TrackedCall, message: TrackedMessage, newest: Checkpoint) -> bool:
-    """Whether a call that waits may be answered without a trace, or is still waiting.
+def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: Checkpoint) -> bool:
+    """Whether a call that ended without a result may run again, or may be started again.
 
-    An answer by interrupt id is recorded when the task ends. A start mark is recorded at once.
+    A task that is started again records nothing before it ends: not the answer by interrupt id,
+    nor that it runs again after an error. A start mark is recorded at once.
 
     Args:
         tracked: The call.
         message: Its message.
-        newest: The newest checkpoint. If that is the one that waits, an answer may still come.
+        newest: The newest checkpoint. If that is the one with the outcome, its superstep may be
+            running now, or be started later.
     """
     found, outcome = tracked.evidence, tracked.outcome
     if found is None and outcome is None:  # one task ran all calls, and may have been answered
         return any(step.is_over for step in message.pending_supersteps())
-    if outcome is None or not isinstance(found, Finding) or found.cause != "awaiting_input":
+    if outcome is None or found is None or found is not outcome.finding:
         return False
     is_marked = any(start_marks(outcome.checkpoint, form) for form in tracked.forms)
     return not is_marked or outcome.checkpoint.id == newest.id

@@ -10,18 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Command, Send
 
-from langgraph_patch._langgraph import (
-    RETURN,
-    is_delta_snapshot,
-    is_reserved,
-    last_nodes,
-    leads_to_model,
-    triggered_node,
-    whole_value,
-)
+from langgraph_patch._langgraph_checkpoints import is_delta_snapshot, last_nodes, whole_value
+from langgraph_patch._langgraph_names import RETURN, is_reserved, triggered_node
+from langgraph_patch._langgraph_prebuilt import leads_to_model
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.tracked_calls import Source
 from langgraph_patch.recording.records import MARK, STARTED, read_record
@@ -47,15 +42,15 @@ class Effects:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) -> Effects | None:
+def effects_of(source: Source, current: Checkpoint | None, result: ToolMessage) -> Effects | None:
     """The dropped effects of a recorded result; None if it had none, or if they were applied.
 
     Args:
         source: Where the result was found.
         current: The current checkpoint of the graph that has the call.
-        tool_call_id: The id of the call.
+        result: The result.
     """
-    if not source.is_dropped or source.is_rewrite:
+    if source.is_rewrite or not _is_dropped(source):
         return None
     then, messages_key = source.checkpoint, source.checkpoint.messages_key
     writes: list[tuple[str, Any]] = []
@@ -65,7 +60,7 @@ def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) ->
         if task_id != source.task_id:
             continue
         if channel == RETURN:
-            for command in _commands_in(value, tool_call_id):
+            for command in _commands_in(value, result.tool_call_id):
                 update = _updates_of(command)
                 writes += update
                 nodes += _targets_of(command)
@@ -83,6 +78,16 @@ def effects_of(source: Source, current: Checkpoint | None, tool_call_id: str) ->
     stored = {key: then.channels[key] for key in keys if key in then.channels}
     values = {k: whole_value(v) if is_delta_snapshot(v) else v for k, v in stored.items()}
     return Effects(tuple(writes), frozenset(unchanged), tuple(dict.fromkeys(goto)), task, values)
+
+
+def _is_dropped(source: Source) -> bool:
+    """Whether the superstep of a result was abandoned, so that its writes were dropped.
+
+    A run with durability "exit" stores its last checkpoint only. Between two of them, a run may
+    have begun with an input, which abandons the superstep.
+    """
+    then, child = source.checkpoint, source.child
+    return child is None or child.source != "loop" or child.step > then.step + 1
 
 
 def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph import RETURN
+from langgraph_patch._langgraph_names import RETURN
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.effects import effects_of
 from langgraph_patch.evidence.open_calls import OpenCall, is_record_of
@@ -131,7 +131,7 @@ class EntrypointRun:
         equal = [other for other in made if _makes_call(other, call, by_args=by_args)]
         result = self._result_of(message, results, equal)
         if result is not None:
-            return self._with_effects(result, call_id)
+            return self._with_effects(result)
         return self._finding_of(message, call) if len(equal) == 1 else None
 
     def _results_of(self, message: AIMessage, call_id: str | None) -> list[_Result]:
@@ -165,10 +165,12 @@ class EntrypointRun:
         own = [result for result in results if times[index] <= result.started / 1e6 < end]
         return own[-1] if own else None
 
-    def _with_effects(self, result: _Result, call_id: str) -> ToolMessage | RecordedResult:
+    def _with_effects(self, result: _Result) -> ToolMessage | RecordedResult:
         """The result, with the names of the other state keys that it wrote, which are lost."""
-        source = Source(self._checkpoint, result.task_id, is_dropped=True)
-        effects = effects_of(source, None, call_id) if result.record is not None else None
+        source = Source(self._checkpoint, result.task_id, child=None)
+        effects = None
+        if result.record is not None:
+            effects = effects_of(source, None, result.message)
         if effects is None:
             return result.message
         keys = sorted({key for key, _ in effects.writes})

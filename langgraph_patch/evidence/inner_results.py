@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch._langgraph import may_run_in_task
+from langgraph_patch._langgraph_names import may_run_in_task
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.history.placeholders import (
     is_client_fake,

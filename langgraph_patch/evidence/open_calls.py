@@ -78,6 +78,12 @@ def is_record_of(record: Record, call: OpenCall) -> bool:
     )
 
 
+def names_call(record: Record, call: OpenCall) -> bool:
+    """Whether a record is certainly of a call: it names its message, id and request."""
+    named = tuple(record.get(key) for key in ("message_id", "call_id", "request_hash"))
+    return None not in named and named == (call.message.id, call.id, request_hash_of(call))
+
+
 # --- messages that may be of the call -----------------------------------------------------
 
 

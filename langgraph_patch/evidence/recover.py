@@ -34,8 +34,9 @@ and an answer), older outcomes do not count either, because they are not the las
 
 Without evidence a call is `unknown`. `Finding.recheck` is set if a task may be running that has
 not recorded its end: its superstep began in the last 10 minutes. It is set once for a call that
-waits and has no start mark: an answer by interrupt id leaves no trace before its task ends. It is
-also set once for a call that waits in the newest checkpoint, because it may still be answered.
+waits, failed or was cancelled and has no start mark: a task that is started again, with an answer
+by interrupt id or after an error, leaves no trace before it ends. It is also set once for such a
+call of the newest checkpoint, because its superstep may be running, or be started again.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message, and if the message was the input of a subgraph, those of its
@@ -75,7 +76,7 @@ from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.conclusions import (
     finding_of_malformed,
-    may_be_answered,
+    may_be_started_again,
     may_still_run,
 )
 from langgraph_patch.evidence.effects import Effects, effects_of
@@ -122,6 +123,7 @@ def recover_evidence(
     messages_key: str = "messages",
     required: bool = False,
     client_results: AbstractSet[str | None] = frozenset(),
+    is_at_exit: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
 
@@ -139,6 +141,8 @@ def recover_evidence(
             found before are returned.
         client_results: The ids of results that came with the input of the run. They are no
             evidence. Default: none.
+        is_at_exit: Whether the run of these calls stores its checkpoints when it ends (durability
+            "exit"). The newest checkpoint may then be that of another run. Default: False.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -170,7 +174,7 @@ def recover_evidence(
     for seconds in (*_RETRY_SECONDS, None):
         messages = track_calls(calls, client_results)
         reader = CheckpointReader(saver, messages_key, required)
-        newest = yield from find_evidence(reader, config, messages)
+        newest = yield from find_evidence(reader, config, messages, is_at_exit=is_at_exit)
         if seconds is None or reader.error is not None or not _may_be_written(messages, config):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
@@ -189,7 +193,7 @@ def recover_evidence(
             if found is not None:
                 evidence[key] = found
             if isinstance(found, ToolMessage) and tracked.source is not None:
-                dropped = effects_of(tracked.source, newest, found.tool_call_id)
+                dropped = effects_of(tracked.source, newest, found)
                 if dropped is not None:
                     effects[key] = dropped
     return Recovery(evidence, effects)
@@ -243,7 +247,7 @@ def _evidence_of(
     may_change = may_still_run(tracked, message, since)
     searched = None if may_change else newest.id
     is_recent = newest.saved.checkpoint["ts"] > since
-    recheck = may_change or (is_recent and may_be_answered(tracked, message, newest))
+    recheck = may_change or (is_recent and may_be_started_again(tracked, message, newest))
     return replace(found, inner=tracked.inner, searched=searched, recheck=recheck)
 
 

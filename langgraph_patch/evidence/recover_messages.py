@@ -17,13 +17,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._langgraph import (
-    accepted_input,
-    can_start_tasks,
-    current_checkpoint_id,
-    graph_namespace,
-    previous_value,
-)
+from langgraph_patch._langgraph import can_start_tasks, current_checkpoint_id, graph_namespace
+from langgraph_patch._langgraph_checkpoints import accepted_input, previous_value
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.entrypoint_runs import EntrypointRun, messages_in

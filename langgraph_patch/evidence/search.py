@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import may_run_in_task, parent_namespace, task_of_namespace
+from langgraph_patch._langgraph_names import may_run_in_task, parent_namespace, task_of_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, configured_id
 from langgraph_patch.evidence.conclusions import (
@@ -69,7 +69,11 @@ _BRANCHES = 4
 
 
 def find_evidence(
-    reader: CheckpointReader, config: RunnableConfig, messages: Sequence[TrackedMessage]
+    reader: CheckpointReader,
+    config: RunnableConfig,
+    messages: Sequence[TrackedMessage],
+    *,
+    is_at_exit: bool = False,
 ) -> IOGenerator[Checkpoint | None]:
     """Find the evidence about all calls of `messages`, in the namespace of `config` and below.
 
@@ -77,6 +81,8 @@ def find_evidence(
         reader: The checkpointer.
         config: The thread, the namespace, and the current checkpoint if it is not the newest.
         messages: The messages. The evidence is stored in their calls.
+        is_at_exit: Whether the current checkpoint is not stored before the run ends. The newest
+            one may then be that of another run. Default: False.
 
     Returns:
         The newest checkpoint that was read, or None.
@@ -84,8 +90,8 @@ def find_evidence(
     if not messages:
         return None
     timeline = Timeline(_without_checkpoint(config), messages)
-    newest = newest_checkpoints(reader, timeline.config, configured_id(config))
-    timeline.read((yield from newest))
+    page = yield from newest_checkpoints(reader, timeline.config, configured_id(config))
+    timeline.read(_without_other_runs(page, messages) if is_at_exit else page)
     is_long = timeline.oldest is not None and timeline.oldest.weight >= PAGE_WEIGHT
     for _ in range(2 if is_long else 1):  # a page is then a single checkpoint
         yield from _read_page(reader, timeline, _PAGE)
@@ -99,6 +105,20 @@ def find_evidence(
         settle(message)
         yield from _add_findings(reader, timeline.config, message)
     return timeline.newest
+
+
+def _without_other_runs(
+    page: Sequence[Checkpoint], messages: Sequence[TrackedMessage]
+) -> Sequence[Checkpoint]:
+    """`page` from the newest checkpoint that a run may have begun at in which calls are open.
+
+    One with a result of such a call was stored by another run in the meantime.
+    """
+    rest = list(page)
+    while rest and any(message.has_result_in(rest[0].history or []) for message in messages):
+        parent = rest[0].parent_id
+        rest = [checkpoint for checkpoint in rest if parent and checkpoint.id <= parent]
+    return rest or page
 
 
 def _add_findings(

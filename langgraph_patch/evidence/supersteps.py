@@ -16,16 +16,9 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
-from langgraph_patch._langgraph import (
-    NO_TASK,
-    RETURN,
-    is_delta_snapshot,
-    is_node_timeout,
-    runs_after_model,
-    send_index,
-    sent_call,
-    triggered_node,
-)
+from langgraph_patch._langgraph_checkpoints import is_delta_snapshot, is_node_timeout
+from langgraph_patch._langgraph_names import NO_TASK, RETURN, send_index, triggered_node
+from langgraph_patch._langgraph_prebuilt import runs_after_model, sent_call
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, adds_other_message
 from langgraph_patch.evidence.open_calls import (
     OpenCall,
@@ -55,7 +48,8 @@ class Superstep(NamedTuple):
         is_pending: Whether no other message follows that of the calls; None if it is not stored.
         adds_other: Whether it wrote another message that is no result.
         is_idle: Whether no node ran.
-        is_passed: Whether it ran nothing but nodes between the model and the tools.
+        is_passed: Whether it ran nothing but nodes between the model and the tools, and what they
+            led to is in this branch.
         is_approval: Whether such a node paused and has no recorded answer.
         is_marked: Whether it marked each start of the message's calls, and each start has ended.
         is_over: Whether each of its tasks has recorded an end, so that none runs, unless a human
@@ -74,12 +68,28 @@ class Superstep(NamedTuple):
     is_over: bool
 
 
-def summarize(checkpoint: Checkpoint, message: AIMessage, *, is_pending: bool | None) -> Superstep:
-    """What the superstep after a checkpoint may have done with the pending calls of a message."""
+def summarize(
+    checkpoint: Checkpoint,
+    message: AIMessage,
+    child: Checkpoint | None,
+    *,
+    is_pending: bool | None,
+) -> Superstep:
+    """What the superstep after a checkpoint may have done with the pending calls of a message.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        message: The message.
+        child: The checkpoint that was made from it in this branch, if any.
+        is_pending: Whether no other message follows that of the calls; None if it is not stored.
+    """
     nodes, sends = triggered_nodes(checkpoint), pending_sends(checkpoint)
     is_goto = _is_client_goto(checkpoint)
     own = {channel for task, channel, _ in checkpoint.writes if task != NO_TASK}
     is_passed = bool(nodes) and not sends and not is_goto and all(map(runs_after_model, nodes))
+    # The tools may have run in another branch, or in a run that was killed before a checkpoint.
+    is_left = own - {INTERRUPT, ERROR, RESUME} and (child is None or child.source != "loop")
+    is_passed = is_passed and not is_left
     return Superstep(
         checkpoint.parent_id,
         checkpoint.source,
@@ -235,6 +245,29 @@ def written_results(
         if sent is not None and not is_own:
             continue  # the task of a call with the same id
         result = result_of_call(messages, call, is_own=is_own)
+        if result is not None:
+            yield task_id, result
+
+
+def own_results(
+    checkpoint: Checkpoint, call: OpenCall, *, is_sent: bool = False
+) -> Iterator[tuple[str, ToolMessage]]:
+    """The results that are certainly a call's own, each with the id of its task.
+
+    A record names the call, or the task that wrote the result has marked its start.
+
+    Args:
+        checkpoint: The checkpoint before the superstep.
+        call: The call.
+        is_sent: Whether a `Send` of the superstep is certainly of this call. Then the results of
+            its task count too. Default: False.
+    """
+    marks = start_marks(checkpoint, call) if request_hash_of(call) else []
+    tasks = {mark.task_id for mark in marks if mark.message_id is not None}
+    if is_sent and (sent := send_task(checkpoint, call)):
+        tasks.add(sent[0])
+    for task_id, messages in checkpoint.written_of(call, tasks):
+        result = result_of_call(messages, call, is_own=True)
         if result is not None:
             yield task_id, result
 

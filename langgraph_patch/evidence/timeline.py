@@ -14,7 +14,7 @@ from operator import itemgetter
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import wrote_in_older_superstep
+from langgraph_patch._langgraph_checkpoints import wrote_in_older_superstep
 from langgraph_patch.evidence.checkpoint_messages import (
     Checkpoint,
     reuses_call_id,
@@ -31,6 +31,7 @@ from langgraph_patch.evidence.open_calls import (
     result_of_call,
 )
 from langgraph_patch.evidence.supersteps import (
+    own_results,
     sends_call,
     sends_request,
     summarize,
@@ -109,11 +110,12 @@ def read_checkpoint(
         _finish(message, checkpoint, task_id)
         return
     message.oldest = checkpoint
-    _note_superstep(message, checkpoint)
+    _note_superstep(message, checkpoint, child)
     if message.later is not None:
         message.later |= updated_channels(checkpoint, child)
-    source = Source(checkpoint, "", child is None or child.source != "loop", later=message.later)
+    source = Source(checkpoint, "", child, later=message.later)
     for tracked in message.calls:
+        _read_own_results(tracked, source)
         if not tracked.is_edited:
             _read_call(tracked, checkpoint, source)
     if child is not None and child.source != "input" and message.later is not None:
@@ -134,7 +136,9 @@ def _note_edit(message: TrackedMessage) -> None:
             tracked.newer = (tracked.evidence, tracked.source, tracked.outcome)
 
 
-def _note_superstep(message: TrackedMessage, checkpoint: Checkpoint) -> None:
+def _note_superstep(
+    message: TrackedMessage, checkpoint: Checkpoint, child: Checkpoint | None
+) -> None:
     is_pending = None
     if checkpoint.history is not None:
         index = index_of(checkpoint.history, message.message) or 0
@@ -142,34 +146,38 @@ def _note_superstep(message: TrackedMessage, checkpoint: Checkpoint) -> None:
     if is_pending is not False:
         if message.newest_pending is None or is_pending is None:
             message.newest_pending = checkpoint
-        message.supersteps.append(summarize(checkpoint, message.message, is_pending=is_pending))
+        step = summarize(checkpoint, message.message, child, is_pending=is_pending)
+        message.supersteps.append(step)
 
 
 def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> None:
-    forms, is_pending = tracked.forms, True
-    if checkpoint.history is not None:
-        version = _version_in(tracked, checkpoint.history)
+    history, forms, is_pending = checkpoint.history, tracked.forms, True
+    # Only with durability "exit" are the writes those of several supersteps.
+    is_exit = any(wrote_in_older_superstep("", write[0]) for write in checkpoint.writes)
+    if history is not None:
+        version = _version_in(tracked, history)
         if version is None:
             return
-        later = checkpoint.history[index_of_call(checkpoint.history, version.id) or 0 :][1:]
-        is_pending = all(isinstance(stored, ToolMessage) for stored in later)
-        # Only with durability "exit" are the writes those of several supersteps.
-        is_reused = any(wrote_in_older_superstep("", write[0]) for write in checkpoint.writes)
-        is_reused = is_reused and reuses_call_id(checkpoint, version, include_renamed=True)
-        _read_history(tracked, version, later, is_reused=is_reused)
-        if is_reused:
-            return
         forms = (version,)
-    elif any(reuses_call_id(checkpoint, form) for form in forms):
-        _forget_writes(tracked)
-        if any(sends_request(checkpoint, form) for form in forms):
-            tracked.sent_in = checkpoint  # made before this superstep, so not for the other call
-        return
-    elif tracked.is_renamed and _has_new_id(tracked.call, checkpoint):
+    is_renaming = is_exit and history is not None
+    is_reused = any(reuses_call_id(checkpoint, f, include_renamed=is_renaming) for f in forms)
+    is_renamed = tracked.is_renamed and (
+        _has_new_id(tracked.call, checkpoint) if history is None else forms[0].id == tracked.call.id
+    )
+    if is_reused or is_renamed:
         tracked.reset()  # What is newer and has the old id was about another call.
+    if history is not None:
+        later = history[index_of_call(history, forms[0].id) or 0 :][1:]
+        is_pending = all(isinstance(stored, ToolMessage) for stored in later)
+        tracked.add_result(first_result(later, forms[0]))
+    elif is_renamed:
         forms = forms[:1]
+    if is_reused and is_exit:
+        tracked.is_doubtful = True
+        _read_sent(tracked, forms, source)
+        return
     for form in forms:
-        is_certain = checkpoint.history is not None or (
+        is_certain = history is not None or (
             tracked.is_renamed and form is tracked.call and tracked.found == tracked.certain
         )
         _read_writes(tracked, form, source, is_pending=is_pending)
@@ -177,21 +185,23 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
             tracked.certain = tracked.found
 
 
-def _read_history(
-    tracked: TrackedCall, version: OpenCall, later: Sequence[BaseMessage], *, is_reused: bool
-) -> None:
-    """Read the stored result of a call. What is newer may be about another call with its id."""
-    if is_reused:
-        _forget_writes(tracked)
-    elif tracked.is_renamed and version.id == tracked.call.id:
-        tracked.reset()
-    tracked.add_result(first_result(later, version))
+def _read_own_results(tracked: TrackedCall, source: Source) -> None:
+    """Read the results that name the call. They count whatever else the superstep wrote."""
+    for form in tracked.forms:
+        for task_id, result in own_results(source.checkpoint, form):
+            tracked.add_own_result(result, source._replace(task_id=task_id))
 
 
-def _forget_writes(tracked: TrackedCall) -> None:
-    """What is newer was about another call with the id, and this superstep is unclear."""
-    tracked.reset()
-    tracked.is_doubtful = True
+def _read_sent(tracked: TrackedCall, forms: Sequence[OpenCall], source: Source) -> None:
+    """Read the task of the `Send` of a call, in a superstep that made another call with its id.
+
+    The `Send` was made before that superstep, so it is not for the other call.
+    """
+    for form in forms:
+        if sends_request(source.checkpoint, form):
+            tracked.sent_in = source.checkpoint
+            for task_id, result in own_results(source.checkpoint, form, is_sent=True):
+                tracked.add_result(result, source._replace(task_id=task_id))
 
 
 def _read_writes(tracked: TrackedCall, form: OpenCall, source: Source, *, is_pending: bool) -> None:

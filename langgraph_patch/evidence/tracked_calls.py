@@ -6,12 +6,19 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
-from langgraph_patch.evidence.open_calls import OpenCall, call_in, index_of, original_message
+from langgraph_patch.evidence.open_calls import (
+    OpenCall,
+    call_in,
+    first_result,
+    index_of,
+    original_message,
+)
 from langgraph_patch.evidence.supersteps import (
     Superstep,
 )
@@ -45,7 +52,7 @@ class Source(NamedTuple):
     Attributes:
         checkpoint: The checkpoint that has the result in its pending writes.
         task_id: The task that wrote it.
-        is_dropped: Whether the superstep was abandoned, so that its writes were dropped.
+        child: The checkpoint that was made from it in this branch; None if there is none.
         is_rewrite: Whether the task wrote stored messages again, as a repair does. The task that
             ran the tool is then another one.
         later: The channels that were written since; None if that is not known.
@@ -53,7 +60,7 @@ class Source(NamedTuple):
 
     checkpoint: Checkpoint
     task_id: str
-    is_dropped: bool
+    child: Checkpoint | None
     is_rewrite: bool = False
     later: frozenset[str] | None = None
 
@@ -76,6 +83,8 @@ class TrackedCall:
         newer: The evidence that is newer than a message that may have been edited.
         certain: The evidence found so far that is certainly this call's own: a stored history
             showed it, or it has an id that a repair made.
+        own_result: The newest result that names the call, and where it was found. It counts
+            whatever else the checkpoints have.
     """
 
     call: OpenCall
@@ -90,6 +99,7 @@ class TrackedCall:
     inner: tuple[str, ...] = ()
     newer: tuple[Any, ...] | None = None
     certain: tuple[Any, ...] = (None, None, None)
+    own_result: tuple[ToolMessage, Source] | None = None
 
     @property
     def found(self) -> tuple[Any, ...]:
@@ -121,6 +131,12 @@ class TrackedCall:
         if is_first:
             self.evidence, self.source = result, source
 
+    def add_own_result(self, result: ToolMessage, source: Source) -> None:
+        """Keep the newest result that is certainly the call's own."""
+        if self.own_result is None:
+            self.own_result = result, source
+            self.add_result(*self.own_result)
+
     @property
     def has_result(self) -> bool:
         """Whether the result is found, and the task that wrote it first."""
@@ -136,6 +152,8 @@ class TrackedCall:
     def reset(self, evidence: tuple[Any, ...] | None = None) -> None:
         """Forget everything but what is certain; `evidence` is what remains instead."""
         self.evidence, self.source, self.outcome = evidence or self.certain
+        if self.own_result is not None:
+            self.add_result(*self.own_result)
 
 
 @dataclass(slots=True, eq=False)
@@ -173,6 +191,15 @@ class TrackedMessage:
         return index is not None and any(
             call_in(history[index], tracked.call) is not None for tracked in self.calls
         )
+
+    def has_result_in(self, history: Sequence[BaseMessage]) -> bool:
+        """Whether a history has a real result of one of the calls."""
+        index = index_of(history, self.message)
+        if index is None:
+            return False
+        results = list(takewhile(lambda m: not isinstance(m, AIMessage), history[index + 1 :]))
+        versions = [call_in(history[index], tracked.call) for tracked in self.calls]
+        return any(version is not None and first_result(results, version) for version in versions)
 
     def pending_supersteps(self) -> list[Superstep]:
         """The supersteps that may have run the calls, oldest first, without idle ones."""

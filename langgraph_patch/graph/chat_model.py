@@ -26,7 +26,8 @@ from langgraph_patch._langgraph import current_config
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.apply_repair import repaired_for_model
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.stream_end import StreamEnd
 from langgraph_patch.history.placeholders import Language, Placeholder
 
@@ -45,7 +46,7 @@ def patch_model(
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
 ) -> ModelT:
-    """Make a chat model that accepts every tool-call history and finishes no call by itself.
+    """Make a chat model that accepts every tool-call history and completes no truncated call.
 
     Use it where no node of a graph can be patched: in `@entrypoint` functions, in loops written by
     hand, in nodes that trim the history before they call the model. Its input is repaired just
@@ -56,14 +57,13 @@ def patch_model(
     next call the model reads that the tool call was malformed.
 
     If no complete call is left, `with_patching` and the middleware ask the model once more.
-    `patch_model` does not, because a model returns one message: the second answer would replace
-    the first one, with its text and its cost, in a history that has no trace of the call that the
-    second answer is about; and the chunks of a stream are out already. A loop of your own asks
-    again by itself if it goes on while `answer.tool_calls or answer.invalid_tool_calls`; limit
-    how often.
+    `patch_model` does not: a model returns one message, so the second answer would replace the
+    first one, with its text and its token usage, and refer to a call that the history does not
+    have. The chunks of a stream have been sent already. A loop of your own asks again if it goes
+    on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often.
 
     `create_react_agent` validates the history before it calls the model: use `with_patching` too.
-    A model that is made anew by its class, as `configurable_fields` does, has the default options.
+    `configurable_fields` makes a new model of the same class, which has the default options.
     A model inside of a function, such as a `RunnableLambda`, cannot be found: patch it there.
 
     Args:
@@ -108,7 +108,7 @@ def patch_model(
         >>> repairs
         ["inserted 'wire' 'c1' (unknown)"]
     """
-    node = PatchNode(
+    repairer = Repairer(
         placeholder=placeholder,
         language=language,
         messages_key=messages_key,
@@ -120,7 +120,7 @@ def patch_model(
     )
     if not isinstance(model, Runnable):
         raise _no_model_error(model)
-    patched, found = _patched(model, node)
+    patched, found = _patched(model, repairer)
     if not found:
         raise _no_model_error(model)
     return cast("ModelT", patched)
@@ -140,11 +140,11 @@ def _no_model_error(model: object) -> OptionError:
     )
 
 
-def _patched(model: Runnable[Any, Any], node: PatchNode) -> tuple[Runnable[Any, Any], bool]:
+def _patched(model: Runnable[Any, Any], repairer: Repairer) -> tuple[Runnable[Any, Any], bool]:
     """The runnable with every chat model in it patched, and whether there is one."""
     if isinstance(model, BaseChatModel):
         return (
-            model if _is_patched(model) else _of_class(model, _class_for(type(model)), node)
+            model if _is_patched(model) else _of_class(model, _class_for(type(model)), repairer)
         ), True
     if type(model).__name__ == "_ConfigurableModel":
         raise _no_model_error(model)
@@ -153,24 +153,24 @@ def _patched(model: Runnable[Any, Any], node: PatchNode) -> tuple[Runnable[Any, 
     update, found = {}, False
     for field in type(model).model_fields:
         value = getattr(model, field)
-        new, found_here = _patched_value(value, node)
+        new, found_here = _patched_value(value, repairer)
         found = found or found_here
         if new is not value:
             update[field] = new
     return (model.model_copy(update=update) if update else model), found
 
 
-def _patched_value(value: Any, node: PatchNode) -> tuple[Any, bool]:
+def _patched_value(value: Any, repairer: Repairer) -> tuple[Any, bool]:
     """The same for a field: a runnable, or a list, a tuple or a mapping of runnables."""
     if isinstance(value, Runnable):
-        return _patched(value, node)
+        return _patched(value, repairer)
     if isinstance(value, dict):
-        pairs = {key: _patched_value(part, node) for key, part in value.items()}
+        pairs = {key: _patched_value(part, repairer) for key, part in value.items()}
         changed = any(pairs[key][0] is not part for key, part in value.items())
         new: Any = {key: part for key, (part, _) in pairs.items()} if changed else value
         return new, any(found for _, found in pairs.values())
     if type(value) in (list, tuple):
-        parts = [_patched_value(part, node) for part in value]
+        parts = [_patched_value(part, repairer) for part in value]
         changed = any(new is not part for (new, _), part in zip(parts, value, strict=True))
         new = type(value)(part for part, _ in parts) if changed else value
         return new, any(found for _, found in parts)
@@ -185,14 +185,14 @@ def _is_patched(model: BaseChatModel) -> bool:
 
 
 def _of_class(
-    model: BaseChatModel, kind: type[BaseChatModel], node: PatchNode | None
+    model: BaseChatModel, kind: type[BaseChatModel], repairer: Repairer | None
 ) -> BaseChatModel:
-    """A copy of `model` that is an instance of `kind`, with `node` as its options."""
+    """A copy of `model` that is an instance of `kind`, with the options of `repairer`."""
     copied = model.model_copy()
     private = dict(copied.__pydantic_private__ or {})
     private.pop("_langgraph_patch", None)
-    if node is not None:
-        private["_langgraph_patch"] = node
+    if repairer is not None:
+        private["_langgraph_patch"] = repairer
     object.__setattr__(copied, "__class__", kind)
     object.__setattr__(copied, "__pydantic_private__", private or None)
     return copied
@@ -207,7 +207,7 @@ def _class_for(base: type[BaseChatModel]) -> type[BaseChatModel]:
         "__doc__": base.__doc__,
         "__langgraph_patch_base__": base,
         "__reduce_ex__": _reduce,
-        "_langgraph_patch": PrivateAttr(default_factory=PatchNode),
+        "_langgraph_patch": PrivateAttr(default_factory=Repairer),
     }
     for name, override in _OVERRIDES.items():
         method = getattr(base, name, None)
@@ -220,28 +220,22 @@ def _class_for(base: type[BaseChatModel]) -> type[BaseChatModel]:
 def _reduce(self: BaseChatModel, _protocol: object) -> tuple[Any, ...]:
     base: type[BaseChatModel] = cast("Any", type(self)).__langgraph_patch_base__
     original = _of_class(self, base, None)
-    return _unpickled, (original, _node_of(self))
+    return _unpickled, (original, _repairer_of(self))
 
 
-def _unpickled(original: BaseChatModel, node: PatchNode) -> BaseChatModel:
-    return _of_class(original, _class_for(type(original)), node)
+def _unpickled(original: BaseChatModel, repairer: Repairer) -> BaseChatModel:
+    return _of_class(original, _class_for(type(original)), repairer)
 
 
-def _node_of(model: BaseChatModel) -> PatchNode:
-    return cast("PatchNode", cast("Any", model)._langgraph_patch)  # noqa: SLF001 - its own field
+def _repairer_of(model: BaseChatModel) -> Repairer:
+    return cast("Repairer", cast("Any", model)._langgraph_patch)  # noqa: SLF001 - its own field
 
 
 # --- its methods -------------------------------------------------------------------------
 
 
 def _repaired(model: BaseChatModel, messages: list[BaseMessage]) -> IOGenerator[list[BaseMessage]]:
-    node, config = _node_of(model), current_config()
-    reading = node.read(messages, recheck=False)
-    if reading is None:
-        return messages
-    patch = (yield from node.repair(reading, config, restore=False)).patch
-    node.report(patch, config, written=False)
-    return patch.messages
+    return repaired_for_model(_repairer_of(model), messages, current_config())
 
 
 def _generate(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -314,7 +308,7 @@ def _astream(method: Callable[..., Any]) -> Callable[..., Any]:
             async for chunk in method(self, repaired, *args, **kwargs):
                 for passed in ending.passed(chunk):
                     yield passed
-        except Exception:  # as in `stream`
+        except Exception:  # any: a caller may keep the chunks that came before it
             for last in ending.chunks(failed=True):
                 yield last
             raise

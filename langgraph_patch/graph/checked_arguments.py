@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import ROOT_CHANNEL
+from langgraph_patch._langgraph_names import ROOT_CHANNEL
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.graph.coverage import Coverage, all_keys, message_keys
 from langgraph_patch.graph.state_values import unknown_key_error

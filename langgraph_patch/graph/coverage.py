@@ -25,15 +25,15 @@ from langchain_core.utils.pydantic import get_fields
 from langgraph.graph import add_messages
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import ROOT_CHANNEL
 from langgraph_patch._langgraph_builder import (
     annotations_of,
     can_be_followed,
     keys_read_by,
     node_runnables,
     nodes_after,
-    tool_messages_key,
 )
+from langgraph_patch._langgraph_names import ROOT_CHANNEL
+from langgraph_patch._langgraph_prebuilt import tool_messages_key
 from langgraph_patch.graph.entry import RepairNode
 from langgraph_patch.graph.patch_node import PatchNode
 
@@ -188,7 +188,7 @@ def _covered(
 def _model_keys(
     node: _Node, keys: AbstractSet[str], model_nodes: AbstractSet[str]
 ) -> AbstractSet[str]:
-    """The histories at whose end nobody but the node would answer calls."""
+    """The histories of which a node is a model node: it has to answer calls at their end."""
     found = {
         tool_messages_key(tools)
         for name, runnable in node_runnables(node.builder).items()

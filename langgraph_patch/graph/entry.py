@@ -34,38 +34,34 @@ from langgraph_patch._langgraph_builder import (
 from langgraph_patch._langgraph_tasks import allow_one_more_superstep
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.graph.patch_node import (
-    CLIENT_RESULTS,
-    PatchNode,
-    results_of,
-    write_repairs,
-)
+from langgraph_patch.graph.apply_repair import write_repairs
+from langgraph_patch.graph.repairer import CLIENT_RESULTS, Repairer, results_of
 from langgraph_patch.graph.state_values import get_value, messages_or_none
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
 def add_entry_check(
-    builder: StateGraph[Any, Any, Any, Any], name: str, nodes: Sequence[PatchNode]
+    builder: StateGraph[Any, Any, Any, Any], name: str, repairers: Sequence[Repairer]
 ) -> None:
     """Make START lead to a new node if a history is damaged.
 
     Args:
         builder: The graph; it is changed.
         name: The name of the new node.
-        nodes: For each history the node that repairs it; the new node runs them all. They allow
-            pending calls, since the tools may come next.
+        repairers: One for each history; the new node runs them all. They allow pending calls,
+            since the tools may come next.
     """
-    keys = {node.messages_key: list for node in nodes}
+    keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
-    node = RepairNode(tuple(nodes))
+    node = RepairNode(tuple(repairers))
     targets, branches = take_branches(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     builder.add_node(name, node, input_schema=history, cache_policy=never_cached)
     check = _EntryCheck(
         name=name,
-        nodes=tuple(nodes),
+        repairers=tuple(repairers),
         one_step_keys=_one_step_keys(builder),
         router_keys=_router_keys(builder, branches.values()),
     )
@@ -98,7 +94,7 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
 def _router_keys(
     builder: StateGraph[Any, Any, Any, Any], branches: Iterable[Any]
 ) -> AbstractSet[str] | None:
-    """The keys that a router without an input schema finds after the repair; None without one.
+    """The keys that a router without an input schema reads after the repair; None if all have one.
 
     At START LangGraph passes the raw input to such a router, which may have further keys.
     """
@@ -113,35 +109,46 @@ class RepairNode(Runnable[Any, Any]):
     The superstep that it takes does not count against the `recursion_limit` of the run.
     """
 
-    def __init__(self, nodes: tuple[PatchNode, ...]) -> None:
-        self.name = nodes[0].name
-        self._nodes = nodes
-        self._keys = [node.messages_key for node in nodes]
+    name: str | None = "patch_tool_calls"
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    def __init__(self, repairers: tuple[Repairer, ...]) -> None:
+        self._repairers = {repairer.messages_key: repairer for repairer in repairers}
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Return the state update that repairs the histories."""
         allow_one_more_superstep(config or {})
         return run_sync(self._repairs(input, config or {}))
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         """Do the same as `invoke`, asynchronously."""
         allow_one_more_superstep(config or {})
         return await run_async(self._repairs(input, config or {}))
 
     def _repairs(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
         """The state update. A key that holds no messages is left as it is."""
-        stored = {key: stored_value(config, key) for key in self._keys}
-        held = {key for key in self._keys if messages_or_none(stored, key) is not None}
-        nodes = tuple(node for node in self._nodes if node.messages_key in held)
-        return (yield from write_repairs(nodes, state, config, node=self))
+        stored = {key: stored_value(config, key) for key in self._repairers}
+        repairers = [
+            repairer
+            for key, repairer in self._repairers.items()
+            if messages_or_none(stored, key) is not None
+        ]
+        return (yield from write_repairs(repairers, state, config, node=self))
 
 
 @dataclass(frozen=True, slots=True)
 class _EntryCheck:
-    """Decides whether to repair. All edges from START share it, so that they agree."""
+    """Decides whether to repair. All edges from START share it, so that they agree.
+
+    Attributes:
+        name: The name of the patch node.
+        repairers: One for each history.
+        one_step_keys: The keys of values that last for one superstep.
+        router_keys: The keys that a router without an input schema reads after the repair; None if
+            all routers have one.
+    """
 
     name: str
-    nodes: tuple[PatchNode, ...]
+    repairers: tuple[Repairer, ...]
     one_step_keys: AbstractSet[str]
     router_keys: AbstractSet[str] | None
 
@@ -158,7 +165,7 @@ class _EntryCheck:
             if there is nothing to repair.
         """
         calls = self._client_calls(config)
-        damaged = any(self._is_damaged(node, state, calls, config) for node in self.nodes)
+        damaged = any(self._is_damaged(each, state, calls, config) for each in self.repairers)
         if not damaged or self._loses_input(config):
             return None
         if not calls:
@@ -166,18 +173,18 @@ class _EntryCheck:
         return Send(self.name, {CLIENT_RESULTS: calls}) if first else []  # sent once
 
     def _is_damaged(
-        self, node: PatchNode, state: Any, calls: Sequence[str], config: RunnableConfig
+        self, repairer: Repairer, state: Any, calls: Sequence[str], config: RunnableConfig
     ) -> bool:
-        key = node.messages_key
+        key = repairer.messages_key
         if get_value(state, key) is None:  # the input schema of a router may lack the key
             state = {key: fresh_value(config, key)}
         try:
-            history = node.history(state, {})
+            history = repairer.history(state, {})
         except MessagesError as error:
             logger.debug("no history is checked at START. %s", error)
             return False
-        reading = node.read(history, client_results=results_of(history, calls), in_state=True)
-        return reading is not None
+        results = results_of(history, calls)
+        return repairer.read(history, client_results=results, in_state=True) is not None
 
     def _client_calls(self, config: RunnableConfig) -> list[str]:
         """The calls that the input of the run answers, without results that the state has.
@@ -185,11 +192,10 @@ class _EntryCheck:
         The input of a nested graph comes from its parent, not from a client.
         """
         run_input = input_of(config)
-        if self.nodes[0].saver(config) is None or is_nested(config):
+        if self.repairers[0].saver(config) is None or is_nested(config):
             return []
         calls: list[str] = []
-        for node in self.nodes:
-            key = node.messages_key
+        for key in (repairer.messages_key for repairer in self.repairers):
             if results := _results(run_input, key):
                 stored = _results({key: stored_value(config, key)}, key)
                 contents = {(result.tool_call_id, str(result.content)) for result in stored}
@@ -210,7 +216,7 @@ class _EntryCheck:
 
 
 def _results(state: Any, key: str) -> list[ToolMessage]:
-    """The tool messages under `key`; none if it is no list, but a value that a reducer reads."""
+    """The tool messages under `key`; none if the value has a form that only a reducer reads."""
     messages = messages_or_none(state, key) or []
     return [message for message in messages if isinstance(message, ToolMessage)]
 
@@ -237,12 +243,12 @@ class _EntryRouter(Runnable[Any, Any]):
         self._onward = onward
         self._first = first
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         if isinstance(router := self._next(input, config), Runnable):
             return router.invoke(input, config)
         return router
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
         if isinstance(router := self._next(input, config), Runnable):
             return await router.ainvoke(input, config)
         return router

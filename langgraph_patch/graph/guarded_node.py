@@ -36,8 +36,8 @@ class GuardedNode:
 
     Attributes:
         inner: The runnable of the node.
-        keys: The state keys of the histories that it may read and write; none for a node of
-            which only the truncated calls are refused.
+        keys: The state keys of the histories that it may read and write. Without any, truncated
+            calls are refused, and the node is never run again.
         model_input: The state key of a history that it may read, and does not write.
         repair: Repairs a history, so that its truncated calls are answered by placeholders.
     """
@@ -107,7 +107,7 @@ class GuardedNode:
     ) -> IOGenerator[Any]:
         """The output, or that of a second run if the message of the first has only truncated calls.
 
-        A compiled graph is not run again: its own nodes ask.
+        A compiled graph is not run again: the node in it that called the model is.
         """
         if not guard.has_truncated or isinstance(self.inner, Pregel):
             return output

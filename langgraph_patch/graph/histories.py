@@ -19,7 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph_patch._langgraph import comes_first, node_of, stored_value
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.graph.message_equality import are_identical
-from langgraph_patch.graph.patch_node import PatchNode
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.state_values import get_messages, get_value
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patcher import as_messages
@@ -51,43 +51,46 @@ class Histories:
     """The histories that a node may read.
 
     Attributes:
-        nodes: For each state key the `PatchNode` that repairs it.
+        repairers: One for each state key.
         writers: For each history that the node repairs in the state, the nodes of the graph that
-            do so. Of those that run in the same superstep one does: two rewrites of one history
-            would misplace each other's messages.
+            do so. If several of them run in one superstep, only the first one writes: two rewrites
+            of one history would misplace each other's messages.
     """
 
-    nodes: tuple[PatchNode, ...]
+    repairers: tuple[Repairer, ...]
     writers: Mapping[str, Collection[str]]
 
     @cached_property
-    def readers(self) -> tuple[tuple[str, PatchNode], ...]:
-        """Who reads the value of each key of the node's input."""
-        own = tuple((node.messages_key, node) for node in self.nodes)
-        return (*own, (MODEL_INPUT, self.nodes[0])) if own else ()
+    def by_key(self) -> Mapping[str, Repairer]:
+        """The repairer of the history under each key of the node's input."""
+        own = {repairer.messages_key: repairer for repairer in self.repairers}
+        return {**own, MODEL_INPUT: own.get(MODEL_INPUT, self.repairers[0])} if own else {}
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The state keys of the histories."""
-        return tuple(node.messages_key for node in self.nodes)
+        return tuple(repairer.messages_key for repairer in self.repairers)
 
-    def repairer(self, key: str) -> PatchNode:
-        """The node that repairs the history of a key of the input."""
-        return next((node for node in self.nodes if node.messages_key == key), self.nodes[0])
+    def repairer(self, key: str) -> Repairer:
+        """The repairer of the history under a key of the node's input."""
+        return self.by_key[key]
 
     def owner(self, key: str) -> str:
-        """The state key of a history; that of what a `pre_model_hook` returns is the first one."""
+        """The state key of the history under a key of the node's input.
+
+        What a `pre_model_hook` returns is a version of the first history.
+        """
         return self.repairer(key).messages_key
 
     def find_damage(self, state: Any, config: RunnableConfig) -> Damage | None:
         """The damaged histories; None if the node's input has none."""
         histories: dict[str, list[BaseMessage]] = {}
         damaged: dict[str, Reading] = {}
-        for key, node in self.readers:
+        for key, repairer in self.by_key.items():
             if get_value(state, key) is None:
                 continue
             history = _messages_in(state, key, config)
-            reading = None if history is None else node.read(history, recheck=False)
+            reading = None if history is None else repairer.read(history, recheck=False)
             if history is not None:
                 histories[key] = history
             if reading is not None:
@@ -108,12 +111,11 @@ class Histories:
     ) -> dict[str, Reading]:
         found = {}
         for key in keys:
-            node = self.repairer(key)
             stored = _stored_messages(config, key)
             if are_identical(stored, histories.get(key, [])):
                 reading = damaged.get(key)
             else:
-                reading = node.read(stored, recheck=False)
+                reading = self.repairer(key).read(stored, recheck=False)
             if reading is not None:
                 found[key] = reading
         return found

@@ -35,9 +35,9 @@ from langgraph_patch.graph.checked_arguments import (
 from langgraph_patch.graph.coverage import Coverage, all_keys, cover, replace_tool_node
 from langgraph_patch.graph.entry import add_entry_check
 from langgraph_patch.graph.histories import Histories
-from langgraph_patch.graph.model_node import ModelNodeWrapper
-from langgraph_patch.graph.patch_node import OnPatch, PatchNode, Recover
+from langgraph_patch.graph.node_wrapper import NodeWrapper
 from langgraph_patch.graph.recorded_tool_nodes import recorded_tool_node
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Language, Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -92,7 +92,7 @@ def with_patching(
     such message ends the turn.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
-    level INFO if the repair is written to the state, on level DEBUG if only the input of a model
+    level INFO if the repair is written to the state, on level DEBUG if only the input of a node
     is repaired.
 
     The check at START applies the reducers to the input, as every conditional edge does. So a
@@ -112,8 +112,8 @@ def with_patching(
             name. Default: None.
         recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
             Default: True.
-        persist: Whether to write repairs to the state. If False, only the input of the model
-            nodes is repaired, and START does not check. Default: True.
+        persist: Whether to write repairs to the state. If False, only the input of the nodes is
+            repaired, and START does not check. Default: True.
         name: The name of the new node that repairs the state before the first node.
             Default: `"patch_tool_calls"`.
         placeholder: The text of the tool message for a call without a result: one text for all
@@ -189,8 +189,8 @@ def with_patching(
         persist=persist,
         record=record,
         name=name,
-        nodes=_patch_nodes(keys, options),
-        nodes_before_tools=_patch_nodes(keys, {**options, "allow_pending": True}),
+        repairers=_repairers(keys, options),
+        repairers_before_tools=_repairers(keys, {**options, "allow_pending": True}),
     )
     check_coverage(context.coverage, keys, names, builder, recursive=recursive)
     patched = _patch_graph(graph, context)
@@ -211,8 +211,8 @@ class _Context:
         persist: Whether to write repairs to the state.
         record: Whether to record tool calls.
         name: The name of the new node.
-        nodes: For each state key the node that repairs where a model comes next.
-        nodes_before_tools: The same where the tools may come next.
+        repairers: For each state key the repairer where a model comes next.
+        repairers_before_tools: The same where the tools may come next.
     """
 
     coverage: Coverage
@@ -220,15 +220,12 @@ class _Context:
     persist: bool
     record: bool
     name: str
-    nodes: Mapping[str, PatchNode]
-    nodes_before_tools: Mapping[str, PatchNode]
+    repairers: Mapping[str, Repairer]
+    repairers_before_tools: Mapping[str, Repairer]
 
 
-def _patch_nodes(keys: Sequence[str], options: Mapping[str, Any]) -> dict[str, PatchNode]:
-    nodes = {key: PatchNode(messages_key=key, **options) for key in keys}
-    for node in nodes.values():
-        node.own_keys = frozenset(keys)
-    return nodes
+def _repairers(keys: Sequence[str], options: Mapping[str, Any]) -> dict[str, Repairer]:
+    return {key: Repairer(messages_key=key, other_histories=keys, **options) for key in keys}
 
 
 def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
@@ -246,10 +243,10 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     patched: _Builder = copy_builder(builder)
     for node in node_runnables(builder):
         _patch_node(patched, node, context, prefix)
-    keys = [key for key in context.nodes if key in builder.channels]
+    keys = [key for key in context.repairers if key in builder.channels]
     if context.persist and keys:
-        nodes = [context.nodes_before_tools[key] for key in keys]
-        add_entry_check(patched, context.name, nodes)
+        repairers = [context.repairers_before_tools[key] for key in keys]
+        add_entry_check(patched, context.name, repairers)
     return patched
 
 
@@ -260,17 +257,17 @@ def _patch_node(patched: _Builder, node: str, context: _Context, prefix: str) ->
         replace_runnable(patched, node, replace_tool_node(runnable, recorded_tool_node))
     if covered.kind in ("tools", "repair"):
         return
-    keys = [key for key in context.nodes if key in patched.channels]
+    keys = [key for key in context.repairers if key in patched.channels]
     if isinstance(runnable, CompiledStateGraph):
         runnable = _patch_subgraph(runnable, context, f"{prefix}{node}.")
         keys = [key for key in keys if key in runnable.builder.channels]
         if not keys:
             replace_runnable(patched, node, runnable)
             return
+    before_model, before_tools = context.repairers, context.repairers_before_tools
     histories = Histories(
-        nodes=tuple(
-            (context.nodes if key in covered.model_keys else context.nodes_before_tools)[key]
-            for key in keys
+        repairers=tuple(
+            (before_model if key in covered.model_keys else before_tools)[key] for key in keys
         ),
         writers={
             key: _writers(patched, key, context, prefix)
@@ -278,7 +275,7 @@ def _patch_node(patched: _Builder, node: str, context: _Context, prefix: str) ->
             if context.persist and key in covered.written
         },
     )
-    replace_runnable(patched, node, ModelNodeWrapper(runnable, histories))
+    replace_runnable(patched, node, NodeWrapper(runnable, histories))
 
 
 def _writers(patched: _Builder, key: str, context: _Context, prefix: str) -> frozenset[str]:
@@ -294,7 +291,7 @@ def _patch_subgraph(
 ) -> Any:
     """A graph that is a node, patched unless that is done or there is nothing to patch in it."""
     is_patched = context.name in graph.builder.nodes
-    has_history = not all_keys(graph.builder, recursive=True).isdisjoint(context.nodes)
+    has_history = not all_keys(graph.builder, recursive=True).isdisjoint(context.repairers)
     if not context.recursive or is_patched or not (has_history or context.record):
         return graph
     return _patch_graph(graph, context, prefix)

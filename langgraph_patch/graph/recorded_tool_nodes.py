@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langchain_core.runnables.config import run_in_executor
 from langgraph.errors import GraphBubbleUp
 
-from langgraph_patch._langgraph_builder import tool_call_wrappers, with_tool_call_wrappers
+from langgraph_patch._langgraph_prebuilt import tool_call_wrappers, with_tool_call_wrappers
 from langgraph_patch.errors import GraphError
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
@@ -108,7 +108,7 @@ def _recording(wrap: _Wrapper | None) -> _Wrapper:
             return record_tool_calls(request, inner)
         except GraphBubbleUp as error:
             return _Raised(error)
-        except Exception as error:
+        except Exception as error:  # a tool may raise anything
             if wrap is not None:
                 raise
             return _Raised(error)
@@ -133,7 +133,7 @@ def _arecording(wrap: _Wrapper | None, awrap: _Wrapper | None) -> _Wrapper:
             return await arecord_tool_calls(request, run)
         except GraphBubbleUp as error:
             return _Raised(error)
-        except Exception as error:
+        except Exception as error:  # a tool may raise anything
             if inner is not None:
                 raise
             return _Raised(error)

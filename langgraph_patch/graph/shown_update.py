@@ -14,7 +14,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import ROOT_CHANNEL
+from langgraph_patch._langgraph_names import ROOT_CHANNEL
 from langgraph_patch._langgraph_tasks import (
     is_node_of_task,
     show_in_updates,

@@ -44,8 +44,8 @@ def writes_for(
         alone: Whether nothing else writes to the channel in the same superstep. If False, the
             writes lose none of the other messages. If another node removes or edits an old
             message, its change may be undone, since it is not visible here.
-        after: Whether only the same node may write to the channel, after these writes. Default:
-            False.
+        after: If not `alone`: whether only the node itself writes to the channel too, after these
+            writes. Default: False.
         once: Whether the key is written once, because a dict has each key once. It needs
             `alone`. Default: False.
 

@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import ROOT_CHANNEL, state_keys
+from langgraph_patch._langgraph_names import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.field_check import id_of
 from langgraph_patch.history.patcher import as_messages
@@ -136,7 +136,7 @@ def is_root_output(output: Any, key: str) -> bool:
 
 def _is_pair(output: Any) -> bool:
     """Whether an update is a pair of a key and a value."""
-    return isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], str)  # noqa: PLR2004
+    return isinstance(output, tuple) and len(output) == 2 and isinstance(output[0], str)  # noqa: PLR2004 - a pair
 
 
 def messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:

@@ -13,9 +13,9 @@ from langgraph_patch.history.truncated_calls import StreamedCalls, breaking_suff
 
 
 class StreamEnd:
-    """Passes the chunks of a stream on and knows which chunk its truncated calls need.
+    """Passes on the chunks of a stream, and then the chunk that its truncated calls need.
 
-    A chunk that is marked as the last one waits: that chunk has to come before it.
+    A chunk that is marked as the last one is held back, so that this chunk comes before it.
     """
 
     def __init__(self) -> None:

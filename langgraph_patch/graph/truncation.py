@@ -74,7 +74,7 @@ class TruncationGuard(BaseCallbackHandler):
                 run = self._runs[run_id] = StreamedCalls()
             run.add(message)
 
-    def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002
+    def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Note that LangChain reads the run as v3 events.
 
         It judges their calls strictly itself, and does not report all chunks.
@@ -90,7 +90,7 @@ class TruncationGuard(BaseCallbackHandler):
             if isinstance(message, AIMessage):
                 refuse_truncated(message, calls)
 
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
         self._ended(run_id, failed=True)
 

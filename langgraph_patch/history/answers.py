@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from langchain_core.messages import ToolMessage
 
-from langgraph_patch.history.matching import PairedCall
+from langgraph_patch.history.paired_calls import PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Evidence, EvidenceKey, Finding, RecordedResult
 from langgraph_patch.history.placeholders import (

@@ -68,44 +68,40 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
         for message in messages:
             kind = type(message)
             fields = message.__dict__
+            content = fields["content"]
             extra = fields["additional_kwargs"]
-            name = fields["name"]
             if (
                 type(extra) is not dict
                 or type(fields["response_metadata"]) is not dict
                 or (type(fields["id"]) is not str and fields["id"] is not None)
-                or (name is not None and type(name) is not str)
             ):
                 return False
-            content = fields["content"]
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if name not in names:
-                    return False
-                if extra and needs_recheck(message):
+                if fields["name"] not in names or (extra and needs_recheck(message)):
                     return False
                 if type(content) is str:
                     if content in CLIENT_FAKE_TEXTS:
                         return False
                 elif not _are_blocks(content):
                     return False
-            elif waiting:
+            elif waiting or (fields["name"] is not None and type(fields["name"]) is not str):
                 return False
             elif kind is AIMessage or kind is AIMessageChunk:
-                if calls := fields["tool_calls"]:
-                    for call in calls:
-                        call_id = call["id"]
-                        waiting.add(call_id)
-                        ids.append(call_id)
-                        name = call["name"]
-                        if name not in names and not _add_valid_name(name, names):
-                            return False
-                        if type(call["args"]) is not dict:
-                            return False
-                elif extra and _has_raw_calls(message):
-                    return False
+                calls = fields["tool_calls"]
                 invalid = fields["invalid_tool_calls"]
                 if type(calls) is not list or invalid or type(invalid) is not list:
+                    return False
+                for call in calls:
+                    call_id = call["id"]
+                    waiting.add(call_id)
+                    ids.append(call_id)
+                    name = call["name"]
+                    if name not in names and not _add_valid_name(name, names):
+                        return False
+                    if type(call["args"]) is not dict:
+                        return False
+                if extra and not calls and _has_raw_calls(extra):
                     return False
                 if type(content) is not str and not _blocks_are_listed(content, waiting):
                     return False
@@ -159,9 +155,8 @@ def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
     unseen = set(listed)
     for block in content:
         if type(block) is dict:
-            id_key = _ID_KEYS.get(block.get("type"))
-            if id_key is not None:
-                unseen.remove(block[id_key])
+            if (kind := block.get("type")) in _ID_KEYS:
+                unseen.remove(block[_ID_KEYS[kind]])
         elif type(block) is not str:
             return False
     return True
@@ -186,9 +181,8 @@ def _are_valid(ids: Sequence[str]) -> bool:
     )
 
 
-def _has_raw_calls(message: AIMessage) -> bool:
-    extra = message.additional_kwargs
-    return bool(extra.get("tool_calls") or extra.get("function_call"))
+def _has_raw_calls(extra: Mapping[str, Any]) -> bool:
+    return bool(extra.get("tool_calls")) or extra.get("function_call") is not None
 
 
 def _is_complete(chunk: AIMessageChunk) -> bool:

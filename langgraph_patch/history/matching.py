@@ -24,74 +24,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 
-from langchain_core.messages import AIMessage
-
-from langgraph_patch.history.ids import derived_id, possible_stem, stem_of, valid_name
-from langgraph_patch.history.tool_calls import Call, Result
+from langgraph_patch.history.ids import derived_id, possible_stem, stem_of
+from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.tool_calls import Call
+from langgraph_patch.history.tool_results import Result
 
 _MAX_STEM_MATCHES = 32
 """How many calls with the same stem are checked for a derived id; each check is a digest."""
-
-
-@dataclass(slots=True, eq=False)
-class StoredResult:
-    """One result: the `part`-th of those in the message at `index`."""
-
-    index: int
-    part: int
-    result: Result
-    is_placeholder: bool
-    is_foreign: bool = False
-    """Whether it is a placeholder of another package."""
-    holds_more: bool = False
-    """Whether its message holds more than results."""
-    paired_call: PairedCall | None = None
-
-    @property
-    def label(self) -> str | None:
-        """The tool that the result names, in the form of a valid name; None if it names none."""
-        return valid_name(self.result.name) if self.result.name else None
-
-
-@dataclass(slots=True, eq=False)
-class PairedCall:
-    """One call: the `ordinal`-th of its message, and its result.
-
-    `new_id` and `new_name` are those of the repaired history: the stored ones if they are valid.
-    """
-
-    calling: CallingMessage
-    ordinal: int
-    call: Call
-    new_id: str
-    new_name: str
-    real: StoredResult | None = None
-    placeholder: StoredResult | None = None
-
-    @property
-    def label(self) -> str:
-        """The tool that the call names, in the form of a valid name; `""` if it names none."""
-        return valid_name(self.call.name) if self.call.name else ""
-
-    @property
-    def answer(self) -> StoredResult | None:
-        """The real result, else the placeholder."""
-        return self.real or self.placeholder
-
-
-@dataclass(slots=True, eq=False)
-class CallingMessage:
-    """An `AIMessage` that calls tools."""
-
-    index: int
-    message: AIMessage
-    calls: list[PairedCall] = field(default_factory=list)
-    end: int = 0
-    """The first index after the message that does not hold one of its results."""
-
-    def has_in_place(self, stored: StoredResult) -> bool:
-        """Whether a result is stored directly after this message."""
-        return self.index < stored.index < self.end
 
 
 def pair(
@@ -155,13 +94,15 @@ class _Calls:
 
     def renamed(self, index: int, call_id: str) -> list[PairedCall]:
         """The calls of a message that a repair renamed from `call_id`, without a result."""
-        key = ("stem", stem_of(call_id))
-        calls = self.by_place.get((index, key), ())[:_MAX_STEM_MATCHES]
         return [
             paired
-            for paired in calls
+            for paired in self.with_stem(index, call_id)[:_MAX_STEM_MATCHES]
             if paired.call.id not in self.answered_ids and _is_renamed_from(paired, call_id)
         ]
+
+    def with_stem(self, index: int, call_id: str) -> Sequence[PairedCall]:
+        """The calls of a message that a repair may have renamed from `call_id`."""
+        return self.by_place.get((index, ("stem", stem_of(call_id))), ())
 
     def names_of(self, key: Hashable) -> set[str]:
         """The tools that calls of a key name; for an id also those of calls renamed from it."""
@@ -251,7 +192,9 @@ def _nearest_renamed(
         return None
     names = calls.names_of(("id", call_id))
     for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), _MAX_STEM_MATCHES):
-        if _agrees(stored.label, {paired.label}, names) and _is_renamed_from(paired, call_id):
+        if _agrees(stored.label, {paired.label}, names) and (
+            not stored.result.is_certain or _is_renamed_from(paired, call_id)
+        ):
             return paired.calling.index
     return None
 
@@ -271,6 +214,8 @@ def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> 
 def _pair_group(group: _Group, calls: _Calls) -> None:
     """Pair the real results of a group with its calls."""
     results = [stored for stored in group.results if not stored.is_placeholder]
+    if _is_ambiguous(group, results, calls):
+        return
     free = [paired for paired in group.calls if paired.real is None]
     _assign(free, results, group.names)
     unpaired = [stored for stored in results if stored.paired_call is None]
@@ -279,6 +224,19 @@ def _pair_group(group: _Group, calls: _Calls) -> None:
         if kind == "id":
             renamed = calls.renamed(group.index, call_id)
             _assign([paired for paired in renamed if paired.real is None], unpaired, group.names)
+
+
+def _is_ambiguous(group: _Group, results: Sequence[StoredResult], calls: _Calls) -> bool:
+    """Whether human messages are fewer than the calls that they may name.
+
+    A repair keeps a human message that is of no call, with the id that several calls had. So
+    each call counts that may have been renamed from that id.
+    """
+    if not results or results[0].result.is_certain:
+        return False
+    named = results[0].result.call_id or ""
+    possible = {*group.calls, *calls.with_stem(group.index, named)}
+    return len(results) < sum(paired.real is None for paired in possible)
 
 
 def _assign(calls: Sequence[PairedCall], results: Sequence[StoredResult], names: set[str]) -> None:

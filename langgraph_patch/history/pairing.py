@@ -1,12 +1,12 @@
-"""Read a history: its calls and results, which belong together, and the ids that calls get.
+"""Read a history: its calls and results, and which belong together.
 
-`matching` decides which result belongs to which call.
+`matching` decides which result belongs to which call, `new_ids` which id a call gets.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +15,9 @@ from typing import TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.history.field_check import corrected, id_of, names_call
-from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
-from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult, pair
+from langgraph_patch.history.matching import pair
+from langgraph_patch.history.new_ids import choose_ids_and_names
+from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
 from langgraph_patch.history.patch import EvidenceKey
 from langgraph_patch.history.placeholders import (
     is_client_fake,
@@ -25,14 +26,8 @@ from langgraph_patch.history.placeholders import (
     is_settled,
     needs_recheck,
 )
-from langgraph_patch.history.tool_calls import (
-    Call,
-    Result,
-    computer_call_ids,
-    read_calls,
-    read_results,
-    without_results,
-)
+from langgraph_patch.history.tool_calls import Call, computer_call_ids, read_calls
+from langgraph_patch.history.tool_results import Result, read_results, without_results
 
 AskedCall: TypeAlias = tuple[AIMessage, str] | tuple[AIMessage, str, int]
 """A message and the stored id of one of its calls.
@@ -55,6 +50,7 @@ class Reading:
         unusable: The indexes of messages that no model can read.
         kept: The indexes of results that stay in the state also if they belong to no call: they
             name no call, or follow an unusable message that may have made it.
+        recheck: Whether placeholders that ask for another search count. A turn needs that once.
     """
 
     messages: Sequence[BaseMessage]
@@ -65,6 +61,7 @@ class Reading:
     corrected: Mapping[int, BaseMessage] = field(default_factory=dict)
     unusable: AbstractSet[int] = frozenset()
     kept: AbstractSet[int] = frozenset()
+    recheck: bool = True
 
     @property
     def paired_calls(self) -> Iterator[PairedCall]:
@@ -80,12 +77,15 @@ class Reading:
         return [
             self._asked(paired)
             for paired in self.paired_calls
-            if self.is_doubted(paired)
-            or (
-                paired.real is None
-                and not (paired.placeholder and is_settled(paired.placeholder.result.message))
-            )
+            if self.is_doubted(paired) or (paired.real is None and not self._is_searched(paired))
         ]
+
+    def _is_searched(self, paired: PairedCall) -> bool:
+        """Whether the placeholder of a call, if any, asks for no search now."""
+        if paired.placeholder is None:
+            return False
+        stored = paired.placeholder.result.message
+        return is_settled(stored) or (needs_recheck(stored) and not self.recheck)
 
     @property
     def without_result(self) -> list[AskedCall]:
@@ -116,11 +116,16 @@ class Reading:
     def _is_from_client(self, message: BaseMessage) -> bool:
         return message.id is not None and message.id in self.client_results
 
-    def needs_search(self, *, recheck: bool) -> bool:
+    @property
+    def needs_search(self) -> bool:
         """Whether a valid history is to be searched for: for doubted calls or for a recheck."""
         return any(
             self.is_doubted(paired)
-            or (recheck and paired.placeholder and needs_recheck(paired.placeholder.result.message))
+            or (
+                self.recheck
+                and paired.placeholder
+                and needs_recheck(paired.placeholder.result.message)
+            )
             for paired in self.paired_calls
         )
 
@@ -147,6 +152,7 @@ def read_history(
     *,
     replace_foreign: bool = False,
     client_results: AbstractSet[str | None] = frozenset(),
+    recheck: bool = True,
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
@@ -156,6 +162,7 @@ def read_history(
             placeholders. Default: they count as real results, unless there is another.
         client_results: The ids of `ToolMessage`s that came with the input of the run.
             Default: none.
+        recheck: Whether placeholders that ask for another search count. Default: True.
 
     Returns:
         The reading.
@@ -185,7 +192,7 @@ def read_history(
                 index, message, results, replace_foreign, client_results
             )
     _pair(calling_messages, stored_results)
-    _choose_ids_and_names(calling_messages.values())
+    choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, messages, stored_results, skipped | unusable)
     return Reading(
@@ -197,6 +204,7 @@ def read_history(
         corrections,
         unusable,
         _kept_results(messages, unusable),
+        recheck,
     )
 
 
@@ -323,29 +331,3 @@ def _separates(stored: StoredResult, calling: CallingMessage) -> bool:
     if stored.paired_call is None:
         return not stored.result.is_certain  # a human message that is no result after all
     return stored.paired_call.calling is not calling
-
-
-# --- ids and names ---------------------------------------------------------------------
-
-
-def _choose_ids_and_names(calling_messages: Iterable[CallingMessage]) -> None:
-    """Set the new id and name of each call: unique ids, and names that every provider accepts."""
-    calls = [paired for calling in calling_messages for paired in calling.calls]
-    taken = {paired.call.id for paired in calls}
-    seen: set[str] = set()
-    salts: Counter[Hashable] = Counter()
-    for paired in calls:
-        if not VALID_ID.match(paired.call.id) or paired.call.id in seen:
-            paired.new_id = _free_id(paired, taken, salts)
-            taken.add(paired.new_id)
-        seen.add(paired.new_id)
-        paired.new_name = valid_name(paired.call.name)
-
-
-def _free_id(paired: PairedCall, taken: set[str], salts: Counter[Hashable]) -> str:
-    seed = (paired.call.id, paired.calling.message.id, paired.ordinal)
-    while True:
-        found = derived_id(*seed, salt=salts[seed])
-        salts[seed] += 1  # calls with equal seeds (messages without ids) do not try a salt twice
-        if found not in taken:
-            return found

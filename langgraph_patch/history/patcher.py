@@ -34,6 +34,7 @@ from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.answers import dangling_calls
+from langgraph_patch.history.call_results import RepairOptions
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch, RecordedResult
@@ -45,7 +46,7 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     make_placeholder,
 )
-from langgraph_patch.history.repair import RepairOptions, repair_history
+from langgraph_patch.history.repair import repair_history
 
 __all__ = [
     "Change",
@@ -189,8 +190,8 @@ def read_if_damaged(
         client_results: The ids of `ToolMessage`s that came with the input of the run. The calls
             that they answer are searched for (`Reading.doubted`): a recorded result replaces
             what a client invented.
-        recheck: Whether a placeholder that asks for another search makes a valid history one to
-            be read. A turn needs that once.
+        recheck: Whether placeholders that ask for another search count: they make a valid history
+            one to be read, and their calls are searched for. A turn needs that once.
         in_state: Whether messages do not count that stay in the state and that no model reads.
 
     Returns:
@@ -202,9 +203,12 @@ def read_if_damaged(
     if not (replace_foreign or client_results) and _passes_fast_check(messages, allow_pending):
         return None
     reading = read_history(
-        as_messages(messages), replace_foreign=replace_foreign, client_results=client_results
+        as_messages(messages),
+        replace_foreign=replace_foreign,
+        client_results=client_results,
+        recheck=recheck,
     )
-    damaged = reading.needs_search(recheck=recheck) or defects_of(
+    damaged = reading.needs_search or defects_of(
         reading, allow_pending=allow_pending, in_state=in_state
     )
     return reading if damaged else None

@@ -1,9 +1,9 @@
 """Write the repaired history: one pass over a history that has been read.
 
-Each message that calls tools is written with its results after it: the stored ones, a
-recovered one or a placeholder. A message that only holds results is left out where it was
-stored, and every other message is copied. Each function returns what it wrote and a note of
-every difference: the defect and the change that repairs it.
+Each message that calls tools is written with its results after it (`call_results`). A message
+that only holds results is left out where it was stored, and every other message is copied. Each
+function returns what it wrote and a note of every difference: the defect and the change that
+repairs it.
 """
 
 from __future__ import annotations
@@ -11,72 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.answers import (
-    dangling_call,
-    evidence_of,
-    is_only_settled,
-    is_pending,
-    keeps_answer,
+from langgraph_patch.history.answers import is_pending, keeps_answer
+from langgraph_patch.history.call_results import (
+    Note,
+    RepairOptions,
+    is_renamed,
+    note,
+    note_field,
+    renaming_of,
+    write_answer,
+    write_substitute,
 )
-from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
 from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import (
-    Change,
-    ChangeKind,
-    Defect,
-    DefectKind,
-    Evidence,
-    Finding,
-    RecordedResult,
-)
-from langgraph_patch.history.placeholders import (
-    Cause,
-    DanglingCall,
-    Language,
-    marked_result,
-    with_search_marker,
-)
-from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
-from langgraph_patch.history.tool_calls import text_of, without_results
-
-Note: TypeAlias = tuple[Defect, Change]
-"""A defect, and the change that repairs it."""
-
-
-class MakePlaceholder(Protocol):
-    """Makes the placeholder of a call; `ordinal` is the position of the call in its message."""
-
-    def __call__(  # noqa: D102
-        self,
-        call: DanglingCall,
-        ordinal: int,
-        *,
-        human_follows: bool,
-        searched: str | None = None,
-        recheck: bool = False,
-    ) -> ToolMessage: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RepairOptions:
-    """How a history is repaired.
-
-    Attributes:
-        make_placeholder: Makes a placeholder.
-        evidence: What checkpoints recorded about calls without a result.
-        allow_pending: Whether calls at the end of the history may stay without a result.
-        language: The language of the default texts; None for that of the process.
-    """
-
-    make_placeholder: MakePlaceholder
-    evidence: Evidence
-    allow_pending: bool
-    language: Language | None = None
+from langgraph_patch.history.patch import Change, ChangeKind, Defect, DefectKind
+from langgraph_patch.history.rewrite import write_calls
+from langgraph_patch.history.tool_results import without_results
 
 
 @dataclass(slots=True)
@@ -102,10 +55,10 @@ def repair_history(reading: Reading, options: RepairOptions) -> Written:
         message = reading.corrected.get(index, stored)
         if _is_omitted(index, reading):
             history.omitted.append((len(history.messages), stored))
-            history.notes.append(_note_field("omitted", index, stored, None))
+            history.notes.append(note_field("omitted", index, stored, None))
             continue
         if message is not stored and not isinstance(message, ToolMessage):
-            history.notes.append(_note_field("corrected", index, stored, message))
+            history.notes.append(note_field("corrected", index, stored, message))
         if (calling := reading.calling_messages.get(index)) is not None:
             written, found = _write_with_results(calling, reading, options)
         elif (results := reading.stored_results.get(index)) is not None:
@@ -126,17 +79,6 @@ def _is_omitted(index: int, reading: Reading) -> bool:
         return True
     results = reading.stored_results.get(index, ())
     return index in reading.kept and all(stored.paired_call is None for stored in results)
-
-
-def _note_field(
-    kind: ChangeKind, index: int, before: BaseMessage, after: BaseMessage | None
-) -> Note:
-    call_id = text_of(after.tool_call_id) if isinstance(after, ToolMessage) else ""
-    name = after.name if isinstance(after, ToolMessage) else None
-    return (
-        Defect("bad_field", index, call_id, name),
-        Change(kind, index, call_id, name, None, before, after),
-    )
 
 
 # --- a message that holds results ----------------------------------------------------------
@@ -185,9 +127,9 @@ def _write_with_results(
     human_follows = has_missing and _human_follows(calling, reading)
     for paired in _order_of_results(calling, kept, pending):
         if paired in kept:
-            result, found = _write_answer(paired, reading)
+            result, found = write_answer(paired, reading)
         else:
-            result, found = _write_substitute(paired, reading, options, human_follows=human_follows)
+            result, found = write_substitute(paired, reading, options, human_follows=human_follows)
         messages.append(result)
         notes += found
     return messages, notes
@@ -198,13 +140,13 @@ def _write_calling_message(
 ) -> tuple[AIMessage, list[Note]]:
     """The message with all its calls in `tool_calls`, under valid ids and names."""
     if all(
-        not _is_renamed(paired) and (paired.call.is_listed or paired in pending)
+        not is_renamed(paired) and (paired.call.is_listed or paired in pending)
         for paired in calling.calls
     ):
         return calling.message, []
-    message = write_calls(calling.message, [_renaming(paired) for paired in calling.calls])
+    message = write_calls(calling.message, [renaming_of(paired) for paired in calling.calls])
     return message, [
-        _note(change, defect, calling.index, paired, before=calling.message, after=message)
+        note(change, defect, calling.index, paired, before=calling.message, after=message)
         for paired in calling.calls
         for change, defect in _changes_of_call(paired)
     ]
@@ -251,116 +193,3 @@ def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
         if isinstance(reading.messages[index], HumanMessage | AIMessage):
             return isinstance(reading.messages[index], HumanMessage)
     return False
-
-
-# --- results -------------------------------------------------------------------------------
-
-
-def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Note]]:
-    """The stored answer of a call."""
-    answer = paired.answer
-    assert answer is not None  # noqa: S101 - by keeps_answer
-    stored = answer.result.message
-    message = write_result(stored, _renaming(paired))
-    if not answer.result.is_tool_message and message.id is None:
-        message = message.model_copy(update={"id": _result_id(paired)})
-    before = reading.messages[answer.index]
-    notes: list[Note] = []
-    if answer.index in reading.corrected and answer.result.is_tool_message:
-        notes.append(_note_field("corrected", answer.index, before, message))
-    found = _change_of_answer(paired, answer, message)
-    if found is not None:
-        notes.append(_note(*found, answer.index, paired, before=before, after=message))
-    return message, notes
-
-
-def _change_of_answer(
-    paired: PairedCall, answer: StoredResult, message: ToolMessage
-) -> tuple[ChangeKind, DefectKind] | None:
-    """What `message` changes of the stored answer, if the new id or name of its call is not all."""
-    stored = answer.result.message
-    if not answer.result.is_tool_message:
-        return "converted", "wrong_role"
-    if not paired.calling.has_in_place(answer):
-        return "moved", "misplaced"
-    if message is stored or _is_renamed(paired) or answer.result.call_id is None:
-        return None
-    if message.content != stored.content:
-        return "converted", "wrong_role"
-    return "renamed", "bad_name"
-
-
-def _write_substitute(
-    paired: PairedCall, reading: Reading, options: RepairOptions, *, human_follows: bool
-) -> tuple[ToolMessage, list[Note]]:
-    """The recovered result of a call, else a placeholder."""
-    evidence = evidence_of(paired, reading, options.evidence)
-    before = paired.answer.result.message if paired.answer else None
-    defect: DefectKind = "dangling" if paired.call.incomplete_args is None else "malformed"
-    if before is not None:
-        defect = "superseded"
-    index = paired.calling.index
-    if isinstance(evidence, RecordedResult):
-        message = _recovered_result(evidence, paired, reading, options.language)
-        return message, [_note("recovered", defect, index, paired, before=before, after=message)]
-    call = dangling_call(paired, evidence)
-    finding = evidence or Finding("unknown")
-    if before is not None and is_only_settled(call, before):
-        made = with_search_marker(before, finding.searched)
-    else:
-        made = options.make_placeholder(
-            call,
-            paired.ordinal,
-            human_follows=human_follows,
-            searched=finding.searched,
-            recheck=finding.recheck,
-        )
-    message = write_result(made, _renaming(paired))
-    note = _note("inserted", defect, index, paired, cause=call.cause, before=before, after=message)
-    return message, [note]
-
-
-def _recovered_result(
-    found: RecordedResult, paired: PairedCall, reading: Reading, language: Language | None
-) -> ToolMessage:
-    """The result, under an id that no other message has; it may have that of what it replaces."""
-    marked = marked_result(found.message, found.not_kept, found.cause, language)
-    message = write_result(marked, _renaming(paired))
-    replaced = paired.answer.result.message.id if paired.answer else None
-    if message.id is None or (message.id != replaced and message.id in reading.message_ids):
-        return message.model_copy(update={"id": _result_id(paired)})
-    return message
-
-
-def _result_id(paired: PairedCall) -> str:
-    """An id for a result that has none, or one that another message has."""
-    digest = digest_of("result", paired.calling.message.id, paired.new_id, paired.ordinal)
-    return f"result-{digest[:32]}"
-
-
-# --- both ----------------------------------------------------------------------------------
-
-
-def _renaming(paired: PairedCall) -> Renaming:
-    return Renaming(paired.call, paired.new_id, paired.new_name)
-
-
-def _is_renamed(paired: PairedCall) -> bool:
-    return (paired.call.id, paired.call.name) != (paired.new_id, paired.new_name)
-
-
-def _note(
-    change: ChangeKind,
-    defect: DefectKind,
-    index: int,
-    paired: PairedCall,
-    *,
-    cause: Cause | None = None,
-    before: BaseMessage | None,
-    after: BaseMessage,
-) -> Note:
-    """A note about one call and the message at `index`."""
-    return (
-        Defect(defect, index, paired.call.id, paired.call.name),
-        Change(change, index, paired.new_id, paired.new_name, cause, before, after),
-    )

@@ -1,9 +1,7 @@
-"""Read tool calls and results from a message of any shape.
+"""Read the tool calls of an `AIMessage` of any shape.
 
-This is the only module that knows where an `AIMessage` can carry a tool call (`tool_calls`,
-`invalid_tool_calls`, a content block, raw `additional_kwargs`) and which messages can carry a
-result (`ToolMessage`, `FunctionMessage`, `ChatMessage`, `HumanMessage`). It looks at one
-message at a time: `pairing` decides which result belongs to which call.
+This is the only module that knows where an `AIMessage` can carry a tool call: `tool_calls`,
+`invalid_tool_calls`, a content block, raw `additional_kwargs`.
 """
 
 from __future__ import annotations
@@ -14,15 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AIMessageChunk
 
 CUSTOM_CALL = "custom_tool_call"
 
@@ -68,29 +58,6 @@ class Call:
     is_listed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One result of a call.
-
-    Attributes:
-        call_id: The id of the call that the result names, or None if it names no call.
-        name: The tool that the result names, or None.
-        message: The result as a `ToolMessage`.
-        is_tool_message: Whether it is stored as a `ToolMessage`.
-        is_certain: False for a human message that has a call id in `additional_kwargs`: it
-            is a result only if that call has no other.
-    """
-
-    call_id: str | None
-    name: str | None
-    message: ToolMessage
-    is_tool_message: bool
-    is_certain: bool = True
-
-
-# --- calls -----------------------------------------------------------------------------
-
-
 def read_calls(message: AIMessage) -> list[Call]:
     """All calls of `message`, each once.
 
@@ -102,7 +69,7 @@ def read_calls(message: AIMessage) -> list[Call]:
     calls = [
         _listed_call(item, source, blocks, chunk_args)
         for source in ("tool_calls", "invalid_tool_calls")
-        for item in _dicts(getattr(message, source))
+        for item in dicts(getattr(message, source))
     ]
     calls += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
     return calls or [_call_of_raw(raw) for raw in _raw_calls(message)]
@@ -240,7 +207,7 @@ def _args_of_chunks(message: AIMessage) -> dict[str, list[Any]]:
     """The arguments as they were streamed, by call id."""
     args: dict[str, list[Any]] = defaultdict(list)
     if isinstance(message, AIMessageChunk):
-        for chunk in _dicts(message.tool_call_chunks):
+        for chunk in dicts(message.tool_call_chunks):
             args[text_of(chunk.get("id"))].append(chunk.get("args"))
     return args
 
@@ -249,7 +216,7 @@ def _raw_calls(message: AIMessage) -> Iterator[Mapping[str, Any]]:
     """Calls in the provider's raw form: integrations send them if there are no others."""
     raw = message.additional_kwargs.get("tool_calls")
     if raw:
-        yield from _dicts(raw)
+        yield from dicts(raw)
     elif isinstance(function := message.additional_kwargs.get("function_call"), dict):
         yield {"function": function}
 
@@ -261,99 +228,9 @@ def computer_call_ids(message: AIMessage) -> set[str]:
     v0 items of `additional_kwargs["tool_outputs"]`. Their results are `ToolMessage`s in a form
     that only OpenAI accepts.
     """
-    blocks = [*_dicts(message.content), *_dicts(message.additional_kwargs.get("tool_outputs"))]
+    blocks = [*dicts(message.content), *dicts(message.additional_kwargs.get("tool_outputs"))]
     found = [block for block in map(unwrapped, blocks) if type_of(block) == "computer_call"]
     return {call_id for block in found if (call_id := text_of(block.get("call_id")))}
-
-
-# --- results ---------------------------------------------------------------------------
-
-
-def read_results(message: BaseMessage) -> list[Result]:
-    """The results in `message`; an empty list if there are none."""
-    if isinstance(message, ToolMessage):
-        return [Result(text_of(message.tool_call_id), message.name, message, is_tool_message=True)]
-    if isinstance(message, FunctionMessage):
-        return [Result(None, message.name, _as_tool_message(message, ""), is_tool_message=False)]
-    if isinstance(message, ChatMessage):
-        return _results_of_chat(message)
-    if isinstance(message, HumanMessage):
-        return _results_of_human(message)
-    return []
-
-
-def _results_of_chat(message: ChatMessage) -> list[Result]:
-    if message.role not in {"tool", "function"}:
-        return []
-    call_id = message.additional_kwargs.get("tool_call_id")
-    call_id = call_id if isinstance(call_id, str) else None
-    name = message.name or message.additional_kwargs.get("name")
-    name = name if isinstance(name, str) else None
-    return [Result(call_id, name, _as_tool_message(message, call_id or ""), is_tool_message=False)]
-
-
-def _results_of_human(message: HumanMessage) -> list[Result]:
-    results = [
-        Result(
-            text_of(block.get("tool_use_id")),
-            None,
-            ToolMessage(
-                content=_content_of(block.get("content")),
-                tool_call_id=text_of(block.get("tool_use_id")),
-                status="error" if block.get("is_error") else "success",
-            ),
-            is_tool_message=False,
-        )
-        for block in _result_blocks(message)
-    ]
-    call_id = message.additional_kwargs.get("tool_call_id")
-    if not results and isinstance(call_id, str):
-        converted = _as_tool_message(message, call_id)
-        return [Result(call_id, None, converted, is_tool_message=False, is_certain=False)]
-    return results
-
-
-def has_result_blocks(message: HumanMessage) -> bool:
-    """Whether a human message contains `tool_result` blocks."""
-    return any(True for _ in _result_blocks(message))
-
-
-def _result_blocks(message: HumanMessage) -> Iterator[Mapping[str, Any]]:
-    return filter(_is_result_block, _dicts(message.content))
-
-
-def _is_result_block(block: object) -> bool:
-    """Whether a content block is a result in Anthropic's form."""
-    return isinstance(block, dict) and block.get("type") == "tool_result"
-
-
-def without_results(message: BaseMessage) -> BaseMessage | None:
-    """What remains of a message without its results; None if nothing remains."""
-    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
-        return None
-    content = [block for block in message.content if not _is_result_block(block)]
-    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
-    update = {"content": content, "additional_kwargs": extra}
-    return message.model_copy(update=update) if content else None
-
-
-def _as_tool_message(message: BaseMessage, call_id: str) -> ToolMessage:
-    return ToolMessage(
-        content=message.content,
-        tool_call_id=call_id,
-        name=message.name,
-        id=None if message.id is None else str(message.id),
-        additional_kwargs=message.additional_kwargs,
-        response_metadata=message.response_metadata,
-    )
-
-
-def _content_of(stored: object) -> str | list[str | dict[str, Any]]:
-    if stored is None:
-        return ""
-    if isinstance(stored, list) and all(isinstance(block, str | dict) for block in stored):
-        return stored
-    return stored if isinstance(stored, str) else repr(stored)
 
 
 def text_of(value: object) -> str:
@@ -361,5 +238,6 @@ def text_of(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _dicts(values: object) -> Iterable[Mapping[str, Any]]:
+def dicts(values: object) -> Iterable[Mapping[str, Any]]:
+    """The dicts among the items of a list; nothing if it is not a list."""
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import node_of, parent_namespace, state_of
+from langgraph_patch._langgraph import node_of, state_of
+from langgraph_patch._langgraph_names import parent_namespace
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.call_messages import messages_with_call
 from langgraph_patch.recording.records import is_task_name

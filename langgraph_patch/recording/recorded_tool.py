@@ -142,7 +142,7 @@ def _class_for(base: type[BaseTool]) -> type[BaseTool]:
 
 def _invoke(base: type[BaseTool]) -> Callable[..., Any]:
     @wraps(base.invoke)
-    def invoke(self: BaseTool, input: Any, config: Any = None, **kwargs: Any) -> Any:  # noqa: A002 - LangChain's name
+    def invoke(self: BaseTool, input: Any, config: Any = None, **kwargs: Any) -> Any:
         def bare(tool_config: Any) -> Any:
             return base.invoke(self, input, tool_config, **kwargs)
 
@@ -155,7 +155,7 @@ def _invoke(base: type[BaseTool]) -> Callable[..., Any]:
 
 def _ainvoke(base: type[BaseTool]) -> Callable[..., Any]:
     @wraps(base.ainvoke)
-    async def ainvoke(self: BaseTool, input: Any, config: Any = None, **kwargs: Any) -> Any:  # noqa: A002 - as above
+    async def ainvoke(self: BaseTool, input: Any, config: Any = None, **kwargs: Any) -> Any:
         def bare(tool_config: Any) -> Any:
             return base.ainvoke(self, input, tool_config, **kwargs)
 

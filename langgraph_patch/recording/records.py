@@ -52,7 +52,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from langchain_core.messages import ToolCall
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph import RETURN
+from langgraph_patch._langgraph_names import RETURN
 
 MARK: Final = "langgraph_patch:recorded"
 """The channel of an end mark."""

@@ -14,7 +14,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import is_reserved, sent_call, triggered_node
+from langgraph_patch._langgraph_names import is_reserved, triggered_node
+from langgraph_patch._langgraph_prebuilt import sent_call
 from langgraph_patch.recording.records import (
     STARTED,
     CallKey,

@@ -1,7 +1,8 @@
 """Which earlier supersteps a run continues.
 
 After an `update_state` between a pause and its resume, the node runs on a new checkpoint, under
-another task id. The records of the call are in the checkpoint of the pause.
+another task id. The records of the call are in the checkpoint of the pause. The same holds if a
+new input was stored in between, but not applied: the update then drops it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 
 MAX_UPDATES: Final = 50
-"""How many consecutive updates of the state are followed."""
+"""How many consecutive updates of the state, and inputs that they drop, are followed."""
 
 
 def continued_supersteps(
@@ -34,7 +35,9 @@ def continued_supersteps(
     supersteps = [saved] if saved is not None else []
     if saved is None or saved.checkpoint["id"] != checkpoint_id:
         return supersteps
-    while len(supersteps) <= MAX_UPDATES and saved.metadata.get("source") == "update":
+    sources = {"update"}
+    while len(supersteps) <= MAX_UPDATES and saved.metadata.get("source") in sources:
+        sources = {"update", "input"}
         before = yield from _newest_before(saver, thread, saved)
         if before is None or before.checkpoint["id"] != _parent_id(saved):
             break

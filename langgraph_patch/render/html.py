@@ -1,7 +1,7 @@
 """Show a patch, a report, a repair or a whole scan as HTML without scripts.
 
-Every text is escaped, long texts are folded, and so are long stretches without a change. Each
-change has a sign and a word beside its colour.
+Every text is escaped. `html_messages` shows the messages; here are the facts about a thread, the
+index of a scan and the page around them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from langgraph_patch.render.comparison import (
-    SIGNS,
-    Cell,
-    Row,
-    Stretch,
-    Values,
-    conversation,
-    lines_of,
-    rows_of,
-    sender_of,
-    stretches,
-)
+from langgraph_patch.render.comparison import Values
+from langgraph_patch.render.html_messages import FOLD, conversation_html, sides_html
 from langgraph_patch.render.style import STYLE
 from langgraph_patch.render.text import html_text, shortened
 from langgraph_patch.render.words import (
@@ -32,23 +22,6 @@ from langgraph_patch.render.words import (
     defects_in_words,
     questions_of,
 )
-
-FOLD = 600
-"""How many characters are shown before the rest is folded."""
-
-_JUMPS = 200  # to how many changes a list of links leads
-
-_MEANINGS: Mapping[str, str] = {
-    "inserted": "a placeholder was added",
-    "recovered": "a real result from a checkpoint was added",
-    "moved": "a result was moved to its call",
-    "dropped": "a message was removed",
-    "converted": "a result became a tool message",
-    "promoted": "a call was listed in tool_calls",
-    "renamed": "an id or a name was replaced everywhere",
-    "corrected": "a damaged field was given the value that it was meant to have",
-    "omitted": "a message that no model can read; it stays in the state",
-}
 
 
 def patch_html(patch: Values) -> str:
@@ -66,7 +39,7 @@ def patch_html(patch: Values) -> str:
         >>> "<c1>" in page, "&lt;c1&gt;" in page
         (False, True)
     """
-    return _styled(_sides(patch, (), _name_of(patch)))
+    return _styled(sides_html(patch, (), _name_of(patch)))
 
 
 def report_html(report: Values, history: Sequence[Any] = ()) -> str:
@@ -89,9 +62,9 @@ def report_body(report: Values, history: Sequence[Any] = ()) -> str:
     patch, defects = report.get("patch"), report.get("defects") or ()
     name = _name_of([report.get(key) for key in ("thread_id", "namespace", "checkpoint_id")])
     if patch:
-        messages = _sides(patch, defects, name)
+        messages = sides_html(patch, defects, name)
     else:
-        messages = _conversation(history, defects, name) if history else ""
+        messages = conversation_html(history, defects, name) if history else ""
     return _facts(report, defects) + messages
 
 
@@ -241,120 +214,3 @@ def _fact_value(key: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return html_text(value)
     return f"<pre>{html_text(json.dumps(value, indent=1, ensure_ascii=False, default=repr))}</pre>"
-
-
-# --- the messages ------------------------------------------------------------------------
-
-
-def _sides(patch: Values, defects: Sequence[Values], name: str) -> str:
-    before, after = patch["before"], patch["messages"]
-    if not patch["changes"]:
-        return f"<p>Nothing to repair in {len(after)} messages.</p>"
-    heads = (f"Before ({len(before)})", f"After ({len(after)})")
-    return _legend(patch["changes"]) + _rows(heads, list(rows_of(patch, defects)), name)
-
-
-def _conversation(history: Sequence[Any], defects: Sequence[Values], name: str) -> str:
-    rows: list[Row] = [(cell, None) for cell in conversation(history, defects)]
-    return _rows((f"Messages ({len(history)})",), rows, name)
-
-
-def _legend(changes: Sequence[Values]) -> str:
-    kinds = dict.fromkeys(str(change["kind"]) for change in changes)
-    items = "".join(
-        f'<li class="{html_text(kind)}">{SIGNS[kind]} {kind}: {_MEANINGS[kind]}</li>'
-        for kind in SIGNS
-        if kind in kinds
-    )
-    return f"<ul class=legend>{items}</ul>"
-
-
-class _Jump(NamedTuple):
-    """A place to jump to.
-
-    Attributes:
-        cell: The cell that is the place.
-        anchor: Its name on the page.
-        kind: The kind of the change; `"wrong"` for a defect.
-        text: What is there.
-    """
-
-    cell: Cell
-    anchor: str
-    kind: str
-    text: str
-
-
-def _jumps(rows: Sequence[Row], name: str) -> list[_Jump]:
-    found: list[_Jump] = []
-    for left, right in rows:
-        cell = next((each for each in (right, left) if each and each.marks), left)
-        if cell is None or not (cell.marks or cell.defects):
-            continue
-        kind = cell.marks[0].kind if cell.marks else "wrong"
-        text = _labels(cell) or f"! {', '.join(cell.defects)}"
-        place = f"#{cell.index}" if cell.index is not None else sender_of(cell.message)[1]
-        text = f"{place} {text}" if place else text
-        found.append(_Jump(cell, f"{name}-{len(found) + 1}", kind, text))
-    return found
-
-
-def _rows(heads: Sequence[str], rows: Sequence[Row], name: str) -> str:
-    jumps = _jumps(rows, name)
-    links = "".join(
-        f'<li class="{html_text(jump.kind)}"><a href="#{jump.anchor}">{html_text(jump.text)}</a>'
-        "</li>"
-        for jump in jumps[:_JUMPS]
-    )
-    anchors = {id(jump.cell): jump.anchor for jump in jumps}
-    titles = "".join(f"<th scope=col>{html_text(head)}</th>" for head in heads)
-    shown = [f"<table class=sides><thead><tr>{titles}</tr></thead></table>"]
-    shown += [_stretch(stretch, len(heads), anchors) for stretch in stretches(rows)]
-    return (f"<ul class=jump>{links}</ul>" if links else "") + "".join(shown)
-
-
-def _stretch(stretch: Stretch, count: int, anchors: Mapping[int, str]) -> str:
-    body = "".join(_row(row, count, anchors) for row in stretch.rows)
-    table = f"<table class=sides><tbody>{body}</tbody></table>"
-    if not stretch.is_folded:
-        return table
-    text = f"{len(stretch.rows)} messages without changes"
-    return f"<details class=stretch><summary>{text}</summary>{table}</details>"
-
-
-def _row(row: Row, count: int, anchors: Mapping[int, str]) -> str:
-    return f"<tr>{''.join(_cell(cell, anchors) for cell in row[:count])}</tr>"
-
-
-def _cell(cell: Cell | None, anchors: Mapping[int, str]) -> str:
-    if cell is None:
-        return "<td class=none></td>"
-    kind = cell.marks[0].kind if cell.marks else "same" if cell.is_unchanged else ""
-    sender = " for ".join(filter(None, sender_of(cell.message)))
-    anchor = f' id="{anchors[id(cell)]}"' if id(cell) in anchors else ""
-    return (
-        f'<td class="{html_text(kind)}"{anchor}>'
-        + _span("what", _labels(cell))
-        + _span("who", f"{cell.origin} {sender}".strip())
-        + _span("wrong", cell.defects and f"! {', '.join(cell.defects)}")
-        + "".join(map(_folded, lines_of(cell.message)))
-        + "</td>"
-    )
-
-
-def _labels(cell: Cell) -> str:
-    return ", ".join(f"{SIGNS[mark.kind]} {mark.label}" for mark in cell.marks)
-
-
-def _span(name: str, content: object) -> str:
-    return f"<span class={name}>{html_text(content)}</span>" if content else ""
-
-
-def _folded(line: str) -> str:
-    """A line; if it is long, its beginning and the whole line behind it."""
-    beginning, note = shortened(line, FOLD)
-    whole = f"<pre>{html_text(line)}</pre>"
-    if not note:
-        return whole
-    summary = f"<summary><span>{html_text(beginning)}</span> {note}</summary>"
-    return f"<details>{summary}{whole}</details>"

@@ -18,11 +18,12 @@ STYLE = """
   --renamed:#a5bccb;--renamed-bg:#1f2a31;--corrected:#5fd0da;--corrected-bg:#0c2f33;
   --omitted:#ff8a8a;--omitted-bg:#3a1719;
   --damaged:#ff8a8a;--paused:#f0b860;--unreadable:#c4a3f5;--healthy:#63d297}}
+div.lgp{padding:.3rem .6rem}
 body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 .lgp h1,.lgp h2{font-size:1.3rem;overflow-wrap:anywhere}
 .lgp a{color:var(--link)}
-.lgp table{border-collapse:collapse}
-.lgp .facts{margin-bottom:1rem}
+.lgp table{border-collapse:collapse;table-layout:auto}
+.lgp table.facts{margin-bottom:1rem}
 .lgp .facts th{text-align:left;font-weight:400;color:var(--dim);padding:.1rem 1rem .1rem 0;
   vertical-align:top;white-space:nowrap}
 .lgp .facts td{overflow-wrap:anywhere}
@@ -41,21 +42,21 @@ body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 .lgp footer{margin:1.5rem 0;font-size:12px;overflow-wrap:anywhere}
 .lgp .what{float:right;font-weight:600;margin-left:.6rem}
 .lgp .wrong{color:var(--wrong);font-weight:600;margin-left:.6rem}
-.lgp .legend,.lgp .jump{margin:.4rem 0;padding:0;display:flex;flex-wrap:wrap;gap:.3rem .5rem;
+.lgp ul.legend,.lgp ul.jump{margin:.4rem 0;padding:0;display:flex;flex-wrap:wrap;gap:.3rem .5rem;
   list-style:none}
 .lgp .legend li,.lgp .jump li,.lgp .badge{border:1px solid currentColor;border-radius:.3rem;
   padding:0 .4rem;font-size:12px;line-height:1.5}
 .lgp .badge{font-weight:600;white-space:nowrap}
 .lgp .jump::before{content:"Jump to:";color:var(--dim)}
 .lgp .jump .wrong{margin:0}
-.lgp .counts{padding:0;list-style:none;color:var(--dim)}
+.lgp ul.counts{padding:0;list-style:none;color:var(--dim)}
 .lgp .counts li{margin:.2rem 0}
 .lgp .jump a{color:inherit;text-decoration:none}
 .lgp .index{width:100%}
 .lgp .index th,.lgp .index td{text-align:left;vertical-align:top;padding:.35rem .8rem .35rem 0;
   border-bottom:1px solid var(--line);overflow-wrap:anywhere}
-.lgp .index .age{white-space:nowrap;overflow-wrap:normal}
-.lgp table,.lgp table th{color:inherit;background:none;font-size:inherit;margin-left:0}
+.lgp .index th,.lgp .index .age{white-space:nowrap;overflow-wrap:normal}
+.lgp table,.lgp table th{color:inherit;background:none;font-size:inherit;margin:0}
 .lgp table tbody tr:nth-child(n),.lgp table tbody tr:nth-child(n):hover{background:none}
 .lgp .sides td,.lgp .sides th,.lgp .facts td,.lgp .facts th{text-align:left}
 .lgp td pre,.lgp summary{padding:0;background:none;color:inherit;word-break:normal}

@@ -92,12 +92,12 @@ class AdaptiveChecker:
                 model is read until a tool call or the end.
 
         Raises:
-            OptionError: If a number is less than 1.
+            OptionError: If one of them is no integer, or is less than 1.
         """
         options = {"min_calls": min_calls, "forget_after": forget_after, "max_models": max_models}
         for name, value in options.items():
-            if value < 1:
-                raise OptionError(f"{name}={value!r} is invalid: pass a number of at least 1.")
+            if not isinstance(value, int) or value < 1:
+                raise OptionError(f"{name}={value!r} is invalid: pass an integer of at least 1.")
         self._min_calls = min_calls
         self._forget_after = forget_after
         self._max_models = max_models

@@ -62,7 +62,7 @@ def final_answers(
         graph_stream: What a graph streams: `graph.stream(..., stream_mode="messages")`, with a
             list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
             the stream of a `RemoteGraph`; that of the SDK's `runs.stream` with the mode
-            `"messages-tuple"`; or the events of `astream_events`.
+            `"messages-tuple"` or `"events"`; or the events of `astream_events`.
         checker: Decides whether a message calls tools. Default: `adaptive_checker`. An answer
             is then yielded when it is complete, until its model has shown in 20 turns that it
             calls tools before it writes text; from then on it is yielded from its first
@@ -148,7 +148,7 @@ def afinal_answers(
         graph_stream: What a graph streams: `graph.astream(..., stream_mode="messages")`, with a
             list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
             `graph.astream_events(...)`; the stream of a `RemoteGraph`; or that of the SDK's
-            `runs.stream` with the mode `"messages-tuple"`.
+            `runs.stream` with the mode `"messages-tuple"` or `"events"`.
         checker: Decides whether a message calls tools. Default: `adaptive_checker`. An answer
             is then yielded when it is complete, until its model has shown in 20 turns that it
             calls tools before it writes text; from then on it is yielded from its first

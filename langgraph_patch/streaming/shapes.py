@@ -9,21 +9,21 @@
 | `RemoteGraph` | as above, with dicts as messages |
 | the SDK's `runs.stream` | `StreamPart(event, data)`, the mode as event, perhaps `mode|namespace` |
 | `astream_events` | `{"event": ..., "run_id": ..., "data": ..., "metadata": ...}` |
+| the SDK's mode `events` | the same as data, with dicts as messages |
 | `stream_events(version="v3")` | `{"method": mode, "params": {"namespace": ..., "data": ...}}` |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT
-from langgraph.constants import TAG_HIDDEN, TAG_NOSTREAM
-from langgraph.types import Command
 
 from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming.block_events import BlockEvents
+from langgraph_patch.streaming.run_events import RunEvents, message_of, messages_in
 from langgraph_patch.streaming.tool_results import Token
 
 _MODES: Final = frozenset(
@@ -33,11 +33,6 @@ _MODES: Final = frozenset(
         *("messages/complete", "messages/metadata", "messages/partial"),
     }
 )
-_MESSAGE_TYPES: Final[Mapping[str, type[BaseMessage]]] = {
-    "ai": AIMessage,
-    "AIMessageChunk": AIMessageChunk,
-    "tool": ToolMessage,
-}
 _EXPECTED = (
     "Expected what a graph streams with stream_mode='messages' (alone or in a list of modes), "
     "or its events"
@@ -55,8 +50,9 @@ class StreamReader:
     def __init__(self) -> None:
         self.is_interrupted = False
         self.is_error = False
-        self._seen: set[str | None] = set()
         self._blocks = BlockEvents()
+        self._events = RunEvents()
+        self._source: str | None = None
 
     def read(self, item: Any) -> list[Token] | None:
         """The messages of an item with their metadata; None for an item of another mode.
@@ -67,8 +63,8 @@ class StreamReader:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], BaseMessage):  # noqa: PLR2004
             return [item] if isinstance(item[1], dict) else [_token(item, item)]
         match item:
-            case {"event": str() as event, "run_id": _, "data": dict()}:
-                return self._read_event(event, item)
+            case {"event": str(), "run_id": _, "data": dict()}:
+                return self._events.read(item)
             case tuple() if hasattr(item, "event") and hasattr(item, "data"):
                 return self._read_part(str(item.event), item.data, item)
         if isinstance(item, dict):
@@ -89,44 +85,28 @@ class StreamReader:
             )
         if mode in ("updates", "values") and isinstance(data, dict):
             self._note_interrupts(data.get(INTERRUPT))
+        if mode == "events" and isinstance(data, dict):
+            tokens = self._events.read_json(data)
+            return tokens if tokens and self._is_source("events") else None
         if mode not in ("messages", "messages-tuple"):
             if mode in _MODES or isinstance(item, dict):
                 self.is_error = mode == "error"
                 return None
             raise StreamError(f"{_EXPECTED}; got {item!r:.500}.")
+        if not self._is_source("messages"):
+            return None
         match data:
             case ({"event": str()} as payload, dict() as metadata):
                 return self._blocks.read(payload, metadata)
         return [_token(data, item)]
 
+    def _is_source(self, mode: str) -> bool:
+        """Whether this mode has brought the first message: another one repeats each message."""
+        self._source = self._source or mode
+        return mode == self._source
+
     def _note_interrupts(self, interrupts: object) -> None:
         self.is_interrupted = self.is_interrupted or bool(interrupts)
-
-    # --- astream_events ----------------------------------------------------------------
-
-    def _read_event(self, event: str, item: Mapping[str, Any]) -> list[Token] | None:
-        metadata, data = item.get("metadata") or {}, item["data"]
-        tags = item.get("tags") or ()
-        if event in ("on_chat_model_stream", "on_chat_model_end") and TAG_NOSTREAM not in tags:
-            if isinstance(chunk := data.get("chunk"), BaseMessage):
-                self._seen.add(chunk.id)
-                return [(chunk, metadata)]
-            return self._unseen([data.get("output")], metadata)
-        node = metadata.get("langgraph_node")
-        is_node = node is not None and node == item.get("name")
-        if event == "on_chain_end" and is_node and TAG_HIDDEN not in tags:
-            self._seen.update(message.id for message in _messages_in(data.get("input")))
-            return self._unseen(_messages_in(data.get("output")), metadata)
-        return None
-
-    def _unseen(self, messages: Sequence[Any], metadata: dict[str, Any]) -> list[Token]:
-        """The messages that did not come before, as LangGraph's own message stream has them."""
-        tokens: list[Token] = []
-        for message in messages:
-            if isinstance(message, BaseMessage) and message.id not in self._seen:
-                tokens.append((message, metadata))
-                self._seen.add(message.id)
-        return tokens
 
 
 def final_results(update: object, namespace: tuple[str, ...]) -> Iterator[Token]:
@@ -138,34 +118,12 @@ def final_results(update: object, namespace: tuple[str, ...]) -> Iterator[Token]
     """
     if isinstance(update, dict):
         for node, output in update.items():
-            messages = _messages_in(output)
+            messages = messages_in(output)
             models = [place for place, m in enumerate(messages) if isinstance(m, AIMessage)]
             for message in messages[models[-1] + 1 if models else 0 :]:
                 if isinstance(message, ToolMessage):
                     place = "|".join((*namespace, node))
                     yield message, {"langgraph_node": node, "langgraph_checkpoint_ns": place}
-
-
-def _messages_in(value: object) -> list[BaseMessage]:
-    """The messages in the input or the output of a node, at the places where LangGraph looks."""
-    if isinstance(value, Command):
-        value = value.update
-    if isinstance(value, BaseMessage):
-        return [value]
-    if isinstance(value, Mapping):
-        nested = [v if isinstance(v, list | tuple) else [v] for v in value.values()]
-        return [message for values in nested for message in values if _is_message(message)]
-    if isinstance(value, list | tuple):
-        if any(isinstance(each, Command) for each in value):
-            return [message for each in value for message in _messages_in(each)]
-        return [message for message in value if _is_message(message)]
-    if hasattr(value, "__dict__"):
-        return _messages_in(vars(value))
-    return []
-
-
-def _is_message(value: object) -> bool:
-    return isinstance(value, BaseMessage)
 
 
 # --- items and pairs -------------------------------------------------------------------
@@ -196,16 +154,4 @@ def _token(pair: Any, item: object) -> Token:
     if not _is_pair(pair):
         raise StreamError(f"{_EXPECTED}; got {item!r:.500}.")
     message, metadata = pair
-    return message if isinstance(message, BaseMessage) else _message(message), metadata
-
-
-def _message(fields: dict[str, Any]) -> BaseMessage:
-    """The message of a dict, as a server sends it."""
-    kind = fields["type"]
-    cls = _MESSAGE_TYPES.get(kind, BaseMessage)
-    try:
-        return cls.model_validate(fields)
-    except ValueError as error:
-        raise StreamError(
-            f"{fields!r:.500} is no message: {error}. Expected the fields of a LangChain message."
-        ) from error
+    return message if isinstance(message, BaseMessage) else message_of(message), metadata

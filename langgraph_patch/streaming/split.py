@@ -79,7 +79,7 @@ def split_stream(
     chunks = Chunks(stream, Turn(checker, model))
     try:
         return run_sync(chunks._decide()), chunks  # noqa: SLF001 - both are this module's
-    except BaseException:
+    except BaseException:  # any: the caller never sees the stream that was opened
         chunks.close()
         raise
 
@@ -129,7 +129,7 @@ async def asplit_stream(
     chunks = AsyncChunks(stream, Turn(checker, model))
     try:
         return await run_async(chunks._decide()), chunks  # noqa: SLF001 - both are this module's
-    except BaseException:
+    except BaseException:  # any: the caller never sees the stream that was opened
         await chunks.aclose()
         raise
 

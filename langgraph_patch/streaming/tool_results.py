@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch._langgraph import nodes_of_namespace
+from langgraph_patch._langgraph_names import nodes_of_namespace
 from langgraph_patch.history.placeholders import is_placeholder
 
 Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
@@ -34,8 +34,8 @@ class ToolResults:
         self._open: dict[str, set[str]] = {}  # call id -> the open calls of its message
         self._calling_nodes: set[str] = set()
         self._tool_nodes = {_TOOL_NODE}
-        self._newest: dict[str | None, tuple[str, Token]] = {}
-        """The tool messages by id, each with the id of its call; a subgraph's may come twice."""
+        self._newest: list[Token] = []
+        """The tool messages since the last message of a model."""
 
     def is_in_tool(self, metadata: dict[str, Any]) -> bool:
         """Whether a node, or a graph around it, is a tool node."""
@@ -70,7 +70,7 @@ class ToolResults:
             return False  # of an agent inside a tool
         self._open.get(call_id, set()).discard(call_id)
         if not is_placeholder(message):
-            self._newest[message.id] = call_id, token
+            self._keep(token)
         node = metadata.get("langgraph_node") or ""
         made_by = self._tasks.get(call_id, task)
         if not task or node in (*self._calling_nodes, *nodes_of_namespace(made_by)):
@@ -84,6 +84,16 @@ class ToolResults:
 
     def answers(self) -> Iterator[Token]:
         """The tool messages with which the run ended, if all calls beside them are answered."""
-        for call_id, token in self._newest.values():
-            if not self._open.get(call_id):
+        for token in self._newest:
+            message = token[0]
+            if isinstance(message, ToolMessage) and not self._open.get(message.tool_call_id):
                 yield token
+
+    def _keep(self, token: Token) -> None:
+        """Keep a tool message; one of a subgraph comes again as output of the node with it."""
+        for place, (known, _) in enumerate(self._newest):
+            # A message without an id gets one in place, when its reducer stores it.
+            if known is token[0] or (known.id is not None and known.id == token[0].id):
+                self._newest[place] = token
+                return
+        self._newest.append(token)

@@ -14,7 +14,7 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph import is_delta_channel
+from langgraph_patch._langgraph_checkpoints import is_delta_channel
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.graph.message_equality import are_same
 from langgraph_patch.history.patch import Patch, changes_history
@@ -37,6 +37,7 @@ from langgraph_patch.threads.repair_steps import (
     plan_repair,
     read,
     stage_repair,
+    staged_delta_values,
     staged_state,
 )
 from langgraph_patch.threads.reports import (
@@ -122,9 +123,10 @@ def _reason_to_skip(
 
 
 def _write(thread: OpenThread, patch: Patch) -> IOGenerator[ThreadRepair]:
-    messages_key = thread.options.messages_key
-    is_delta = is_delta_channel(thread.channel)
-    thread.staging.merge(thread.target.channels, {messages_key: patch.messages} if is_delta else {})
+    whole = yield from staged_delta_values(thread)
+    if is_delta_channel(thread.channel):
+        whole[thread.options.messages_key] = patch.messages
+    thread.staging.merge(thread.target.channels, whole)
     planned = replace(_result(thread, "planned", patch=patch), after=thread.staging.checkpoint_id)
     refusal = yield from confirmed(thread.options, planned)
     if refusal is not None:

@@ -15,18 +15,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import (
-    ROOT_CHANNEL,
-    accepted_input,
-    is_delta_channel,
-    is_reserved,
-)
+from langgraph_patch._langgraph_checkpoints import accepted_input, is_delta_channel
+from langgraph_patch._langgraph_names import ROOT_CHANNEL, is_reserved
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, brief
 from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.message_equality import are_same, count_missing, without_ids
-from langgraph_patch.graph.patch_node import Repair
+from langgraph_patch.graph.repairer import Repair
 from langgraph_patch.graph.state_update import Writes, writes_for
 from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.field_check import corrected, id_of
@@ -59,7 +55,7 @@ def _call_graph(thread: OpenThread, method: str, *args: Any, **kwargs: Any) -> I
     """
     try:
         return (yield from call_method(thread.staged_graph, method, *args, **kwargs))
-    except Exception as error:
+    except Exception as error:  # any: the graph runs the application's reducers and routers
         if isinstance(error, PatchError) or thread.staging.has_raised(error):
             raise
         raise RefusedError(f"the graph cannot read it: {brief(error)}") from error
@@ -229,6 +225,18 @@ def _versions(thread: OpenThread) -> IOGenerator[Mapping[str, Any]]:
     """The version of each channel in the newest staged checkpoint."""
     saved = yield from call_method(thread.staging, "get_tuple", thread.config)
     return saved.checkpoint["channel_versions"] if saved is not None else {}
+
+
+def staged_delta_values(thread: OpenThread) -> IOGenerator[dict[str, Any]]:
+    """The values of the `DeltaChannel` state that was written since the base."""
+    before = thread.base.checkpoint["channel_versions"]
+    after = yield from _versions(thread)
+    state = yield from staged_state(thread)
+    return {
+        key: state.values[key]
+        for key, channel in thread.target.channels.items()
+        if is_delta_channel(channel) and key in state.values and after.get(key) != before.get(key)
+    }
 
 
 def drop_next_tasks(thread: OpenThread) -> IOGenerator[None]:

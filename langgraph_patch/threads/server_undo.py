@@ -14,6 +14,7 @@ from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.checkpoint_state import starts_tasks
 from langgraph_patch.threads.reports import ThreadRepair
 from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.unwritten import gone_error, not_undone_error
 
 _ATTEMPTS = 4
 """How often tasks are dropped: what a finished task wrote may start others."""
@@ -31,20 +32,12 @@ def undo_on_server(server: LangGraphServer, repair: ThreadRepair) -> IOGenerator
     }
     newest: CheckpointTuple | None = yield from call_method(server, "get_tuple", config)
     if newest is None:
-        raise ThreadError(
-            f"There is no thread {repair.thread_id!r} any more: there is nothing to undo."
-        )
+        raise gone_error(repair)
     exact = {**config["configurable"], "checkpoint_id": repair.before}
     before = yield from call_method(server, "get_tuple", RunnableConfig(configurable=exact))
     if before is None or newest.checkpoint["id"] != repair.after:
-        undone = before is not None and _is_undone(newest, before)
-        raise ThreadError(
-            f"The repair of thread {repair.thread_id!r} has been undone already."
-            if undone
-            else f"Thread {repair.thread_id!r} has moved on from checkpoint {repair.after}, so its "
-            f"repair cannot be undone. The history before the repair is checkpoint "
-            f"{repair.before}."
-        )
+        is_undone = before is not None and _is_undone(newest, before)
+        raise not_undone_error(repair, is_undone=is_undone)
     written = {channel for _, channel, _ in before.pending_writes or ()}
     if INTERRUPT in written:
         raise ThreadError(

@@ -28,7 +28,8 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
 )
 
-from langgraph_patch._langgraph import is_reserved, later_checkpoint_id, triggered_node
+from langgraph_patch._langgraph_checkpoints import later_checkpoint_id
+from langgraph_patch._langgraph_names import is_reserved, triggered_node
 from langgraph_patch._sansio import IOGenerator, call_method
 
 
@@ -203,7 +204,7 @@ class StagingSaver(BaseCheckpointSaver[Any]):
         """Note what the application's checkpointer raises."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # any: it is raised again
             self._errors.append(error)
             raise
 

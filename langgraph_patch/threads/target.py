@@ -10,15 +10,15 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint
 from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph import (
-    RUN_KEYS,
-    checkpointer_of,
+from langgraph_patch._langgraph import checkpointer_of
+from langgraph_patch._langgraph_builder import has_routers
+from langgraph_patch._langgraph_checkpoints import RUN_KEYS
+from langgraph_patch._langgraph_names import (
     is_reserved,
     state_keys,
     subgraph_path,
     task_of_namespace,
 )
-from langgraph_patch._langgraph_builder import has_routers
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph import task_of_namespace
+from langgraph_patch._langgraph_names import task_of_namespace
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import EvidenceError, ThreadError
 from langgraph_patch.history.pairing import Reading, read_history
@@ -73,7 +73,7 @@ class ThreadReader:
             if task is not None and task not in self.pause.tasks:
                 return None
             return (yield from _read_report(self, key))
-        except Exception as error:
+        except Exception as error:  # any: what is stored may make every constructor fail
             if is_database_failure(error):
                 raise
             return ThreadReport(*as_text(key), "unreadable", reason=reason_of(error))

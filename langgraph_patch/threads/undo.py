@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
 from langgraph_patch.errors import ThreadError
@@ -14,6 +14,7 @@ from langgraph_patch.threads.server_undo import undo_on_server
 from langgraph_patch.threads.stores.base import Key
 from langgraph_patch.threads.stores.select import server_of, store_of
 from langgraph_patch.threads.target import find_checkpointer
+from langgraph_patch.threads.unwritten import gone_error, not_undone_error
 
 
 def undo_repair(
@@ -114,18 +115,6 @@ def _undo(
     if not (yield from store_of(saver).delete_checkpoint(key, repair.after)):
         config = {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
         newest = yield from call_method(saver, "get_tuple", config)
-        raise ThreadError(_why_not_undone(repair, newest))
-
-
-def _why_not_undone(repair: ThreadRepair, newest: CheckpointTuple | None) -> str:
-    if newest is None:
-        return f"There is no thread {repair.thread_id!r} any more: there is nothing to undo."
-    if newest.checkpoint["id"] == repair.before:
-        return (
-            f"The repair of thread {repair.thread_id!r} has been undone already, or was never "
-            f"written."
-        )
-    return (
-        f"Thread {repair.thread_id!r} has moved on from checkpoint {repair.after}, so its repair "
-        f"cannot be undone. The history before the repair is checkpoint {repair.before}."
-    )
+        if newest is None:
+            raise gone_error(repair)
+        raise not_undone_error(repair, is_undone=newest.checkpoint["id"] == repair.before)

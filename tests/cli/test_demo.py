@@ -20,7 +20,8 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     assert "+ [tool] sent to bob" in patched
     assert "Bob has my mail. No money was wired." in patched
     assert "done in the world: a payment of 10\n" in cut
-    assert "[tool] paid 10" in cut
+    assert '[ai] pay(p1) {"amount": 10}\n  [tool] paid 10\n' in cut
+    assert "[ai] pay(p1) {}\n" in guarded
     assert "done in the world: nothing" in guarded
     assert "+ [tool] Tool call pay with id p1 was not run" in guarded
 
@@ -31,6 +32,16 @@ def test_the_readme_shows_what_the_demo_prints(cli):
         r"```text\n(  \[human\].*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     assert example in cli("demo")[1]
+
+
+def test_no_line_is_wider_than_the_terminal(cli, monkeypatch):
+    """In a narrow terminal, lines are broken between words; nothing is lost."""
+    _, wide, _ = cli("demo")
+    monkeypatch.setattr(demo, "terminal_width", lambda: 60)
+    monkeypatch.setattr(demo, "page_width", lambda: 60)
+    _, narrow, _ = cli("demo")
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.split() == wide.split()
 
 
 def test_the_demo_says_so_if_it_fails(cli, monkeypatch):

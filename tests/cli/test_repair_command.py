@@ -120,6 +120,16 @@ def test_a_wrong_id_is_noticed_before_anything_is_written(cli, path, graph_file)
     )
 
 
+def test_a_serializer_of_yours_decides_alone_what_is_loaded(cli, path, graph_file):
+    """Beside it `--trust` would do nothing, and its message would come again and again."""
+    how = ("repair", path, "broken", "--graph", graph_file, "--trust", "decimal:Decimal")
+    code, out, err = cli(*how, "--serde", "no_such_module:serde")
+    assert (code, out) == (2, "")
+    assert err == (
+        "langgraph-patch: --trust is not used with --serde: your serializer decides what to load.\n"
+    )
+
+
 def test_threads_may_stand_behind_options(cli, path, graph_file):
     """Options may come before or after a thread's name; after `--` it may begin with `-`."""
     with SqliteSaver.from_conn_string(path) as saver:

@@ -5,15 +5,19 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import sqlite3
 import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypedDict
 
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
 
 import langgraph_patch.cli.selection
 from langgraph_patch.cli.main import main
@@ -28,6 +32,12 @@ from support.strict import ai
 def ids_in(out):
     """The threads of a plain table."""
     return [line.split()[0] for line in out.splitlines()[1:]]
+
+
+class Chat(TypedDict):
+    """A state with another key."""
+
+    chat: Annotated[list, add_messages]
 
 
 # --- the table ---------------------------------------------------------------------------
@@ -77,6 +87,18 @@ def test_a_terminal_gets_columns_of_its_width(columns, cli, path, on_terminal):
     cell = " ".join(line[slice(*starts)].strip() for line in lines[1 : 2 + (columns == 80) * 3])
     assert cell.split("  ")[0].strip().startswith("recovers 1 result, adds 1")
     assert "\x1b" not in out
+
+
+def test_a_terminal_gets_the_next_command_of_the_first_rows(cli, path, on_terminal):
+    """The others differ in the thread only. A pipe gets each, in a column."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        for number in range(5):
+            copy_thread(saver, "broken", f"copy-{number}")
+    assert cli("scan", path)[1].count(f"langgraph-patch show {path} ") == 7
+    on_terminal(80)
+    lines = cli("scan", path)[1].splitlines()
+    shown = [line.split()[-1] for line in lines if line.startswith("  next: langgraph-patch show")]
+    assert shown == ["broken", "copy-0", "copy-1"]
 
 
 def test_colours_are_for_a_terminal_with_rich_only(cli, path, on_terminal, monkeypatch):
@@ -186,6 +208,17 @@ def test_threads_are_selected_by_pattern_and_by_id(cli, path, monkeypatch):
     )
 
 
+def test_standard_input_that_is_closed_or_no_text(cli, path, monkeypatch):
+    """It holds no id, or the id of no thread."""
+    monkeypatch.setattr(sys, "stdin", None)
+    code, _, err = cli("scan", path, "-")
+    sys.stdin.close()
+    assert (code, "standard input holds no id of a thread" in err) == (2, True)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"br\xff\n"), "utf-8"))
+    code, _, err = cli("scan", path, "-")
+    assert (code, r"There is no thread 'br\udcff'." in err) == (2, True)
+
+
 def test_other_threads_are_not_read(cli, path):
     """A pattern decides by the id alone: a row of another thread need not be readable."""
     with closing(sqlite3.connect(path)) as conn, conn:
@@ -284,6 +317,23 @@ def test_a_signal_stops_between_two_threads_and_says_where(sent, cli, path, monk
     assert signal.getsignal(number) is before
 
 
+def test_a_resume_point_that_looks_like_an_option(cli, path, monkeypatch):
+    """It can be typed as it is printed."""
+
+    def interrupted(*args, **kwargs):
+        for place, report in enumerate(scan_threads(*args, **kwargs)):
+            if place == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield report
+
+    with SqliteSaver.from_conn_string(path) as saver:
+        silent("react_v2", saver).update_state(thread("-x"), {"messages": [human("h")]}, START)
+    monkeypatch.setattr(langgraph_patch.cli.selection, "scan_threads", interrupted)
+    assert "go on with --after=-x. looked at 1 history" in cli("scan", path)[2]
+    monkeypatch.undo()
+    assert ids_in(cli("scan", path, "--after=-x")[1]) == ["broken", "paused"]
+
+
 def test_a_second_signal_does_not_wait(cli, path, monkeypatch):
     """The tally is printed in any case, with the last thread that was finished."""
 
@@ -308,8 +358,8 @@ def test_a_second_signal_does_not_wait(cli, path, monkeypatch):
     )
 
 
-def test_a_database_that_fails_leaves_a_tally(cli, path, monkeypatch):
-    """What was found up to then is printed and counted, before the error; exit code 2."""
+def test_a_database_that_fails_leaves_a_tally(cli, path, monkeypatch, tmp_path):
+    """What was found up to then is printed, counted and in the pages; exit code 2."""
 
     def failing(*args, **kwargs):
         for report in scan_threads(*args, **kwargs):
@@ -320,9 +370,12 @@ def test_a_database_that_fails_leaves_a_tally(cli, path, monkeypatch):
                 raise error
 
     monkeypatch.setattr(langgraph_patch.cli.selection, "scan_threads", failing)
-    code, out, err = cli("scan", path)
+    html = tmp_path / "report"
+    code, out, err = cli("scan", path, "--html", html)
     assert (code, ids_in(out)) == (2, ["broken"])
+    assert "<a href='threads/000001.html'>broken</a>" in (html / "index.html").read_text()
     assert err.splitlines() == [
+        f"langgraph-patch: wrote 1 thread to {str(html)!r}.",
         (
             "langgraph-patch: stopped after thread 'broken': go on with --after broken. looked at "
             "2 histories: 1 healthy, 1 damaged, 0 paused, 0 unreadable."
@@ -409,3 +462,25 @@ def test_a_thread_of_a_silent_graph_is_named_in_the_next_command(cli, path):
     assert f"langgraph-patch show {path} 'two words'" in out
     assert f"langgraph-patch show {path} -- -x" in out
     assert cli("show", path, "--", "-x")[0] == 1
+    err = cli("scan", path, "--", "-x", "two words")[2]
+    graph = "--graph MODULE.py:GRAPH"
+    assert f"next: langgraph-patch repair {path} {graph} -- -x 'two words' (a dry run)" in err
+
+
+def test_a_next_command_reads_the_threads_in_the_same_way(cli, path, tmp_path):
+    """The state key and the serializer, if they were named: without them it would find nothing."""
+    broken = {"chat": [human("h"), ai(("t", {}, "c"), id="a"), human("x")]}
+    with SqliteSaver.from_conn_string(path) as saver:
+        builder = StateGraph(Chat).add_node("a", lambda _: {}).add_edge(START, "a")
+        builder.compile(checkpointer=saver).invoke(broken, thread("chat"))
+    (tmp_path / "my_serde.py").write_text(
+        "from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer\n"
+        "serde = JsonPlusSerializer(allowed_msgpack_modules=None)\n"
+    )
+    reading = ("--messages-key", "chat", "--serde", f"{tmp_path}/my_serde.py:serde")
+    _, out, err = cli("scan", path, *reading)
+    [shown] = re.findall(r"langgraph-patch (show .* chat)$", out, re.MULTILINE)
+    assert shlex.split(shown) == ["show", path, *reading, "chat"]
+    assert " ".join(("--graph MODULE.py:GRAPH", *reading, "(a dry run)")) in err
+    code, _, err = cli(*shlex.split(shown))
+    assert (code, " ".join(("--diff", *reading, "chat")) in err) == (1, True)

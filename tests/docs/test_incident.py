@@ -1,6 +1,8 @@
-"""The page about an incident shows what its commands print.
+"""The pages about an incident and about PostgreSQL show what their commands print.
 
-`python tests/docs/test_incident.py` types every command again and writes the outputs into the page.
+To type every command again and write the outputs into the pages:
+
+    PYTHONPATH=tests python tests/docs/test_incident.py
 """
 
 import os
@@ -13,11 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from support.databases import running_postgres
 from support.paths import ROOT
 
 PAGE = ROOT / "docs" / "pages" / "how-to" / "incident.md"
+POSTGRES = PAGE.with_name("postgresql.md")
 _FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_STEP = re.compile(
+    r"^```bash\n([^\n]*)\n```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
+)
+"""A command in a block of its own, and below it what it prints."""
 _COLUMNS = "100"
 _NOT_TYPED = "pip install"
 
@@ -27,13 +34,6 @@ _CHANGING = (
     (re.compile(r"\b\d+ (?:s|seconds?|min|minutes?)\b *"), "AGE "),
 )
 """What differs between two runs: ids of checkpoints and calls, and ages."""
-
-
-def commands_in(block):
-    """The commands of a block, each with the output below it."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, output = part.partition("\n")
-        yield command, output
 
 
 def typed(command, folder):
@@ -69,14 +69,14 @@ def played(page, folder):
     for name, text in _FILE.findall(page):
         (folder / name).write_text(text)
 
-    def with_output(block):
-        lines = ["```console\n"]
-        for command, output in commands_in(block[1]):
-            shown = output if command.startswith(_NOT_TYPED) else typed(command, folder)
-            lines += [f"$ {command}\n", shown]
-        return "".join([*lines, "```"])
+    def with_output(step):
+        command = step[1]
+        if command.startswith(_NOT_TYPED):
+            return step[0]
+        output = typed(command, folder)
+        return f"```bash\n{command}\n```" + (f"\n\n```text\n{output}```" if output else "")
 
-    return _CONSOLE.sub(with_output, page)
+    return _STEP.sub(with_output, page)
 
 
 def settled(page):
@@ -93,11 +93,21 @@ def test_the_page_shows_what_is_printed(tmp_path):
     assert settled(played(page, tmp_path)) == settled(page)
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("postgres")
+def test_the_page_on_postgresql_shows_what_is_printed(tmp_path, monkeypatch):
+    """The same, with a PostgreSQL server."""
+    page = POSTGRES.read_text("utf-8")
+    with running_postgres() as server:
+        monkeypatch.setenv("DATABASE_URI", server.make())
+        assert settled(played(page, tmp_path)) == settled(page)
+
+
 def test_the_page_goes_from_the_report_to_the_cure():
     """Each command of the command line is on the page, and the errors come before the answers."""
     page = PAGE.read_text("utf-8")
     for command in ("scan", "show", "repair", "undo"):
-        assert f"\n$ langgraph-patch {command} " in page
+        assert f"```bash\nlanggraph-patch {command} " in page
     before, after = page.split("## 5. All healed")
     assert before.count("-> RuntimeError: 400") == 2
     assert "RuntimeError" not in after
@@ -105,5 +115,8 @@ def test_the_page_goes_from_the_report_to_the_cure():
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as empty:
-        PAGE.write_text(played(PAGE.read_text("utf-8"), Path(empty)), "utf-8")
+    with running_postgres() as started:
+        os.environ["DATABASE_URI"] = started.make()
+        for each in (PAGE, POSTGRES):
+            with tempfile.TemporaryDirectory() as empty:
+                each.write_text(played(each.read_text("utf-8"), Path(empty)), "utf-8")

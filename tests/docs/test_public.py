@@ -62,6 +62,7 @@ def test_the_package_needs_none_of_its_extras():
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
 
 
+@pytest.mark.slow
 def test_sqlite_is_imported_only_where_it_is_used():
     """Neither the import of the package nor a scan of another checkpointer loads SQLite."""
     code = (
@@ -78,6 +79,7 @@ def test_sqlite_is_imported_only_where_it_is_used():
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "extra", "code"),
     [
@@ -136,6 +138,7 @@ def test_langgraph_is_imported_only_where_it_is_used():
         langgraph_patch.no_such_name  # noqa: B018 - the access is the test
 
 
+@pytest.mark.slow
 def test_dir_lists_the_public_names_only():
     """`__all__` and the version, whatever was imported; no submodules."""
     code = (

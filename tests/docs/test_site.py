@@ -12,17 +12,17 @@ from langchain_core.messages import AIMessage
 import langgraph_patch
 from langgraph_patch import errors, streaming, threads
 from langgraph_patch.history.texts import CAUSES, DanglingCall, default_text
-from support.databases import running_postgres
 from support.dev_server import running_server
 from support.paths import ROOT
 
 SITE = ROOT / "docs"
 PAGES = sorted((SITE / "pages").rglob("*.md"))
-POSTGRES = SITE / "pages" / "how-to" / "postgresql.md"
+POSTGRES = SITE / "pages" / "how-to" / "postgresql.md"  # typed by test_incident.py
 SERVER = SITE / "pages" / "how-to" / "server.md"
 CAUSES_PAGE = SITE / "pages" / "explanation" / "what-can-be-known.md"
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+OUTPUT = re.compile(r'^```text title="output"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
 
 def _code_of(page):
@@ -54,12 +54,11 @@ def test_the_code_of_each_page_runs(page, tmp_path, monkeypatch):
     _run(page)
 
 
-@pytest.mark.slow
-def test_the_code_of_the_page_on_postgresql_runs(monkeypatch):
-    """The same, with a PostgreSQL server."""
-    with running_postgres() as server:
-        monkeypatch.setenv("DATABASE_URI", server.make())
-        _run(POSTGRES)
+def test_the_tutorial_shows_what_it_prints(capsys):
+    """A beginner compares the terminal with the page, line by line."""
+    page = SITE / "pages" / "tutorial.md"
+    _run(page)
+    assert capsys.readouterr().out == "".join(OUTPUT.findall(page.read_text()))
 
 
 @pytest.mark.slow
@@ -93,9 +92,9 @@ def test_the_site_requests_nothing_from_another_host():
 
 def test_llms_txt_lists_each_page():
     """A program that reads `llms.txt` finds every page but the start page."""
-    listed = re.findall(r"\(([\w/-]+\.md)\)", (SITE / "pages" / "llms.txt").read_text())
-    pages = {str(page.relative_to(SITE / "pages")) for page in PAGES} - {"index.md"}
-    assert set(listed) == pages
+    listed = re.findall(r"\(([\w/-]+/)\)", (SITE / "pages" / "llms.txt").read_text())
+    addresses = {f"{page.relative_to(SITE / 'pages').with_suffix('')}/" for page in PAGES}
+    assert set(listed) == addresses - {"index/"}
 
 
 def test_every_public_name_is_in_the_reference():

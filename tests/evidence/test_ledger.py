@@ -68,6 +68,7 @@ def _events(seed: int) -> list[str]:
     return [event.__name__ for event in Scenario.of(seed).events]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", range(len(KINDS)), ids=list(KINDS))
 def test_healthy_runs_are_those_of_the_bare_graph(number):

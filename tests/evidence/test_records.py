@@ -18,7 +18,7 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send
 
-from langgraph_patch._langgraph import NO_TASK
+from langgraph_patch._langgraph_names import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence import queries
 from langgraph_patch.evidence.recover import recover_evidence

@@ -177,6 +177,7 @@ async def broken(kind: Kind, bench: Bench, *, asynchronous: bool, **options: Any
 # --- 1: parallel calls, one of them waits ------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @each_store
 @sync_and_async
@@ -192,6 +193,7 @@ async def test_a_new_message_instead_of_an_answer(kind, store, asynchronous, dur
     assert bench.tools.done == ["mail to bob"]
 
 
+@pytest.mark.sample(5)
 @kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
 @each_store
 @sync_and_async
@@ -210,6 +212,7 @@ async def test_a_thread_that_the_bare_graph_broke(kind, store, asynchronous, dur
     assert bench.tools.done == ["mail to bob"]
 
 
+@pytest.mark.sample(5)
 @kinds(REACT_V2, CREATE_AGENT)
 @each_store
 @sync_and_async
@@ -354,6 +357,7 @@ async def test_300_runs_later_and_under_20_reads():
 # --- 7: healthy threads, and what cannot be found ----------------------------------------
 
 
+@pytest.mark.sample(3)
 @kinds(*KINDS, *RECORDED)
 @sync_and_async
 async def test_a_healthy_thread_is_not_read(kind, asynchronous):
@@ -427,6 +431,7 @@ async def test_without_recording_the_mail_goes_out_twice(kind, asynchronous):
     assert sorted(bench.tools.done) == ["mail to bob", "mail to bob", "wire 3"]
 
 
+@pytest.mark.sample(5)
 @kinds(*PLAIN)
 @each_store
 @sync_and_async
@@ -458,6 +463,7 @@ async def test_with_recording_the_mail_goes_out_once(kind, store, asynchronous, 
     assert bench.tools.done == ["mail to bob", "wire 3"]
 
 
+@pytest.mark.sample(5)
 @kinds(*RECORDED)
 @each_store
 @sync_and_async
@@ -476,6 +482,7 @@ async def test_with_recording_the_mail_is_recovered(kind, store, asynchronous, d
 # --- a result as it was ------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @kinds(*OWN_TASKS)
 @sync_and_async
 @pytest.mark.parametrize("shape", ["message", "command"])
@@ -763,6 +770,7 @@ HANDOFFS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.filterwarnings("ignore:.*AgentStatePydantic")  # of langgraph-swarm's own import
 @pytest.mark.parametrize("how_alice_works", HANDOFFS.values(), ids=HANDOFFS)
 @each_store

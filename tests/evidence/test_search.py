@@ -31,7 +31,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch._langgraph import NO_TASK
+from langgraph_patch._langgraph_names import NO_TASK
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import search as evidence
@@ -39,6 +39,7 @@ from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import patch_messages
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support import evidence_agents
 from support.evidence_agents import (
     APPROVAL,
     AWAITING_INPUT,
@@ -189,13 +190,26 @@ def test_four_siblings_with_four_outcomes(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-async def test_cancelled(kind):
+async def test_cancelled(kind, monkeypatch):
     """A recorded cancellation is reported as one, and nothing more."""
+    begun, sent = asyncio.Event(), asyncio.Event()
+    monkeypatch.setattr(evidence_agents, "slow_has_begun", begun)
+
+    class Watched(InMemorySaver):
+        """Says when the sibling's result is stored."""
+
+        def put_writes(self, config, writes, *args):
+            """Store the writes of a task."""
+            super().put_writes(config, writes, *args)
+            if "sent to bob" in str(writes):
+                sent.set()
+
     message = ai_with_calls("m1", "send_email:c1", "slow:c2")
-    saver = InMemorySaver()
+    saver = Watched()
     graph = KINDS[kind]([message], saver)
     running = asyncio.create_task(graph.ainvoke(human_input("go"), CONFIG))
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(60):
+        await asyncio.gather(begun.wait(), sent.wait())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -46,14 +46,15 @@ class Desk:
         self.saver = saver or InMemorySaver()
         self.graph = with_patching(builder.compile(checkpointer=self.saver))
 
-    def tools(self, work: Any = lambda: None) -> list[Any]:
-        """The tools. `work` is called when money is wired."""
+    def tools(self, work: Any = lambda: None, fails: Any = lambda: None) -> list[Any]:
+        """The tools. `work` is called when money is wired, `fails` before an error."""
 
         @tool
         def wire_money(to: str) -> str:
             """Wire money, if a human agrees."""
             answer = interrupt(f"wire to {to}?")
             if answer == "fail":
+                fails()
                 raise ValueError(f"no account {to}")
             self.done.append(to)
             work()
@@ -165,7 +166,24 @@ def test_a_plain_answer_and_a_kill_after_the_work(tmp_path: Any, *, slow: bool):
 
 def test_two_approvals_of_which_one_raises_with_durability_exit():
     """LangGraph stores neither the answer nor the result of one that finishes after the error."""
-    desk = Desk(wires("eve", "mia"), work=lambda: time.sleep(0.3))
+    begun, failed = threading.Event(), threading.Event()
+
+    class Watched(InMemorySaver):
+        """Says when the error is stored."""
+
+        def put_writes(self, config: Any, writes: Any, *args: Any) -> None:
+            """Store the writes of a task."""
+            super().put_writes(config, writes, *args)
+            if any(channel == "__error__" for channel, _ in writes):
+                failed.set()
+
+    def work() -> None:
+        begun.set()
+        assert failed.wait(10)
+
+    # LangGraph waits for all tasks if one raises before it has submitted the last: eve is the last.
+    calls = wires("mia", "eve")
+    desk = Desk(calls, saver=Watched(), work=work, fails=lambda: begun.wait(10))
     desk.run("go", durability="exit")
     asked = desk.graph.get_state(thread()).interrupts
     answers = {i.id: "fail" if "eve" in i.value else "yes" for i in asked}
@@ -173,7 +191,7 @@ def test_two_approvals_of_which_one_raises_with_durability_exit():
         desk.run(Command(resume=answers), durability="exit")
     desk.run("what happened?", durability="exit")
     assert desk.done == ["mia"]
-    assert desk.read()["c2"].endswith(f"{WAITED}; no answer and no result were recorded.")
+    assert desk.read()["c1"].endswith(f"{WAITED}; no answer and no result were recorded.")
     assert not any(words in text for text in desk.read().values() for words in FORBIDDEN)
 
 

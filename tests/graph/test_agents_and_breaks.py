@@ -14,6 +14,7 @@ from support.running import sync_and_async
 from support.strict import refuse
 
 
+@pytest.mark.sample(5)
 @sync_and_async
 @pytest.mark.parametrize(("agent", "way"), CASES)
 async def test_the_thread_goes_on(agent: Agent, way: str, *, asynchronous: bool):
@@ -48,6 +49,7 @@ async def test_the_thread_goes_on(agent: Agent, way: str, *, asynchronous: bool)
     assert summarised is (agent.name == "create_agent_with_all")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised", "invoke_none", "goto"])
 @pytest.mark.needs(langchain="1.1")
 def test_which_breaks_leave_a_recorded_result(way: str):

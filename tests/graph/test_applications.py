@@ -51,6 +51,7 @@ WITHOUT_INPUT = ("invoke_none", "goto", "send")
 # --- every break ---------------------------------------------------------------------------
 
 
+@pytest.mark.sample(7)
 @sync_and_async
 @pytest.mark.parametrize("way", BREAKS)
 @each_application
@@ -181,7 +182,7 @@ def _parallel(wrap: Any, saver: Any) -> Graph:
 
 HEALTHY: dict[str, Build] = {
     **{
-        app.agent.name: lambda wrap, saver, app=app: app.agent.build(  # type: ignore[misc]
+        app.agent.name: lambda wrap, saver, app=app: app.agent.build(
             Desk("asks"), script(both_calls()), wrap, saver
         )
         for app in APPLICATIONS
@@ -192,6 +193,7 @@ HEALTHY: dict[str, Build] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("how", ["sync", "async", "events"])
 @pytest.mark.parametrize("name", HEALTHY)
 async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
@@ -210,6 +212,7 @@ async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
     assert len(bare[0]) > 20
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_thread_leaves_the_same_rows(name: str, tmp_path: Path):
     """As many rows, of the same channels and nodes, and bytes within 0.5 %, as versions vary."""
@@ -366,7 +369,7 @@ async def test_a_history_that_only_a_subgraph_has(*, asynchronous: bool):
 
 def bare_list(model: StrictModel, saver: BaseCheckpointSaver[Any]) -> Graph:
     """A graph over a list of messages, as `MessageGraph` was."""
-    builder = StateGraph(Annotated[list[AnyMessage], add_messages])  # type: ignore[arg-type]
+    builder = StateGraph(Annotated[list[AnyMessage], add_messages])
     builder.add_node("llm", model)
     builder.add_node("tools", ToolNode(Tools().tools()))
     builder.add_edge(START, "llm")

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch import with_patching
 from support.agents import CREATE_AGENT, REACT_V2, history, human, thread
 from support.paused_agents import paused_agent
 from support.running import run, sync_and_async
+from support.savers import each_saver
 from support.strict import StrictModel, ai
-
-
-@contextmanager
-def memory() -> Any:
-    """A saver in memory."""
-    yield InMemorySaver()
-
-
-@contextmanager
-def sqlite() -> Any:
-    """A saver in a SQLite database."""
-    with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
-        yield saver
-
-
-SAVERS = pytest.mark.parametrize("open_saver", [memory, sqlite])
 
 
 def results(messages: Any) -> dict[str, str]:
@@ -43,7 +26,7 @@ def invented() -> list[Any]:
     return [ToolMessage("done by the client", tool_call_id=call) for call in ("c1", "c2")]
 
 
-@SAVERS
+@each_saver
 @pytest.mark.parametrize("kind", [REACT_V2, CREATE_AGENT], ids=lambda kind: kind.name)
 async def test_a_recorded_result_replaces_an_invention(kind: Any, open_saver: Any):
     """The mail was sent, and the model reads so; nothing is recorded about the other call."""

@@ -160,6 +160,7 @@ def test_the_bare_graph_dies(name: str):
         bare.invoke({"messages": [human("and?")]}, thread())
 
 
+@pytest.mark.sample(5)
 @each_case
 @pytest.mark.parametrize("graph", GRAPHS)
 @sync_and_async
@@ -181,6 +182,7 @@ async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
         assert kinds == (set() if case.is_corrected else {"bad_field"})
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("graph", GRAPHS)
 @sync_and_async

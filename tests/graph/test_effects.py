@@ -6,7 +6,7 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 from __future__ import annotations
 
 import operator
-from contextlib import closing, contextmanager
+import threading
 from typing import Annotated, Any
 
 import pytest
@@ -17,7 +17,6 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import LastValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
@@ -31,6 +30,7 @@ from langgraph_patch.history.patch import Finding, RecordedResult
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread
 from support.running import run, sync_and_async
+from support.savers import each_saver
 from support.strict import StrictModel, ai
 
 TODOS = [{"content": "sleep", "status": "pending"}]
@@ -96,22 +96,6 @@ def calls() -> AIMessage:
     return ai(("write_file", {}, "c1"), ("wire_money", {}, "c2"), id="a1")
 
 
-@contextmanager
-def memory() -> Any:
-    """A saver in memory."""
-    yield InMemorySaver()
-
-
-@contextmanager
-def sqlite() -> Any:
-    """A saver in a SQLite database."""
-    with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
-        yield saver
-
-
-SAVERS = pytest.mark.parametrize("open_saver", [memory, sqlite])
-
-
 def values(graph: Any) -> Any:
     """The state of the thread."""
     return graph.get_state(thread()).values
@@ -133,7 +117,7 @@ async def broken(agent: Agent, saver: Any) -> Any:
 # --- the entry check and the patch node -----------------------------------------------------
 
 
-@SAVERS
+@each_saver
 async def test_the_files_come_back_with_the_message(open_saver: Any):
     """Entry check: both keys have what the recorded task wrote, before the model reads."""
     agent = Agent(AIMessage("fine"))
@@ -153,6 +137,33 @@ async def test_the_files_come_back_async():
     await run(graph, "never mind", asynchronous=True)
     assert values(graph)["files"] == {"a.txt": "hello"}
     assert text_of(values(graph)["messages"]) == "Updated file"
+
+
+class Rival(InMemorySaver):
+    """Lets another run of the thread finish before the first search is answered."""
+
+    other: Any = None
+
+    def list(self, *args: Any, **options: Any) -> Any:
+        """Run the other one once, as another client would."""
+        run_other, self.other = self.other, None
+        if run_other is not None:
+            client = threading.Thread(target=run_other)
+            client.start()
+            client.join()
+        return super().list(*args, **options)
+
+
+async def test_a_run_at_the_same_time_restored_the_files_in_its_own_branch():
+    """Durability "exit": the newest checkpoint is not the one that this run has begun at."""
+    agent, saver = Agent(AIMessage("other answer"), AIMessage("fine")), Rival()
+    graph = with_patching(await broken(agent, saver))
+    other = {"messages": [human("never mind")]}
+    saver.other = lambda: graph.invoke(other, thread(), durability="exit")
+    final = graph.invoke({"messages": [human("and now?")]}, thread(), durability="exit")
+    assert [m.text for m in final["messages"] if m.type == "human"] == ["go", "and now?"]
+    assert text_of(final["messages"]) == "Updated file"
+    assert final["files"] == {"a.txt": "hello"}
 
 
 async def test_a_newer_write_is_not_overwritten():
@@ -191,7 +202,7 @@ async def test_the_patch_node_restores(*, asynchronous: bool):
     assert values(graph)["files"] == {"a.txt": "hello"}
 
 
-# --- the model node wrapper -----------------------------------------------------------------
+# --- the node wrapper -----------------------------------------------------------------------
 
 
 async def at_the_model(agent: Agent, saver: Any, **options: Any) -> Any:

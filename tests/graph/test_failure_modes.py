@@ -769,7 +769,7 @@ async def test_f19_every_other_message_stays(*, asynchronous: bool):
 @sync_and_async
 @pytest.mark.parametrize("value", [None, Command(goto="model")], ids=["none", "goto"])
 async def test_f20_a_run_that_start_does_not_see(value: Any, *, asynchronous: bool):
-    """A dead thread that is continued without a message: the model node wrapper repairs it."""
+    """A dead thread that is continued without a message: the node wrapper repairs it."""
     bare, model = agent(both_calls())
     await run(bare, "book it", asynchronous=asynchronous)
     for step in ("never mind", value):

@@ -18,6 +18,7 @@ from langgraph_patch import (
     PLACEHOLDER_KEY,
     EvidenceError,
     is_placeholder,
+    patch_model,
     patch_node,
     validate_messages,
     with_patching,
@@ -142,18 +143,27 @@ async def test_patch_node_says_it_too(logged):
     assert logged() == [(logging.INFO, line)]
 
 
-async def test_a_repair_of_the_models_input_is_reported(logged):
-    """With `persist=False` nothing is written and no INFO line appears; `on_patch` is called."""
+async def test_a_repair_of_a_nodes_input_is_reported(logged):
+    """With `persist=False` nothing is written; `on_patch` is called, the line is on DEBUG."""
     reported: list[Any] = []
     bench = await ready(V2, "entry", asynchronous=False)
     graph = with_patching(
         bench.graph, persist=False, on_patch=lambda *report: reported.append(report)
     )
     graph.invoke(says("never mind"), thread())
-    assert [line for level, line in logged() if level >= logging.INFO] == []
+    line = LINE.replace("repaired", "repaired the input of a node in")
+    assert logged() == [(logging.DEBUG, line)]
     assert len(reported) == 1
     in_state = graph.get_state(thread()).values["messages"]
     assert [message.type for message in in_state] == ["human", "ai", "human", "ai"]
+
+
+async def test_a_repair_of_a_models_input_is_reported(logged):
+    """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
+    model = patch_model(StrictModel(script=[AIMessage("fine")]))
+    model.invoke([ai(("wire_money", {}, "c2")), human("never mind")])
+    line = "repaired the input of a model in thread None: inserted 'wire_money' 'c2' (unknown)"
+    assert logged() == [(logging.DEBUG, line)]
 
 
 # --- names and texts from a model --------------------------------------------------------

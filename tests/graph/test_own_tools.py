@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
 from typing import Any
 
-import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from langgraph_patch import is_placeholder, with_patching
 from support.agents import history, human, lines, thread
 from support.running import run, sync_and_async
+from support.savers import each_saver
 from support.strict import StrictModel, ai
-
-
-@contextmanager
-def memory() -> Any:
-    """A saver in memory."""
-    yield InMemorySaver()
-
-
-@contextmanager
-def sqlite() -> Any:
-    """A saver in a SQLite database."""
-    with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
-        yield saver
 
 
 class OwnTools:
@@ -63,7 +48,7 @@ class OwnTools:
         return "agent" if isinstance(last, ToolMessage) or last.tool_calls else "__end__"
 
 
-@pytest.mark.parametrize("open_saver", [memory, sqlite])
+@each_saver
 async def test_it_runs_its_tools(open_saver: Any):
     """The calls at the tail are left to it, through a pause too."""
     own = OwnTools(ai(("wire", {}, "c1"), id="a1"), AIMessage("done", id="a2"))

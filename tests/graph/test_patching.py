@@ -337,7 +337,7 @@ def test_a_start_that_leads_to_the_tools():
 
 
 def test_resume_goes_to_the_paused_tool():
-    """`Command(resume=...)` bypasses the entry check and the model node wrapper."""
+    """`Command(resume=...)` bypasses the entry check and the node wrapper."""
     model = StrictModel(script=[both_calls(), AIMessage("done")])
     graph = with_patching(built(by_edge, model))
     graph.invoke({"messages": [human("book it")]}, thread())
@@ -594,7 +594,7 @@ def test_what_langgraph_injects():
     assert got["store"] is store
 
 
-# --- the model node wrapper --------------------------------------------------------------
+# --- the node wrapper --------------------------------------------------------------------
 
 
 def test_a_node_that_edits_before_the_model():
@@ -725,7 +725,7 @@ def test_an_applications_callable_that_raises(option: str, place: str):
 
 
 def test_options_reach_both_places():
-    """`placeholder`, `language` and `name` apply to the entry check and the model node wrapper."""
+    """`placeholder`, `language` and `name` apply to the entry check and the node wrapper."""
     bare = built(by_edge, model_saying("fine", "fine"))
     graph = with_patching(bare, placeholder="gone", name="fix_history")
     assert "fix_history" in graph.nodes

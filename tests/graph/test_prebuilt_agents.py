@@ -98,7 +98,7 @@ async def test_two_model_calls_in_one_step(kind: Kind):
 
 @each_kind
 async def test_an_edit_in_front_of_the_model(kind: Kind):
-    """The same edit made just before the model runs: the model node wrapper answers the call."""
+    """The same edit made just before the model runs: the node wrapper answers the call."""
     bench = kind.make(AIMessage("hello"), AIMessage("fine"), checkpointer=InMemorySaver())
     graph = with_patching(bench.graph)
     graph.invoke({"messages": [BOOKED]}, thread())

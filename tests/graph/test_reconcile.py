@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
     DanglingCall,
     OptionError,
-    PatchNode,
     is_placeholder,
     patch_model,
     with_patching,
 )
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.evidence.reconcile import checked_reconcile, reconcile_calls
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import CREATE_AGENT, both_calls, history, human, thread
 from support.paused_agents import paused_agent
 from support.running import run
+from support.savers import sqlite
 from support.strict import StrictModel
 
 KEY = ("a1", "c2")
-
-
-@contextmanager
-def sqlite() -> Any:
-    """A saver in a SQLite database."""
-    with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
-        yield saver
 
 
 def result(messages: Any, call_id: str = "c2") -> ToolMessage:
@@ -115,11 +107,11 @@ async def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
 def test_it_is_not_asked_about_calls_that_are_about_to_run():
     """A history that may end with calls: they are the tools' business."""
     asked: list[DanglingCall] = []
-    node = PatchNode(allow_pending=True, reconcile={"wire_money": asked.append})
+    repairer = Repairer(allow_pending=True, reconcile={"wire_money": asked.append})
     messages = [both_calls(), human("hm"), both_calls().model_copy(update={"id": "a2"})]
-    reading = node.read(messages)
+    reading = repairer.read(messages)
     assert reading is not None
-    run_sync(node.repair(reading, {}))
+    run_sync(repairer.repair(reading, {}))
     assert [call.message.id for call in asked] == ["a1"]
 
 
@@ -164,7 +156,7 @@ def test_a_tool_message_is_kept():
         run_sync(reconcile_calls([(KEY, call_with("unknown"))], lookups)),
         asyncio.run(run_async(reconcile_calls([(KEY, call_with("unknown"))], lookups))),
     ):
-        message = found[KEY].message  # type: ignore[union-attr]
+        message = found[KEY].message
         assert (message.id, message.tool_call_id, message.artifact) == ("r1", "c2", [1])
 
 

@@ -56,7 +56,7 @@ def build(name: str, saver: Any, *beside: str) -> tuple[Any, Any, Any]:
     return bare, with_patching(bare, model_node="model"), model
 
 
-def at_the_front_door(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:
+def at_the_entry(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:
     """A thread with two open calls gets a new message."""
     bare, graph, model = build(name, saver, *beside)
     bare.update_state(config, {"messages": list(FIRST)}, as_node="model")
@@ -64,7 +64,7 @@ def at_the_front_door(name: str, saver: Any, *beside: str, config: Any) -> tuple
     return graph, model
 
 
-def at_the_last_mile(
+def at_the_model(
     name: str, saver: Any, *beside: str, config: Any, edit: list[BaseMessage]
 ) -> tuple[Any, Any]:
     """The bare graph is about to run its model, with two open calls; the patched one goes on."""
@@ -81,7 +81,7 @@ def at_the_last_mile(
 @pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
 def test_entry_check_beside_other_nodes(name: str):
     """The repair has a step of its own: no other node's message is lost, nor the answer."""
-    graph, model = at_the_front_door(name, InMemorySaver(), "a_note", "z_note", config=thread())
+    graph, model = at_the_entry(name, InMemorySaver(), "a_note", "z_note", config=thread())
     assert lines(history(graph, thread())) == [
         *REPAIRED,
         "human: a_note",
@@ -93,12 +93,12 @@ def test_entry_check_beside_other_nodes(name: str):
 
 def test_entry_check_without_a_reducer():
     """Who writes a plain list writes everything: the repaired list."""
-    graph, model = at_the_front_door("none", InMemorySaver(), config=thread())
+    graph, model = at_the_entry("none", InMemorySaver(), config=thread())
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
 
 
-# --- the model node wrapper --------------------------------------------------------------
+# --- the node wrapper --------------------------------------------------------------------
 
 DAMAGED = [*FIRST, human("never mind")]
 
@@ -109,7 +109,7 @@ def test_model_node_beside_other_nodes(name: str):
 
     The message of a node that writes first comes before the turn that was repaired.
     """
-    graph, model = at_the_last_mile(
+    graph, model = at_the_model(
         name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
     )
     messages = history(graph, thread())
@@ -133,7 +133,7 @@ def test_model_node_under_a_reducer_that_only_appends(name: str):
     Only `Overwrite` could put a result between two messages, and it would destroy what the
     other nodes write in the same superstep.
     """
-    graph, model = at_the_last_mile(
+    graph, model = at_the_model(
         name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
     )
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
@@ -149,7 +149,7 @@ def test_model_node_under_a_reducer_that_only_appends(name: str):
 
 def test_model_node_without_a_reducer():
     """The model writes the whole list, made of the repaired one: its write wins."""
-    graph, model = at_the_last_mile("none", InMemorySaver(), config=thread(), edit=DAMAGED)
+    graph, model = at_the_model("none", InMemorySaver(), config=thread(), edit=DAMAGED)
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
 
@@ -157,9 +157,7 @@ def test_model_node_without_a_reducer():
 @pytest.mark.parametrize("name", [*REMOVES, *APPENDS])
 def test_model_node_answers_calls_at_the_tail(name: str):
     """Calls at the end of the history need an append only, which every reducer takes."""
-    graph, model = at_the_last_mile(
-        name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST)
-    )
+    graph, model = at_the_model(name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST))
     messages = history(graph, thread())
     assert lines(messages) == [*TURN, *CALLS, *RESULTS, "ai: fine", "human: z_note"]
     assert [lines(seen) for seen in model.seen] == [[*TURN, *CALLS, *RESULTS]]
@@ -169,9 +167,7 @@ def test_model_node_answers_calls_at_the_tail(name: str):
 @pytest.mark.parametrize("name", REFORMATS)
 def test_model_node_under_a_reducer_that_rewrites(name: str):
     """The reducer would change what is written: the next entry check repairs the state."""
-    graph, model = at_the_last_mile(
-        name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST)
-    )
+    graph, model = at_the_model(name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST))
     assert [lines(seen) for seen in model.seen] == [[*TURN, *CALLS, *RESULTS]]
     texts = ["ai: fine", "human: z_note"]
     assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
@@ -205,9 +201,7 @@ def test_two_models_repair_in_one_step(name: str):
 @pytest.mark.parametrize("name", APPENDS)
 def test_an_append_that_another_node_overtakes(name: str):
     """Another node's write comes first and displaces the results: they are moved later."""
-    graph, model = at_the_last_mile(
-        name, InMemorySaver(), "a_note", config=thread(), edit=list(FIRST)
-    )
+    graph, model = at_the_model(name, InMemorySaver(), "a_note", config=thread(), edit=list(FIRST))
     texts = ["human: a_note", *RESULTS, "ai: fine"]
     assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
     new_turn(graph, REDUCERS[name], thread(), human("hello"))
@@ -219,7 +213,7 @@ def test_an_append_that_another_node_overtakes(name: str):
 @pytest.mark.parametrize("name", REDUCERS)
 def test_the_next_turn_has_nothing_to_repair(name: str):
     """What was repaired once stays as it is, message for message."""
-    graph, _ = at_the_front_door(name, InMemorySaver(), config=thread())
+    graph, _ = at_the_entry(name, InMemorySaver(), config=thread())
     before = history(graph, thread())
     new_turn(graph, REDUCERS[name], thread(), human("hello"))
     after = history(graph, thread())
@@ -241,9 +235,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], di
             for place in ("entry", "model_node"):
                 key = f"{name}:{place}"
                 if place == "entry":
-                    graph, _ = at_the_front_door(name, saver, *beside, config=thread(key))
+                    graph, _ = at_the_entry(name, saver, *beside, config=thread(key))
                 else:
-                    graph, _ = at_the_last_mile(
+                    graph, _ = at_the_model(
                         name, saver, *beside, config=thread(key), edit=list(DAMAGED)
                     )
                 messages = history(graph, thread(key))

@@ -385,6 +385,7 @@ class Play:
         assert self.desk.done.count("mail") == 1
 
 
+@pytest.mark.sample(3)
 @sync_and_async
 @pytest.mark.parametrize("fails", [False, True], ids=["interrupted", "raised"])
 @pytest.mark.parametrize("name", FAMILIES)
@@ -403,6 +404,7 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
     await play.check_the_next_turns()
 
 
+@pytest.mark.sample(3)
 @sync_and_async
 @pytest.mark.parametrize("how", ["none", "goto"])
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "called"])
@@ -435,6 +437,7 @@ async def test_a_goto_beside_a_live_pause(name: str, *, asynchronous: bool):
     await play.check_the_next_turns()
 
 
+@pytest.mark.sample(3)
 @sync_and_async
 @pytest.mark.parametrize("fails", [False, True], ids=["answered", "tried again"])
 @pytest.mark.parametrize("name", FAMILIES)

@@ -41,6 +41,7 @@ def raises(wire: str, cut: str) -> bool:
     return cut == "error" or (wire == "bedrock" and cut == "dead connection")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("wire", "name", "mode", "asynchronous"), PAIRS)
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_truncated_call_never_runs_and_the_thread_goes_on(wire, name, mode, asynchronous, cut):
@@ -67,6 +68,7 @@ def test_a_truncated_call_never_runs_and_the_thread_goes_on(wire, name, mode, as
         )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("wire", "name"), [(w, n) for w in WIRES for n in BARE if "patch" not in n]
 )
@@ -77,6 +79,7 @@ def test_a_bare_graph_runs_the_truncated_call(wire, name):
     assert seen.ran["wire_money"] == 1
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", [name for name in AGENTS if "patch_model" not in name])
 def test_a_model_without_a_complete_call_is_asked_once_more(wire, name):
@@ -93,6 +96,7 @@ def test_a_model_without_a_complete_call_is_asked_once_more(wire, name):
     assert validate_messages(seen.messages) == []
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_second_truncation_ends_the_turn(wire, name):
@@ -549,6 +553,7 @@ def test_all_copies_of_a_truncated_call_are_corrected():
     assert (message.tool_calls, len(message.invalid_tool_calls)) == ([], 1)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize("wire", WIRES)
 def test_complete_calls_run_as_in_the_bare_graph(wire, name):

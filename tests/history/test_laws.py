@@ -8,7 +8,7 @@ import re
 from functools import partial
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
@@ -23,6 +23,7 @@ from langgraph_patch import Finding, is_placeholder, patch_messages, validate_me
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import as_messages, defects_of, patch_reading
+from support import hostile
 from support.generated import fewer, work
 from support.strategies import (
     CARRIED_SHAPES,
@@ -457,10 +458,13 @@ def test_linear_in_a_crowd(crowd):
 # --- the fast check, and the two functions ---------------------------------------------
 
 
-@given(broken_histories(), st.booleans())
-def test_the_fast_check_never_misses(broken, allow_pending):
+@example(history=[AIMessage("", additional_kwargs={"function_call": {}})], allow_pending=False)
+@given(
+    broken_histories().map(lambda broken: as_messages(broken.messages)) | hostile.histories(),
+    st.booleans(),
+)
+def test_the_fast_check_never_misses(history, allow_pending):
     """In a history that the fast check calls valid, the repair finds nothing."""
-    history = as_messages(broken.messages)
     valid = is_valid(history, allow_pending=allow_pending)
 
     _, defects = repaired_the_long_way(history, allow_pending=allow_pending)

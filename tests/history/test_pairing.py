@@ -132,6 +132,38 @@ def test_a_late_result_of_a_renamed_call_is_found_by_its_old_id():
     assert texts([*repaired, result("r2")]) == ["r1", "r2"]
 
 
+AMBIGUOUS = {
+    "one message": [ai(("wire", "c1"), ("wire", "c1"))],
+    "two messages with one id": [ai(("wire", "c1"), ("wire", "c1"))] * 2,
+    "messages without ids": [ai(("wire", "c1"), ("wire", "c1"), message_id=None)] * 2,
+    "an id that is renamed for all": [ai(("wire", "c 1"), ("wire", "c 1"))],
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_a_human_message_that_names_the_id_of_two_calls_stays_one(name):
+    """Also in the repaired history, where only one of the calls has the id, or none."""
+    calls = AMBIGUOUS[name]
+    call_id = calls[0].tool_calls[0]["id"]
+    human = H("done", id="h1", additional_kwargs={"tool_call_id": call_id})
+
+    repaired = patch_messages([*calls, human]).messages
+
+    assert repaired[-1] is human
+    assert patch_messages(repaired).messages is repaired
+    assert texts([*calls, human]) == [None] * 2 * len(calls)
+    both = [*calls, human, human.model_copy(update={"id": "h2", "content": "done too"})]
+    assert texts(both)[-2:] == ["done", "done too"]
+
+
+def test_a_human_message_is_not_of_a_call_whose_id_only_looks_derived():
+    """The id is not the one that a repair gives to the second call."""
+    calls = ai(("wire", "c1"), ("wire", "c1_deadbeef"))
+    humans = [H(t, id=t, additional_kwargs={"tool_call_id": "c1"}) for t in ("one", "two")]
+
+    assert texts([calls, *humans]) == ["one", None]
+
+
 # --- before the call -------------------------------------------------------------------
 
 

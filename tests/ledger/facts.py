@@ -9,7 +9,10 @@ from langchain_core.messages import ToolMessage
 
 from ledger.checkpoints import Evidence
 from ledger.texts import Statement, meaning
-from ledger.world import REF, Emitted, FinalAnswer, Key, Read, ToolEvent, World
+from ledger.world import RECEIPT, REF, Emitted, FinalAnswer, Key, Read, ToolEvent, World
+
+AT_ONCE = frozenset({"double_texting", "overtaken", "overtaking"})
+"""The events in which two runs of the thread go on at once."""
 
 
 @dataclass
@@ -137,11 +140,69 @@ class Facts:
         )
 
     def _made_meanwhile(self, execution: int) -> set[Key]:
-        """The calls that were made after that of an execution, and before the execution ended."""
-        own = self.starts[execution].key
-        first = next((n for n, e in self.world.all(Emitted) if e.key == own), 0)
+        """The calls that were made after that of an execution, and before its result was stored.
+
+        A model that runs beside the tool does not read the result, also if the tool has ended.
+        """
+        start = self.starts[execution]
+        first = next((n for n, e in self.world.all(Emitted) if e.key == start.key), 0)
         ends = [n for n, e in self.tools if e.execution == execution and e.kind == "end"]
-        return {e.key for n, e in self.world.all(Emitted) if first < n < max(ends, default=0)}
+        end = max(ends, default=0)
+        run = next(r for r in reversed(self.runs) if r.begin <= max(end, first))
+        made = [(n, e) for n, e in self.world.all(Emitted) if first < n]
+        beside = {
+            e.key
+            for n, e in made
+            if end < n < run.end and e.agent == start.agent and not self._had_read(n, execution)
+        }
+        return beside | {e.key for n, e in made if n < end}
+
+    def _had_read(self, number: int, execution: int) -> bool:
+        """Whether the model that made a call had read the result of an execution."""
+        reads = [r for n, r in self.world.all(Read) if n < number]
+        agent = self.world.entries[number].agent
+        last = next(r for r in reversed(reads) if r.agent == agent)
+        receipts = (RECEIPT.findall(message.text) for message in last.messages)
+        return any(execution in map(int, found) for found in receipts)
+
+    def _has_equal_call(self, case: Case) -> bool:
+        """Whether one message makes equal calls with one id, and not each has a result."""
+        equal = sum(e.key == case.key for e in self.calls)
+        results = {n for n in case.evidence.executions if self._key_of(n) == case.key}
+        return len(results) < equal
+
+    def _has_rival(self, case: Case) -> bool:
+        """Whether a run at the same time made a call with the id and the tool of this one.
+
+        With durability `exit`, the checkpoint then has what both runs wrote to a `DeltaChannel`,
+        in an order that is not theirs, and no `Send`s.
+        """
+        if not (self.exit_only and self.unordered):
+            return False
+        spans = [(r.begin, r.end) for r in self.runs if r.event in AT_ONCE]
+        alike = [(n, e.key) for n, e in self.world.all(Emitted) if e.key[1:3] == case.key[1:3]]
+        own = min((n for n, key in alike if key == case.key), default=0)
+        return any(
+            key.message != case.key.message and begin <= n < end and own < end
+            for n, key in alike
+            for begin, end in spans
+        )
+
+    def _is_mixed(self, case: Case) -> bool:
+        """Whether two runs at once left a state that is neither's: only with durability `exit`.
+
+        A `DeltaChannel` then has the messages of both runs, while other keys have those of one.
+        """
+        made = next((n for n, e in self.world.all(Emitted) if e.key == case.key), 0)
+        runs = self.runs[: case.read.run + 1]
+        is_joined = self.exit_only and self.unordered
+        return is_joined and any(r.event in AT_ONCE and made < r.end for r in runs)
+
+    def _have_all_finished(self, case: Case) -> bool:
+        """Whether a good result is recorded, and one for each call that is equal to this one."""
+        ended = {e.execution for _, e in self.tools if e.kind == "end" and e.key == case.key}
+        recorded = ended & self._searched_run(case).evidence.executions
+        return len(recorded) >= sum(e.key == case.key for e in self.calls)
 
     def _last_answers(self, case: Case) -> set[str]:
         """The answers that the call got to the last question that it asked."""
@@ -236,6 +297,6 @@ class Facts:
         if case.key.name != "task":
             return False
         inner = {e.key for e in self.calls if e.parent == case.key.ref}
-        recorded = {self._key_of(n) for n in case.evidence.executions} & inner
+        recorded = {self._key_of(n) for n in self._searched_run(case).evidence.executions} & inner
         shown = set(REF.findall(case.text))
         return any(key.ref not in shown for key in recorded if key is not None)

@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from ledger.checkpoints import LIBRARY_MARK
-from ledger.facts import Case, Facts
+from ledger.facts import Case, Facts, Run
 from ledger.texts import meaning
 from ledger.world import REF, Emitted, Key, Read
 
@@ -67,12 +67,15 @@ class Judge(Facts):
             nth: How many calls of the same name and arguments precede it in the message.
         """
         refs = REF.findall(repr(call["args"]))
-        own = [e.key for e in self.calls if e.key.message == message.id]
+        # `tool_calls` holds the complete calls of a message, before those that were cut off.
+        written = sorted(self.calls, key=lambda e: e.malformed)
+        own = [e.key for e in written if e.key.message == message.id]
         for keys in (own, [e.key for e in self.calls]):
             alike = [k for k in keys if k.name == call["name"] and (not refs or k.ref == refs[0])]
             exact = [k for k in alike if k.call == call["id"]]
             if exact:
-                return exact[0]
+                # If the graph changed the ids of messages, equal calls cannot be told apart.
+                return exact[0] if len({k.message for k in exact}) == 1 else None
             if refs and keys is own and nth < len(alike):
                 return alike[nth]
             if len(alike) == 1:
@@ -94,7 +97,8 @@ class Judge(Facts):
     def _without_result(self, case: Case) -> tuple[str, str]:
         """The text is true, as far as it goes. Is a result recorded all the same?"""
         if lost := self._recorded_result(case):
-            if self._is_ambiguous(case):
+            unclear = self._is_ambiguous, self._has_rival, self._has_equal_call
+            if any(is_unclear(case) for is_unclear in unclear):
                 return WEAK, "a result is recorded, but several equal calls may own it"
             return LOST, lost
         if self._hides_inner_results(case):
@@ -152,7 +156,8 @@ class Judge(Facts):
             kinds = {e.kind for n, e in self.tools if e.execution == number and n < case.at}
             if not kinds & {"end", "raised"}:
                 return "result of an execution that had not ended"
-            if "raised" in kinds and self._happened(case, "end"):
+            # A handled error is the recorded result, until a later one is recorded.
+            if "raised" in kinds and self._have_all_finished(case):
                 return "says failed, but it finished later"
         return None
 
@@ -164,10 +169,9 @@ class Judge(Facts):
         if case.key.ref != ref:
             owner = next((e.key for e in self.calls if e.key.ref == ref), None)
             number = next((n for n, e in self.starts.items() if e.key == owner), None)
-            if number is not None and self._is_indistinguishable(case, number):
-                return None
-            return _other(case.key, owner)
-        if case.stated.not_kept or self._is_stored(case):
+            is_open = number is not None and self._is_indistinguishable(case, number)
+            return None if is_open or self._has_rival(case) else _other(case.key, owner)
+        if case.stated.not_kept or self._is_stored(case) or self._is_mixed(case):
             return None
         if case.run.state is None or case.run.error:
             return None  # nobody can tell what the state would have been
@@ -229,7 +233,7 @@ class Judge(Facts):
             return "says waiting, but it never asked"
         if self._recorded_result(case):
             return "says no result recorded, but one is"
-        if case.evidence.answers.intersection(self._last_answers(case)):
+        if self._searched_run(case).evidence.answers.intersection(self._last_answers(case)):
             return "says no answer recorded, but one is"
         return None
 
@@ -237,7 +241,7 @@ class Judge(Facts):
         """A recorded error: is it this call's, is it recorded, and is no result recorded?"""
         if any(self._key_of(n) != case.key for n in case.stated.receipts):
             return "real error of another call"
-        if self._recorded_result(case):
+        if self._recorded_result(case) and not self._has_equal_call(case):
             return "says failed, but a result is recorded"
         if case.stated.receipts:
             # Only the record has the receipt. It may be newer than the beginning of the run.
@@ -268,21 +272,29 @@ class Judge(Facts):
     def twice(self) -> list[tuple[Key, int, int]]:
         """Recorded calls with an effect that happened twice, though the first result was recorded.
 
+        A run that begins at an older checkpoint runs its calls again on purpose. It may pause in
+        one, so that a later run ends it.
+
         Returns:
             For each: the call, the first execution and the second.
         """
         found = []
         for number, second in self.starts.items():
-            run = [r for r in self.runs if r.begin <= number][-1]  # a repair before it has no entry
-            for first in run.evidence.executions:
+            for first in self._run_of(number).evidence.executions:
                 same = first in self.starts and self.starts[first].key == second.key
                 both = [
                     any(e.execution == n and e.kind == "effect" for _, e in self.tools)
                     for n in (first, number)
                 ]
-                if same and first < number and all(both) and not run.replay:
-                    found.append((second.key, first, number))
+                if same and first < number and all(both):
+                    since = [n for n, e in self.starts.items() if e.key == second.key and n > first]
+                    if not any(self._run_of(n).replay for n in since if n <= number):
+                        found.append((second.key, first, number))
         return found
+
+    def _run_of(self, number: int) -> Run:
+        """The run in which a log entry was written."""
+        return [r for r in self.runs if r.begin <= number][-1]  # a repair before it has no entry
 
 
 def _other(key: Key, owner: Key | None) -> str:

@@ -97,9 +97,13 @@ class RandomModel(BaseChatModel):
         except (RefusedError, EmptyHistoryError) as error:
             world.log(Read(self.agent, world.run, tuple(messages), state, str(error)))
             raise
-        with world.lock:
+        with world.lock:  # of two runs at once, no two calls may have one ref
             number = world.count(Read, self.agent)
             world.log(Read(self.agent, world.run, tuple(messages), state, ""))
+            return self._answer(messages, number)
+
+    def _answer(self, messages: Sequence[BaseMessage], number: int) -> AIMessage:
+        world: World = self.world
         draw = random.Random(f"{self.habits.seed}/{self.agent}/{number}")  # noqa: S311 - no secret
         message_id = f"ai-{self.agent}-{number}"
         parent = self._parent(messages)

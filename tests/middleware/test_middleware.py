@@ -209,7 +209,7 @@ def test_options_are_those_of_the_node():
     results = lines(history(graph, thread()))[2:4]
     assert results == ["tool c1: sent to bob", "tool c2: no answer"]
     with pytest.raises(OptionError, match="language"):
-        PatchToolCallsMiddleware(language="fr")  # type: ignore[arg-type]
+        PatchToolCallsMiddleware(language="fr")
 
 
 def test_what_on_patch_raises_reaches_the_caller():
@@ -402,7 +402,7 @@ def test_record_keeps_the_class():
 def test_recover_is_checked():
     """Any other value is an error where it is passed."""
     with pytest.raises(OptionError, match="recover="):
-        PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]
+        PatchToolCallsMiddleware(recover="always")
 
 
 # --- incomplete calls beside complete ones --------------------------------------------------

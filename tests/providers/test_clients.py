@@ -110,6 +110,7 @@ async def test_unpatched_it_is_refused(
     assert "sent to bob" not in json.dumps(server.requests)
 
 
+@pytest.mark.sample(5)
 @each_wire
 @streamed
 @sync_and_async

@@ -55,6 +55,7 @@ def sent_loop(world: Any, saver: Any, message: AIMessage) -> Any:
     return builder.compile(checkpointer=saver)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize("updates", [1, 2])
 @pytest.mark.parametrize("build", [*WITH_SEND.values(), sent_loop])

@@ -139,6 +139,21 @@ def test_a_crash_then_an_update(runs, world):
     assert world.did == {"mail bob": 1, "boom mia": 1}
 
 
+def test_an_update_that_drops_a_new_input(runs, world):
+    """The run of an input died at once. An update then goes on with the calls before it."""
+
+    def scenario(saver):
+        app = plain_loop(world, saver, PAIR)
+        yield app, "invoke", GO, THREAD
+        yield app, "update_state", THREAD, {"messages": [("user", "never mind")]}, "__input__"
+        yield app, "update_state", THREAD, {"flag": True}, "agent"
+        yield app, "invoke", None, THREAD
+        return (yield app, "invoke", Command(resume="yes"), THREAD)
+
+    assert results(runs(scenario)) == DONE
+    assert world.did == ONCE
+
+
 def test_an_update_inside_a_subgraph(runs, world):
     """The namespace of the subgraph has its own checkpoints."""
 

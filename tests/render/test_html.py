@@ -10,7 +10,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.render.comparison import SIGNS
 from langgraph_patch.render.html import (
-    FOLD,
     index_body,
     index_row,
     page,
@@ -18,6 +17,7 @@ from langgraph_patch.render.html import (
     report_body,
     report_html,
 )
+from langgraph_patch.render.html_messages import FOLD
 from langgraph_patch.render.style import STYLE
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from support.strict import ai

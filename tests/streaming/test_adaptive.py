@@ -184,10 +184,11 @@ def test_a_turn_that_is_not_read_to_its_end_is_not_counted():
 
 
 @pytest.mark.parametrize("option", ["min_calls", "forget_after", "max_models"])
-def test_a_number_below_one_is_a_clear_error(option):
-    """The option and its value are named."""
-    with pytest.raises(OptionError, match=f"{option}=0 is invalid"):
-        AdaptiveChecker(**{option: 0})
+@pytest.mark.parametrize("value", [0, "20", 1.5])
+def test_a_number_below_one_is_a_clear_error(option, value):
+    """The option and its value are named, also if it is no whole number."""
+    with pytest.raises(OptionError, match=f"{option}={value!r} is invalid"):
+        AdaptiveChecker(**{option: value})
 
 
 def test_threads_lose_no_turn():

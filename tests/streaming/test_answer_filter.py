@@ -25,6 +25,7 @@ from langgraph_patch.streaming import (
     full_stream_checker,
     live_checker,
 )
+from support.answer_agents import left
 from support.streams import LAST, MODEL, REST, START, Async, Source, Sync, same, say
 
 
@@ -165,17 +166,6 @@ def within(task: str, message: Any, **more: Any) -> tuple[Any, dict[str, Any]]:
     return message, {"langgraph_node": node, "langgraph_checkpoint_ns": task, **more}
 
 
-def shown_by(shown: list[Any]) -> list[str]:
-    """What a client has left: the tokens by message, without the retracted ones."""
-    texts: dict[str, str] = {}
-    for token, _ in shown:
-        if isinstance(token, RemoveMessage):
-            del texts[token.id]
-        else:
-            texts[token.id] = texts.get(token.id, "") + token.text
-    return list(texts.values())
-
-
 CHECKERS = [first_chunk_checker, full_stream_checker, live_checker]
 
 
@@ -185,7 +175,7 @@ async def test_models_side_by_side_in_one_task_are_no_failed_attempts(io, checke
     one_by_one = [("1", say("a")), ("2", say("x")), ("2", say("y")), ("1", say("b"))]
     tokens = [within("n:t", one(i, c)) for i, c in [*one_by_one, ("2", LAST), ("1", LAST)]]
     shown = await io.all(io.answers(Source(tokens), checker=checker))
-    assert sorted(shown_by(shown)) == ["ab", "xy"]
+    assert sorted(left(shown)) == ["ab", "xy"]
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -193,10 +183,10 @@ async def test_an_attempt_that_broke_off_is_no_answer(io, checker):
     """Two failed attempts, then the answer; the same text without a task stays."""
     chunks = [("1", say("So")), ("2", say("Sun")), ("3", say("Sunny")), ("3", LAST)]
     tokens = [within("n:t", one(i, c)) for i, c in chunks]
-    assert shown_by(await io.all(io.answers(Source(tokens), checker=checker))) == ["Sunny"]
+    assert left(await io.all(io.answers(Source(tokens), checker=checker))) == ["Sunny"]
     apart = [within(f"n:{i}", one(i, c)) for i, c in chunks]
     expected = {"So", "Sun", "Sunny"}
-    assert set(shown_by(await io.all(io.answers(Source(apart), checker=checker)))) == expected
+    assert set(left(await io.all(io.answers(Source(apart), checker=checker)))) == expected
 
 
 async def test_held_text_is_delivered_before_the_error(io):
@@ -241,9 +231,9 @@ async def test_what_models_write_inside_tools_is_no_answer(io, checker, node):
     tokens = inside(node)
     shown = await io.all(io.answers(Source(tokens), checker=checker))
     expected = ["Yes."] if node == "tools" else ["deeper", "Yes."]
-    assert shown_by(shown) == expected
+    assert left(shown) == expected
     every = await io.all(io.answers(Source(tokens), checker=checker, internal=True))
-    assert shown_by(every) == ["inner", "deeper", "Yes."]
+    assert left(every) == ["inner", "deeper", "Yes."]
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -256,9 +246,9 @@ async def test_what_models_write_for_middleware_is_no_answer(io, checker):
         within("model:2", one("2", say("Yes."))),
         within("model:2", one("2", LAST)),
     ]
-    assert shown_by(await io.all(io.answers(Source(tokens), checker=checker))) == ["Yes."]
+    assert left(await io.all(io.answers(Source(tokens), checker=checker))) == ["Yes."]
     every = await io.all(io.answers(Source(tokens), checker=checker, internal=True))
-    assert shown_by(every) == ["sum", "Yes."]
+    assert left(every) == ["sum", "Yes."]
 
 
 TURN = [within("agent:1", one("1", START)), within("agent:1", one("1", LAST))]
@@ -358,14 +348,16 @@ async def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it(
                 function(wrong)
 
 
+class Part(tuple):
+    """An item of the SDK's stream."""
+
+    __slots__ = ()
+    event = property(lambda self: self[0])
+    data = property(lambda self: self[1])
+
+
 async def test_the_report_of_a_server_that_the_run_failed(io):
     """It is an error, after the held text; or an item of the stream, if other modes are."""
-
-    class Part(tuple):
-        __slots__ = ()
-        event = property(lambda self: self[0])
-        data = property(lambda self: self[1])
-
     token = at("a", one("1", say("So")))
     report = Part(("error", {"error": "ValueError", "message": "no"}))
     items = [Part(("metadata", {"run_id": "r"})), Part(("messages", list(token))), report]
@@ -375,6 +367,22 @@ async def test_the_report_of_a_server_that_the_run_failed(io):
         await io.next(shown)
     every = await io.all(io.answers(Source(items), other_modes=True))
     assert every == [items[0], token, report]
+
+
+async def test_in_the_events_of_a_server_only_messages_are_messages(io):
+    """A value of the application may look like one, and the mode `messages` repeats each."""
+    message = {"type": "ai", "content": "Yes.", "id": "1"}
+    metadata = {"langgraph_node": "agent"}
+    output = {"messages": [message], "note": {"type": "tool", "content": {}, "id": 7}}
+    end = {"event": "on_chain_end", "name": "agent", "run_id": "r", "metadata": metadata}
+    items = [
+        Part(("events", {**end, "event": "on_chain_start", "data": {"input": output}})),
+        Part(("events", {**end, "data": {"input": None, "output": output}})),
+        Part(("messages", [message, metadata])),
+    ]
+    assert await io.all(io.answers(Source(items))) == [(AIMessage("Yes.", id="1"), metadata)]
+    shown = await io.all(io.answers(Source(items), other_modes=True))
+    assert [item for item in shown if isinstance(item, Part)] == [items[0], items[2]]
 
 
 async def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error(io):
@@ -459,4 +467,4 @@ async def test_content_block_events_are_read_as_chunks(io, name):
         assert shown[-1][0].usage_metadata["total_tokens"] == 2
     else:
         shown = await io.all(answers)
-    assert [text for text in shown_by(shown) if text] == expected
+    assert left(shown) == expected

@@ -412,6 +412,7 @@ def other_blocks(content: Any) -> list[Any]:
     return [block for block in blocks if block["type"] not in calls]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", STYLES)
 def test_a_cut_at_every_byte_leaves_a_history_that_every_wire_accepts(name, provider):
     """Wherever it is cut: only finished calls are calls, each is answered, no wire refuses."""

@@ -41,6 +41,9 @@ SDK: dict[str, dict[str, Any]] = {
     "SDK, a list": {"stream_mode": ["updates", "messages-tuple", "values"]},
     "SDK, subgraphs": {"stream_mode": ["messages-tuple", "updates"], "stream_subgraphs": True},
     "SDK, v2": {"stream_mode": ["messages-tuple", "values"], "version": "v2"},
+    "SDK, events": {"stream_mode": "events"},
+    "SDK, events and messages": {"stream_mode": ["events", "messages-tuple"]},
+    "SDK, events, v2": {"stream_mode": ["messages-tuple", "events"], "version": "v2"},
 }
 REMOTE: dict[str, dict[str, Any]] = {
     "RemoteGraph": {"stream_mode": "messages"},

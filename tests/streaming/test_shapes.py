@@ -48,6 +48,7 @@ OPENAI = {"model_provider": "openai"}
 EXPERIMENTAL = pytest.mark.filterwarnings("ignore:The v3 streaming protocol")
 
 
+@pytest.mark.sample(5)
 @EXPERIMENTAL
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
@@ -58,6 +59,7 @@ def test_every_kind_of_agent_in_every_shape(kind, shape, checker):
     assert left(list(stream(make(), shape, CHECKERS[checker]))) == expected
 
 
+@pytest.mark.sample(5)
 @EXPERIMENTAL
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [*SHAPES, EVENTS])
@@ -69,6 +71,7 @@ async def test_every_kind_of_agent_in_every_async_shape(kind, shape, checker):
     assert left(found) == expected
 
 
+@pytest.mark.sample(3)
 @EXPERIMENTAL
 @pytest.mark.parametrize("name", RETRIES)
 @pytest.mark.parametrize("checker", CHECKERS)

@@ -47,7 +47,7 @@ def results_of(kind: Kind, place: str) -> tuple[str, str]:
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
-    """A thread that the entry check or the model node wrapper will repair, and its next input."""
+    """A thread that the entry check or the node wrapper will repair, and its next input."""
     bench = kind.make(
         both_calls(),
         AIMessage("well then", id="a2"),
@@ -291,6 +291,7 @@ def picture(mode: str, chunk: Any) -> Any:
     return sorted(payload), payload.get("name"), payload.get("next")
 
 
+@pytest.mark.sample(5)
 @each_kind
 @pytest.mark.parametrize(
     "mode", ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]

@@ -262,8 +262,9 @@ def stored(path: Path) -> dict[str, Any]:
     )
     with SqliteSaver.from_conn_string(str(path)) as saver:
         for row in saver.list(None):
+            checkpoint: Any = row.checkpoint
             for part in ("channel_values", "channel_versions", "versions_seen"):
-                names.update(list(row.checkpoint[part]))  # type: ignore[literal-required]
+                names.update(list(checkpoint[part]))
     return {"rows": {t: len(rows) for t, rows in tables.items()}, "bytes": size, "names": names}
 
 

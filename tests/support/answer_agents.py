@@ -142,10 +142,22 @@ def react() -> Any:
         return create_react_agent(agent_model(), [weather])
 
 
-def as_subgraph() -> Any:
+def two_direct() -> Any:
+    """One tool node runs two tools, and their results are the answer."""
+    builder = StateGraph(MessagesState)
+    calls = [begin("direct", f"c{n}", args, n) for n, args in enumerate(CITIES)]
+    model = ChunkModel(turns=[[*text("Let me see."), *calls]])
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode([direct]))
+    builder.add_edge(START, "agent")
+    builder.add_edge("agent", "tools")
+    return builder.compile()
+
+
+def as_subgraph(agent: Any) -> Any:
     """An agent as the node of a graph."""
     builder = StateGraph(MessagesState)
-    builder.add_node("helper", create_agent(agent_model(), [weather]))
+    builder.add_node("helper", agent)
     builder.add_edge(START, "helper")
     return builder.compile()
 
@@ -193,6 +205,8 @@ def without_model(output: Callable[[AIMessage], Any], schema: Any = MessagesStat
 
 
 SUNNY = ["Sunny today."]
+CITIES = ('{"city": "Rome"}', '{"city": "Oslo"}')
+BOTH = ["sunny in Rome", "sunny in Oslo"]
 FIXED = ["Fixed."]
 KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a graph by hand": (lambda: by_hand(agent_model()), SUNNY),
@@ -218,7 +232,9 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a model in a tool": (lambda: create_agent(agent_model("ask_model"), [ask_model]), SUNNY),
     "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
     "a summary": (summarising, SUNNY),
-    "an agent as a subgraph": (as_subgraph, SUNNY),
+    "an agent as a subgraph": (lambda: as_subgraph(create_agent(agent_model(), [weather])), SUNNY),
+    "two return_direct tools in one task": (two_direct, BOTH),
+    "the same in a subgraph": (lambda: as_subgraph(two_direct()), BOTH),
     "a node that writes a dict": (lambda: without_model(lambda m: {"messages": m}), FIXED),
     "a node that writes commands": (
         lambda: without_model(lambda m: [Command(update={"messages": [m]})]),

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 from langchain_core.messages import AIMessage
 from langchain_core.tools import StructuredTool
@@ -175,12 +176,8 @@ def killed(kind: str, saver: Saver, config: Any) -> tuple[str, frozenset[str]]:
     """F34: the tools wrote their results, and no checkpoint took them."""
     calls = ai(("send_email", {"to": "bob"}, "c1"), ("send_email", {"to": "eve"}, "c2"), id="a1")
     graph = application(kind, saver, calls, answer())
-    real, doomed = saver.put, lambda *args: _killed_after_tools(real, *args)
-    saver.put = doomed  # type: ignore[method-assign]
-    try:
+    with patch.object(saver, "put", partial(_killed_after_tools, saver.put)):
         say(graph, config, "go", durability="sync")
-    finally:
-        saver.put = real  # type: ignore[method-assign]
     return "damaged", frozenset({"sent to bob", "sent to eve"})
 
 

@@ -57,9 +57,14 @@ def boom() -> str:
     raise RuntimeError("kaput")
 
 
+slow_has_begun = asyncio.Event()
+"""A test that waits for it puts one of its own here."""
+
+
 @tool
 async def slow() -> str:
     """Take too long."""
+    slow_has_begun.set()
     await asyncio.sleep(60)
     return "late"
 

@@ -22,6 +22,7 @@ from langchain_aws import ChatBedrockConverse
 from langchain_core.language_models import BaseChatModel
 from langchain_deepseek import ChatDeepSeek
 from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_groq import ChatGroq
 from langchain_mistralai import ChatMistralAI
 from langchain_openai import ChatOpenAI
 
@@ -212,6 +213,9 @@ INTEGRATIONS = {
     ),
     "Mistral": Integration(
         _mistral, lambda u: ChatMistralAI(model="mistral-x", api_key="k", endpoint=u, max_retries=1)
+    ),
+    "Groq": Integration(
+        _mistral, lambda u: ChatGroq(model="groq-x", api_key="k", base_url=u, max_retries=0)
     ),
     "DeepSeek": Integration(
         _deepseek,

@@ -292,8 +292,8 @@ def _first_changed(items: Sequence[Any], key: str, value: Any, new: Mapping[str,
 
 
 def _unlisted(message: AIMessage, call: Mapping[str, Any]) -> dict[str, Any]:
-    calls = list(message.tool_calls)
-    calls.remove(call)  # type: ignore[arg-type]
+    calls: list[Any] = list(message.tool_calls)
+    calls.remove(call)
     update: dict[str, Any] = {"tool_calls": calls}
     if isinstance(message, AIMessageChunk):
         update["tool_call_chunks"] = [

@@ -466,6 +466,7 @@ def check_ask(saver_kind: SaverKind, saver: Any, kind: str, *, done: bool) -> No
 THREADS = (("react_v2", "paused"), ("react_v2", "abandoned"), ("create_deep_agent", "killed"))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "way"), THREADS)
 @pytest.mark.needs(langgraph="1.2.16")
 def test_a_fault_in_a_run_that_repairs(kind, way, source, saver_kind, is_long):
@@ -482,6 +483,7 @@ def test_a_fault_in_a_run_that_repairs(kind, way, source, saver_kind, is_long):
         )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "way"), THREADS[1:])
 def test_a_fault_in_the_repair_of_a_thread(kind, way, source, saver_kind):
     """The thread is unchanged or repaired; the next repair repairs it, the next message works."""
@@ -563,6 +565,7 @@ def next_input(state: Any) -> Any:
     return "done" if messages[-1].text == "fine" else None
 
 
+@pytest.mark.sample(3)
 def test_a_fault_in_a_run_that_records(saver_kind, tmp_path_factory):
     """What was recorded is not done again, and nothing is lost: the run ends in its results."""
     calls = [("work", {"number": 1}, "c1"), ("wire", {}, "c2"), ("work", {"number": 3}, "c3")]

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langgraph_patch._langgraph import delete_from_memory, keys_in_memory
+from langgraph_patch._langgraph_checkpoints import delete_from_memory, keys_in_memory
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from langgraph_patch.threads import ascan_threads, scan_threads
@@ -235,6 +235,35 @@ async def test_a_checkpointer_without_the_asynchronous_form_says_so():
     """The method that is missing is named."""
     with pytest.raises(ThreadError, match="alist_threads"):
         _ = [report async for report in ascan_threads(WithThreads())]
+
+
+@pytest.mark.parametrize("page", [[("a", "", "b")], [(["a"], "")], 3])
+def test_threads_that_are_no_pairs_of_texts_are_an_error(page):
+    """It says what the store returned instead."""
+    odd = type("Odd", (WithThreads,), {"list_threads": lambda *_: page})
+    with pytest.raises(ThreadError, match=r"Odd cannot list its threads \((Type|Value)Error"):
+        list(scan_threads(odd()))
+
+
+def test_a_store_that_cannot_delete_is_not_said_to_list_nothing():
+    """It has the asynchronous form only, or it says that it has none; a bug of it stays one."""
+    asynchronous = {"delete_checkpoint": property(lambda self: self._absent)}
+    for faults in (asynchronous, {"delete_checkpoint": raising(NotImplementedError)}):
+        store = type("Halved", (WithThreads,), faults)
+        with pytest.raises(ThreadError, match=r"Halved cannot delete single .* be undone"):
+            check_checkpointer("undo", opens(store))
+    buggy = type("Buggy", (WithThreads,), {"delete_checkpoint": raising(TypeError)})
+    with pytest.raises(TypeError):
+        check_checkpointer("undo", opens(buggy))
+
+
+def raising(error):
+    """A method that raises."""
+
+    def method(*_):
+        raise error
+
+    return method
 
 
 STORE = """

@@ -80,7 +80,7 @@ WAYS = ["entry", "wrapper", "middleware", "repair"]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.needs(deepagents="0.7")
 async def test_the_file_and_the_todos_are_in_the_state(way, saver):
-    """Entry check, model node wrapper, middleware and `repair_thread`."""
+    """Entry check, node wrapper, middleware and `repair_thread`."""
     own = [PatchToolCallsMiddleware()] if way == "middleware" else []
     graph, model = deep_agent(saver, *own)
     await run(graph, "go")
@@ -104,6 +104,18 @@ async def test_the_same_in_an_event_loop(way, tmp_path):
         values = (await graph.aget_state(thread())).values
     assert values["files"]["/a.txt"]["content"] == "hello"
     assert values["todos"] == TODOS
+
+
+@ON_BOTH
+@pytest.mark.needs(deepagents="0.7")
+async def test_a_repair_after_an_edit_keeps_the_file(saver):
+    """The files are a `DeltaChannel`: what the repair writes is stored with its checkpoint."""
+    graph, _ = deep_agent(saver)
+    await run(graph, "go")
+    graph.update_state(thread(), {"messages": []}, as_node="model")
+    await abandon(graph, "repair", {})
+    assert texts(graph)["c1"] == "Updated file /a.txt"
+    assert graph.get_state(thread()).values["files"]["/a.txt"]["content"] == "hello"
 
 
 @ON_BOTH

@@ -13,7 +13,7 @@ from langgraph.graph.message import add_messages
 from langgraph_sdk import get_sync_client
 
 from langgraph_patch import Finding, patch_messages
-from langgraph_patch._langgraph import NO_TASK
+from langgraph_patch._langgraph_names import NO_TASK
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
 from langgraph_patch.threads.server_writes import as_json, predict, writes_between

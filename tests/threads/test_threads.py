@@ -157,6 +157,7 @@ def test_a_repair_leaves_the_history_valid_and_says_what_it_holds(incident):
 WAYS = ["abandoned", "killed", "failed_at_the_tail", "F6-steering-message"]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.needs("create_deep_agent-F6-steering-message", langgraph="1.2.16")

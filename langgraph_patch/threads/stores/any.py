@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch._langgraph import delete_from_memory, keys_in_memory
+from langgraph_patch._langgraph_checkpoints import delete_from_memory, keys_in_memory
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.threads.stores.base import Key
@@ -107,42 +107,42 @@ class AnyStore:
 
     def delete_checkpoint(self, key: Key, checkpoint_id: str) -> IOGenerator[bool]:
         """Delete a checkpoint if it is the newest, as `Store` documents it."""
-        deleted = None
         if isinstance(self.saver, InMemorySaver):
             deleted = delete_from_memory(self.saver, *key, checkpoint_id)
-        elif hasattr(self.provided, "delete_checkpoint") or hasattr(
-            self.provided, "adelete_checkpoint"
-        ):
-            deleted = yield from self._call("delete_checkpoint", *key, checkpoint_id)
-        if deleted is None:
-            raise ThreadError(
-                f"{type(self.saver).__name__} cannot delete single checkpoints, so the repair of "
-                f"thread {key.thread_id!r} cannot be undone: continue from the checkpoint before "
-                f"it, with its checkpoint_id in the config."
+            if deleted is not None:
+                return deleted
+        if self.provided is None:
+            raise self._undeleted(key)
+        try:
+            return bool(
+                (yield from call_method(self.provided, "delete_checkpoint", *key, checkpoint_id))
             )
-        return bool(deleted)
+        except (AttributeError, NotImplementedError) as error:
+            raise self._undeleted(key, f" ({brief(error)})") from error
+
+    def _undeleted(self, key: Key, reason: str = "") -> ThreadError:
+        return ThreadError(
+            f"{type(self.saver).__name__} cannot delete single checkpoints{reason}, so the repair "
+            f"of thread {key.thread_id!r} cannot be undone: continue from the checkpoint before "
+            f"it, with its checkpoint_id in the config."
+        )
 
     # --- listing -------------------------------------------------------------------------
 
     def _provided_keys(self, last: Key | None) -> IOGenerator[Sequence[Key]]:
         after = None if last is None else tuple(last)
-        page = yield from self._call("list_threads", after)
         try:
+            page = yield from call_method(self.provided, "list_threads", after)
             keys = [Key(thread_id, namespace) for thread_id, namespace in page]
-        except (TypeError, ValueError) as error:
+            is_sorted = keys == sorted(set(keys))
+        except (AttributeError, TypeError, ValueError, NotImplementedError) as error:
             raise self._unlisted(error) from error
-        if keys != sorted(set(keys)) or (last is not None and keys and keys[0] <= last):
+        if not is_sorted or (last is not None and keys and keys[0] <= last):
             raise ThreadError(
                 f"{type(self.provided).__name__}.list_threads returned threads that are not "
                 f"sorted, or that do not sort after {after!r}: see ThreadStore."
             )
         return keys
-
-    def _call(self, method: str, *args: Any) -> IOGenerator[Any]:
-        try:
-            return (yield from call_method(self.provided, method, *args))
-        except (AttributeError, TypeError, NotImplementedError) as error:
-            raise self._unlisted(error) from error
 
     def _all_keys(self) -> IOGenerator[Sequence[Key]]:
         in_memory = keys_in_memory(self.saver) if isinstance(self.saver, InMemorySaver) else None
@@ -197,7 +197,7 @@ def any_store(saver: BaseCheckpointSaver[Any]) -> AnyStore:
     for name, store_of in registered():
         try:
             provided = store_of(saver)
-        except Exception as error:
+        except Exception as error:  # any: the code of another package, which the error names
             raise ThreadError(
                 f"The entry point {name!r} of {ENTRY_POINTS!r} failed ({brief(error)})."
             ) from error
@@ -213,7 +213,7 @@ def registered() -> Sequence[tuple[str, Callable[[Any], Any]]]:
     for entry_point in entry_points(group=ENTRY_POINTS):
         try:
             found.append((entry_point.name, entry_point.load()))
-        except Exception as error:
+        except Exception as error:  # any: it imports another package, which the error names
             raise ThreadError(
                 f"The entry point {entry_point.name!r} of {ENTRY_POINTS!r} cannot be loaded "
                 f"({brief(error)})."

@@ -233,12 +233,13 @@ class LangGraphServer(BaseCheckpointSaver[str]):
                 states = yield from self._history(thread_id, namespace, metadata, before, limit)
         except NotFoundError:
             return []
-        answers = yield from self._answers(thread_id, states)
-        written = [time_of(state) for state in states if state.get("checkpoint")]
-        ends = [datetime.max.replace(tzinfo=UTC), *written]
+        stored = [state for state in states if _is_stored(state)]
+        answers = yield from self._answers(thread_id, stored)
+        begins = [time_of(state) for state in stored]
+        ends = [datetime.max.replace(tzinfo=UTC), *begins]
         return [
             checkpoint_of(state, is_answered=any(begin <= time < end for time in answers))
-            for state, begin, end in zip(filter(_is_stored, states), written, ends, strict=False)
+            for state, begin, end in zip(stored, begins, ends, strict=False)
         ]
 
     def _state(self, thread_id: str, names: Mapping[str, Any]) -> IOGenerator[Mapping[str, Any]]:
@@ -309,7 +310,7 @@ def _is_answer(run: Mapping[str, Any]) -> bool:
     return command.get("resume") is not None
 
 
-def time_of(value: Mapping[str, Any]) -> datetime:
-    """When a checkpoint or a run was made."""
-    time = datetime.fromisoformat(str(value["created_at"]))
+def time_of(value: Mapping[str, Any], key: str = "created_at") -> datetime:
+    """When a checkpoint or a run was made, or the time under another key."""
+    time = datetime.fromisoformat(str(value[key]))
     return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -18,6 +18,7 @@ _HEADERS = "LANGGRAPH_HEADERS"
 """The environment variable with the headers of a client."""
 
 _UNAUTHORIZED, _GONE, _CONFLICT, _INVALID_ID, _TOO_MANY = 401, 404, 409, 422, 429
+_BAD_GATEWAY, _UNAVAILABLE = 502, 503
 
 
 class ServerClient(Protocol):
@@ -56,11 +57,20 @@ def api_errors() -> Iterator[None]:
     """Raise the errors of the client as errors of this package."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # any: httpx, whose errors these are, is not imported here
         names = class_names(error, "httpx")
         if not names:
             raise
         raise _error_of(error, getattr(error, "response", None)) from error
+
+
+_OF_SERVER = {
+    _UNAUTHORIZED: "check LANGGRAPH_API_KEY",
+    _TOO_MANY: "it refuses more requests now",
+    _BAD_GATEWAY: "the proxy before it cannot reach it",
+    _UNAVAILABLE: "it is not available now",
+}
+"""The statuses that every other request would get too, and what to do or what they mean."""
 
 
 def _error_of(error: Exception, response: Any) -> ThreadError:
@@ -70,12 +80,8 @@ def _error_of(error: Exception, response: Any) -> ThreadError:
         return BusyError("a run of it is in progress")
     if status in (_GONE, _INVALID_ID) and "thread" in text.lower():
         return NotFoundError(f"LangGraph Server has no such thread ({text})")
-    if status is None or status in (_UNAUTHORIZED, _TOO_MANY):
-        advice = {
-            _UNAUTHORIZED: "check LANGGRAPH_API_KEY",
-            _TOO_MANY: "it refuses more requests now",
-        }
-        reason = advice.get(status or 0, "is it running, and is the URL right?")
+    if status is None or status in _OF_SERVER:
+        reason = _OF_SERVER.get(status or 0, "is it running, and is the URL right?")
         return StoreFailedError(f"LangGraph Server: {reason} ({text}).")
     return ThreadError(f"LangGraph Server refused the request ({text})")
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from langgraph_patch._sansio import IOGenerator, run_sync
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.stores.base import Key
-from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.stores.server import LangGraphServer, time_of
 from langgraph_patch.threads.stores.server_api import sync_client
 
 _PAGE = 100
@@ -90,8 +89,10 @@ class ServerStore:
         """Whether a thread ran a graph, and was updated in the time that is asked for."""
         if not (thread.get("metadata") or {}).get("graph_id"):
             return False
+        if not self.server.has_dates:
+            return True
         begin, end = self.server.updated
-        time = datetime.fromisoformat(str(thread["updated_at"]))
+        time = time_of(thread, "updated_at")
         return (begin is None or begin <= time) and (end is None or time < end)
 
 

@@ -103,7 +103,7 @@ async def _async_session(saver: Any, *, writes: bool) -> AsyncIterator[Any]:
         await cursor.execute("BEGIN IMMEDIATE")
         try:
             yield cursor
-        except BaseException:
+        except BaseException:  # any, and a cancelled task: nothing half-done is written
             await saver.conn.rollback()
             raise
         await saver.conn.commit()

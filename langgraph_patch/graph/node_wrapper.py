@@ -18,18 +18,14 @@ from langgraph.errors import ParentCommand
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import (
-    channels_of,
-    is_for_node,
-    runs_alone,
-    task_kind,
-)
+from langgraph_patch._langgraph import channels_of, is_for_node, runs_alone, task_kind
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
+from langgraph_patch.graph.apply_repair import report, write_repair
 from langgraph_patch.graph.effects import StateWrites, is_written_once, restored_values
 from langgraph_patch.graph.guarded_node import GuardedNode
 from langgraph_patch.graph.histories import MODEL_INPUT, Damage, Histories
 from langgraph_patch.graph.original_messages import restore_output
-from langgraph_patch.graph.patch_node import Repair
+from langgraph_patch.graph.repairer import Repair
 from langgraph_patch.graph.shown_update import new_messages, show_repair
 from langgraph_patch.graph.state_values import (
     is_root_output,
@@ -39,7 +35,7 @@ from langgraph_patch.graph.state_values import (
 from langgraph_patch.history.patch import Patch
 
 
-class ModelNodeWrapper(RunnableLambda[Any, Any]):
+class NodeWrapper(RunnableLambda[Any, Any]):
     """Wraps the runnable of a node.
 
     It is a `RunnableLambda`, because LangGraph looks for subgraphs in its `deps`. It overrides
@@ -58,10 +54,10 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
             inner,
             histories.keys,
             MODEL_INPUT,
-            histories.nodes[0].close_calls if histories.nodes else list,
+            histories.repairers[0].close_calls if histories.repairers else list,
         )
         # LangGraph computes the key of a cached result from these attributes.
-        wrapped = isinstance(inner, ModelNodeWrapper)
+        wrapped = isinstance(inner, NodeWrapper)
         function = inner if wrapped else getattr(inner, "func", None) or inner
         for attribute in ("__module__", "__qualname__"):
             if (value := getattr(function, attribute, None)) is not None:
@@ -72,13 +68,13 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
         """The runnable of the node."""
         return [self._inner]
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Run the node on a valid history; return the repair, if any, before its output."""
         if (damage := self._histories.find_damage(input, config or {})) is None:
             return run_sync(self._guarded.run(input, config or {}, kwargs))
         return run_sync(self._repair_and_run(input, config or {}, kwargs, damage))
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:  # noqa: A002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
         """Do the same as `invoke`, asynchronously."""
         if (damage := self._histories.find_damage(input, config or {})) is None:
             return await run_async(self._guarded.run(input, config or {}, kwargs))
@@ -86,7 +82,7 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
 
     async def astream(
         self,
-        input: Any,  # noqa: A002
+        input: Any,
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
@@ -104,7 +100,7 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
 
     def stream(
         self,
-        input: Any,  # noqa: A002
+        input: Any,
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[Any]:
@@ -113,7 +109,7 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
 
     def transform(
         self,
-        input: Iterator[Any],  # noqa: A002
+        input: Iterator[Any],
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[Any]:
@@ -122,7 +118,7 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
 
     async def atransform(
         self,
-        input: AsyncIterator[Any],  # noqa: A002
+        input: AsyncIterator[Any],
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
@@ -163,15 +159,15 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
         restore = bool(damage.stored) and runs_alone(config)
         repairs: dict[str, Repair] = {}
         for key, reading in damage.input.items():
-            node = self._histories.repairer(key)
-            repairs[key] = yield from node.repair(reading, config, restore=restore)
+            repairer = self._histories.repairer(key)
+            repairs[key] = yield from repairer.repair(reading, config, restore=restore)
         stored: dict[str, Repair] = {}
         for key, reading in damage.stored.items():
             if damage.input.get(key) is reading:
                 repair = repairs[key]
             else:
-                node = self._histories.repairer(key)
-                repair = yield from node.repair(reading, config, restore=restore)
+                repairer = self._histories.repairer(key)
+                repair = yield from repairer.repair(reading, config, restore=restore)
             stored[key] = _restoring_once(repair, stored)
         return repairs, stored
 
@@ -181,11 +177,10 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
         """The state update that writes the repairs; None if only the node's input is repaired."""
         for key, repair in repairs.items():
             if self._histories.owner(key) not in stored:
-                node = self._histories.repairer(key)
-                node.report(repair.patch, config, written=False)
+                report(self._histories.repairer(key), repair.patch, config, only_for="node")
         pairs: list[Any] = []
         for key, repair in stored.items():
-            written = self._histories.repairer(key).write(repair, config, alone=False)
+            written = write_repair(self._histories.repairer(key), repair, config, alone=False)
             pairs += [] if written is None else written.update or ()
         return Command(update=pairs) if pairs else None
 
@@ -257,9 +252,9 @@ class ModelNodeWrapper(RunnableLambda[Any, Any]):
     def _without_repairs(
         self, output: Any, patches: Mapping[str, Patch], written: AbstractSet[str]
     ) -> Any:
-        """The output of the node as if it had read the histories of the state.
+        """The output of the node as if it had read the histories before their repair.
 
-        Those under the keys `written` are repaired there, too.
+        Histories under the keys `written` stay repaired, because the state gets their repair.
         """
         for key in self._histories.keys:
             if key not in written:

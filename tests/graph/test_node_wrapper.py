@@ -1,4 +1,4 @@
-"""The model node wrapper around nodes that are graphs, have caches, stream, or echo their input."""
+"""The node wrapper around nodes that are graphs, have caches, stream, or echo their input."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from langgraph.types import CachePolicy, Command, Overwrite, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_patch import PatchNode, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch.graph.histories import Histories
-from langgraph_patch.graph.model_node import ModelNodeWrapper
+from langgraph_patch.graph.node_wrapper import NodeWrapper
+from langgraph_patch.graph.repairer import Repairer
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
 from support.open_calls import model_saying
@@ -165,7 +166,7 @@ def test_what_was_only_shown_is_not_written(node: Any):
         "human: x",
         "ai: ok",
     ]
-    assert stored[3].tool_calls[0]["name"] == "send email"  # type: ignore[attr-defined]
+    assert stored[3].tool_calls[0]["name"] == "send email"
     assert [len(seen) for seen in model.seen] == [7]
 
 
@@ -386,9 +387,7 @@ async def test_a_generator_that_streams():
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model = model_saying(*["fine"] * 6)
-    wrapper = ModelNodeWrapper(
-        RunnableLambda(answering(model)), Histories((PatchNode(),), writers={})
-    )
+    wrapper = NodeWrapper(RunnableLambda(answering(model)), Histories((Repairer(),), writers={}))
     state = {"messages": DAMAGED}
     names: list[str] = []
     config: Any = {"callbacks": [RunNames(names)]}

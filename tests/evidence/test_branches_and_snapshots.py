@@ -1,0 +1,135 @@
+"""Evidence of a superstep that ran again, of another branch, and of a run that was not stored."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send, interrupt
+from typing_extensions import TypedDict
+
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.agents import human, thread
+from support.strict import RefusedError, StrictModel, ai
+from support.versions import newer
+
+DeltaChannel = newer("langgraph.channels", "DeltaChannel")
+_messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
+
+
+@tool
+def wire(to: str) -> str:
+    """Wire, if a human agrees."""
+    return f"wired to {to}: {interrupt('?')}"
+
+
+@tool
+def note(text: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+    """Write a note."""
+    message = ToolMessage("noted", name="note", tool_call_id=tool_call_id)
+    return Command(update={"notes": text, "messages": [message]})
+
+
+def _send_each(state: Any) -> Any:
+    calls = getattr(state["messages"][-1], "tool_calls", [])
+    return [Send("tools", [{**call, "type": "tool_call"}]) for call in calls] or "__end__"
+
+
+def agent(reducer: Any, tools: list[Any], *script: Any) -> tuple[Any, StrictModel]:
+    """A bare agent with a task for each call, and its model."""
+    keys: Any = {"messages": Annotated[list[AnyMessage], reducer], "notes": str}
+    model = StrictModel(script=[*script])
+    builder = StateGraph(TypedDict("State", keys))
+    builder.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
+    builder.add_node("tools", ToolNode(tools, handle_tool_errors=False))
+    builder.add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges("agent", _send_each, ["tools", "__end__"])
+    return builder.compile(checkpointer=InMemorySaver()), model
+
+
+def first_result(model: StrictModel) -> str:
+    """The text of the first result that the model read last."""
+    return next(m.text for m in model.seen[-1] if isinstance(m, ToolMessage))
+
+
+def test_a_failed_call_that_a_goto_starts_again():
+    """The model reads the error while the tool runs again; the next turn finds the result."""
+    tries: list[int] = []
+
+    @tool
+    def flaky() -> str:
+        """Raise once, then work for a while."""
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("kaput")
+        time.sleep(0.3)
+        return "at last"
+
+    script = ai(("flaky", {}, "c1"), id="a1"), ai(("wire", {"to": "eve"}, "c1"), id="a2")
+    fine = [AIMessage("fine") for _ in range(3)]
+    bare, model = agent(add_messages, [flaky, wire], *script, *fine)
+    graph = with_patching(bare)
+    with pytest.raises(ValueError, match="kaput"):
+        graph.invoke({"messages": [human("go")]}, thread(), durability="sync")
+    graph.invoke(Command(goto="agent"), thread(), durability="sync")
+    text = next(m.text for m in model.seen[1] if isinstance(m, ToolMessage))
+    assert "failed in its last recorded attempt" in text
+    graph.invoke({"messages": [human("and now?")]}, thread(), durability="sync")
+    assert first_result(model) == "at last"
+
+
+@pytest.mark.needs(langgraph="1.1.8")  # before, a fork takes the stored answer again
+def test_a_fork_from_an_answered_approval():
+    """The call was approved, and ran, on another branch: nothing states that it was not."""
+    model = StrictModel(
+        script=[ai(("note", {"text": "a"}, "c1"), id="a1"), *[AIMessage("fine") for _ in range(3)]]
+    )
+    approval = HumanInTheLoopMiddleware(interrupt_on={"note": True})
+    graph = create_agent(
+        model, [note], middleware=[PatchToolCallsMiddleware(), approval],
+        checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    graph.invoke({"messages": [human("go")]}, thread(), durability="sync")
+    paused = graph.get_state(thread()).config
+    graph.invoke(Command(resume={"decisions": [{"type": "approve"}]}), thread(), durability="sync")
+    graph.invoke(None, paused, durability="sync")
+    graph.invoke({"messages": [human("no, wait")]}, thread(), durability="sync")
+    assert first_result(model) == (
+        "No result of tool call note with id c1 was recorded; it may or may not have run."
+    )
+
+
+@pytest.mark.needs(langgraph="1.2")
+@pytest.mark.parametrize("frequency", [1, 2, 3, 4, 5])
+def test_an_id_that_is_used_again_after_a_snapshot(frequency: int):
+    """The result of the second `call_0` is not given to the first one, which still waits."""
+    reducer = DeltaChannel(_messages_delta_reducer, snapshot_frequency=frequency)
+    script = [ai(("wire", {"to": to}, "call_0"), id=to) for to in ("eve", "mia")]
+    bare, model = agent(reducer, [wire], *script, AIMessage("fine"), AIMessage("fine"))
+    graph = with_patching(bare)
+    for value in ("go", "never mind"):
+        graph.invoke({"messages": [human(value)]}, thread(), durability="sync")
+    graph.invoke(Command(resume="yes"), thread(), durability="sync")
+    graph.invoke({"messages": [human("and now?")]}, thread(), durability="sync")
+    assert "was waiting for human input" in first_result(model)
+
+
+def test_effects_that_a_run_with_durability_exit_dropped():
+    """Such a run stores its last checkpoint only: that it began with a message is not stored."""
+    made = ai(("note", {"text": "a"}, "c1"), ("wire", {"to": "eve"}, "c2"), id="a1")
+    bare, model = agent(add_messages, [note, wire], made, AIMessage("fine"))
+    graph = with_patching(bare)
+    graph.invoke({"messages": [human("go")]}, thread(), durability="exit")
+    with pytest.raises(RefusedError):
+        bare.invoke({"messages": [human("never mind")]}, thread(), durability="exit")
+    state = graph.invoke({"messages": [human("and now?")]}, thread(), durability="exit")
+    assert state.get("notes") == "a" or "not kept: notes" in first_result(model)

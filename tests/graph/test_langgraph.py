@@ -1,0 +1,391 @@
+"""The details of LangGraph in `_langgraph.py`: what a node reaches through its config.
+
+Each test compares details with the LangGraph that is installed, and fails if one has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.channels.binop import BinaryOperatorAggregate
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_config
+from langgraph.errors import ParentCommand
+from langgraph.func import task
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, Send, interrupt
+
+from langgraph_patch import _langgraph
+from langgraph_patch._langgraph import (
+    can_start_tasks,
+    carries_call,
+    channels_of,
+    checkpointer_of,
+    child_config,
+    comes_first,
+    current_checkpoint_id,
+    current_config,
+    fresh_value,
+    graph_namespace,
+    input_of,
+    is_for_node,
+    is_in_node,
+    is_nested,
+    is_resuming,
+    node_of,
+    runs_alone,
+    state_of,
+    stored_value,
+    task_kind,
+    task_notes,
+    thread_config,
+    writes_at_exit,
+)
+from support.agents import thread
+from support.bare_graphs import QUESTION, State, build, nothing, run_with
+
+
+def public_names() -> list[tuple[str, str]]:
+    """The functions and constants that the modules define, each with its module."""
+    folder = Path(_langgraph.__file__ or "").parent
+    return [
+        (path.stem, name)
+        for path in sorted(folder.glob("_langgraph*.py"))
+        for name in re.findall(
+            r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    ]
+
+
+@pytest.mark.parametrize(("module", "name"), public_names())
+def test_there_is_a_test_for_each_name(module: str, name: str):
+    """Each function and constant occurs below the imports of the test module of its module."""
+    tests = (Path(__file__).parent / f"test{module}.py").read_text(encoding="utf-8")
+    assert re.search(rf"\b{name}\b", tests.partition("\n\n\n")[2])
+
+
+def test_checkpointer_of():
+    """The config of a node has the checkpointer of the run."""
+    assert isinstance(run_with(checkpointer_of), InMemorySaver)
+    assert checkpointer_of({}) is None
+
+
+def test_channels_of():
+    """The config of a node has the live channels, with their reducers."""
+    channels = run_with(channels_of)
+    assert isinstance(channels["messages"], BinaryOperatorAggregate)
+    assert channels["messages"].operator is not None
+    assert channels_of({}) == {}
+
+
+def test_stored_value():
+    """A node reads the state as it was at the start of the superstep."""
+    assert run_with(lambda config: stored_value(config, "messages")) == QUESTION["messages"]
+    assert run_with(lambda config: stored_value(config, "note")) is None
+    assert stored_value({}, "messages") is None
+
+
+def test_state_of():
+    """The values of the state keys, among those of other channels."""
+    values = run_with(state_of)
+    assert [m.content for m in values["messages"]] == ["hi"]
+    assert state_of({}) == {}
+
+
+def test_input_of():
+    """The input of the run is available while START runs, and not later."""
+    inputs = []
+
+    def router(state: State, config: RunnableConfig) -> str:
+        inputs.append(input_of(config))
+        return "n1"
+
+    def node(state: State, config: RunnableConfig) -> None:
+        inputs.append(input_of(config))
+
+    builder = StateGraph(State).add_node("n1", node).add_conditional_edges(START, router)
+    builder.compile().invoke(QUESTION)
+    assert inputs == [QUESTION, None]
+
+
+def test_fresh_value():
+    """A router reads what its source node has just written, also a key that its schema lacks."""
+    values = []
+
+    def router(state: MessagesState, config: RunnableConfig) -> str:
+        values.append((fresh_value(config, "note"), stored_value(config, "note")))
+        return "n2"
+
+    builder = StateGraph(State).add_node("n1", lambda _: {"note": "new"}).add_node("n2", nothing)
+    builder.add_edge(START, "n1").add_conditional_edges("n1", router).compile().invoke(QUESTION)
+    assert values == [("new", None)]
+    assert fresh_value({}, "note") is None
+
+
+def test_runs_alone():
+    """The node sees whether other tasks run in its superstep."""
+    alone = {}
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        alone.setdefault(config["metadata"]["langgraph_node"], []).append(runs_alone(config))
+
+    builder = build(node, node)
+    builder.add_node("b1", node).add_node("b2", node).add_node("sent", node)
+    builder.add_edge("n2", "b1").add_edge("n2", "b2")
+    builder.add_conditional_edges("b1", lambda _: [Send("sent", {})], ["sent"])
+    builder.compile().invoke(QUESTION)
+    assert alone == {"n1": [True], "n2": [True], "b1": [False], "b2": [False], "sent": [True]}
+    assert runs_alone({}) is True
+
+
+def test_runs_alone_beside_tasks_of_a_send():
+    """Two tasks of a `Send`, and a task of a `Send` beside a node, are not alone."""
+    alone = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        alone.append(runs_alone(config))
+
+    two = StateGraph(State).add_node("n", node)
+    two.add_conditional_edges(START, lambda _: [Send("n", {}), Send("n", {})], ["n"])
+    two.compile().invoke(QUESTION)
+    mixed = StateGraph(State).add_node("n", node).add_node("m", node)
+    mixed.add_conditional_edges(START, lambda _: [Send("n", {}), "m"], ["n", "m"])
+    mixed.compile().invoke(QUESTION)
+    assert alone == [False] * 4
+
+
+def test_comes_first():
+    """Of the tasks of a superstep the first one knows that it is; tasks of a `Send` are before."""
+    first = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        name, path = config["metadata"]["langgraph_node"], config["metadata"]["langgraph_path"]
+        first.append((name, path[1], comes_first(config, {"b", "c"})))
+
+    builder = StateGraph(State)
+    for name in ("a", "b", "c"):
+        builder.add_node(name, node).add_edge(START, name)
+    builder.compile().invoke(QUESTION)
+    assert sorted(first) == [("a", "a", True), ("b", "b", True), ("c", "c", False)]
+    first.clear()
+    builder = StateGraph(State).add_node("b", node).add_node("c", node)
+    sends = [Send("c", {}), Send("b", {}), "b"]
+    builder.add_conditional_edges(START, lambda _: sends, ["b", "c"])
+    builder.compile().invoke(QUESTION)
+    assert set(first) == {("c", 0, True), ("b", 1, False), ("b", "b", False)}
+    assert comes_first({}, {"b"}) is True
+
+
+def test_task_notes():
+    """Notes last from the first attempt of a task to its last, and no longer."""
+    notes = []
+
+    def note(state: State, config: RunnableConfig) -> None:
+        notes.append(task_notes(config).get("attempt"))
+        task_notes(config)["attempt"] = len(notes)
+        if len(notes) == 1:
+            raise ConnectionError
+
+    again = RetryPolicy(initial_interval=0, jitter=False)
+    builder = StateGraph(State).add_node("n1", note, retry_policy=again).add_node("n2", note)
+    builder.add_edge(START, "n1").add_edge("n1", "n2").compile().invoke(QUESTION)
+    assert notes == [None, 1, None]
+    assert task_notes({}) == {}
+
+
+def test_can_start_tasks():
+    """A `@task` may be called in a node."""
+    assert run_with(can_start_tasks) is True
+    assert can_start_tasks({}) is False
+
+
+def test_is_resuming():
+    """The config of a node tells whether the run continues from a checkpoint."""
+    resuming = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        resuming.append(is_resuming(config))
+        interrupt("?")
+
+    graph = build(node).compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    assert resuming == [False, True]
+
+
+def test_is_in_node():
+    """The metadata of a node's config name the node."""
+    assert run_with(is_in_node) is True
+    assert is_in_node({}) is False
+
+
+def test_task_kind():
+    """The path of a task tells whether an edge, a `Send` or a call of a `@task` started it."""
+    kinds = []
+
+    @task
+    def child() -> None:
+        kinds.append(task_kind(get_config()))
+
+    def node(state: State, config: RunnableConfig) -> None:
+        kinds.append(task_kind(config))
+
+    def parent(state: State, config: RunnableConfig) -> None:
+        node(state, config)
+        child().result()
+
+    builder = build(parent).add_node("sent", node)
+    builder.add_conditional_edges("n1", lambda _: [Send("sent", {})])
+    builder.compile().invoke(QUESTION)
+    assert kinds == ["node", "task", "send"]
+
+
+def test_current_config():
+    """It is the config of the node that runs; outside of a graph it is empty."""
+    assert current_config() == {}
+    names = run_with(lambda _: current_config()["metadata"]["langgraph_node"])
+    assert names == "n1"
+
+
+def test_child_config(monkeypatch: pytest.MonkeyPatch):
+    """A runnable that is called without a config has it as that of its parent."""
+    child = RunnableLambda(lambda _, config: config["tags"])
+    config: RunnableConfig = {"tags": ["outer"]}
+    with child_config(config):
+        assert child.invoke(None) == ["outer"]
+    assert child.invoke(None) == []
+    monkeypatch.setattr(_langgraph, "_PARENT_CONFIG", None)
+    with child_config(config):
+        assert child.invoke(None) == []
+
+
+def test_thread_config_names_the_current_checkpoint():
+    """The config of a node has the thread and the checkpoint that the run is at."""
+    saver, found = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append((thread_config(config), saver.get_tuple(thread())))
+
+    build(node).compile(checkpointer=saver).invoke(QUESTION, thread(), durability="sync")
+    ((config, saved),) = found
+    assert config == saved.config
+    assert thread_config({}) is None
+
+
+def test_thread_config_with_durability_exit():
+    """With `durability="exit"` the current checkpoint is not stored, so it is not named."""
+    config = run_with(thread_config, durability="exit")
+    assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
+
+
+def test_graph_namespace():
+    """A `@task`, also one inside another, has the namespace and the checkpoint of its graph."""
+    saver, found = InMemorySaver(), []
+
+    def note() -> None:
+        config = get_config()
+        found.append((graph_namespace(config), current_checkpoint_id(config)))
+
+    @task
+    def inner() -> None:
+        note()
+
+    @task
+    def outer() -> None:
+        note()
+        inner().result()
+
+    def leaf(state: State) -> None:
+        note()
+        outer().result()
+        interrupt("?")
+
+    build(build(leaf).compile()).compile(checkpointer=saver).invoke(QUESTION, thread())
+    [leaf_namespace] = {namespace for namespace, _ in found}
+    newest = saver.get_tuple({"configurable": {"checkpoint_ns": leaf_namespace, "thread_id": "1"}})
+    assert leaf_namespace.startswith("n1:")
+    assert {checkpoint_id for _, checkpoint_id in found} == {newest.checkpoint["id"]}
+    assert current_checkpoint_id({}) is None
+
+
+def test_thread_config_with_durability_exit_on_a_fork():
+    """A run that the caller lets begin at a checkpoint: LangGraph has its id in the metadata."""
+    saver, found = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        found.append(thread_config(config))
+
+    graph = build(node).compile(checkpointer=saver)
+    graph.invoke(QUESTION, thread())
+    older = next(iter(graph.get_state_history(thread(), limit=1, before=None))).config
+    graph.invoke(QUESTION, thread())
+    graph.invoke(QUESTION, older, durability="exit")
+    assert found[-1] == older
+
+
+def test_is_for_node():
+    """A `Command` for the parent names the parent by the namespace of its node."""
+    found = []
+
+    def handoff(state: State) -> Command[Any]:
+        return Command(graph=Command.PARENT, update={"note": "from below"})
+
+    inner = build(handoff).compile()
+
+    def node(state: State, config: RunnableConfig) -> None:
+        with pytest.raises(ParentCommand) as raised:
+            inner.invoke(state, config)
+        graph = raised.value.args[0].graph
+        found.append((is_for_node(graph, config), is_for_node(f"other|{graph}", config)))
+
+    build(build(node).compile()).compile().invoke(QUESTION)
+    assert found == [(True, False)]
+
+
+@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
+def test_carries_call(maker: str):
+    """The task of a `Send` with one call knows that, and a task with another payload too."""
+    found: list[bool] = []
+    call = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
+    payloads: dict[str, Any] = {
+        "create_agent": [call],
+        "create_react_agent": {"__type": "tool_call_with_context", "tool_call": call, "state": {}},
+    }
+
+    def sent(payload: Any, config: RunnableConfig) -> None:
+        found.extend(carries_call(config, call_id) for call_id in ("c1", "c2", None))
+
+    builder = StateGraph(State).add_node("sent", sent)
+    sends = [Send("sent", payloads[maker]), Send("sent", {"calls": [call]})]
+    builder.add_conditional_edges(START, lambda _: sends, ["sent"])
+    builder.compile().invoke(QUESTION)
+    assert sorted(found) == [False] * 5 + [True]
+    assert not run_with(lambda config: carries_call(config, "c1"))
+
+
+def test_writes_at_exit():
+    """The config of a node names the durability of the run."""
+    assert run_with(writes_at_exit, durability="exit") is True
+    assert run_with(writes_at_exit, durability="sync") is False
+
+
+def test_is_nested():
+    """A node of a nested graph has the namespaces of the graphs above it."""
+    assert run_with(is_nested) is False
+    values = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        values.append(is_nested(config))
+
+    build(build(node).compile()).compile(checkpointer=InMemorySaver()).invoke(QUESTION, thread())
+    assert values == [True]
+
+
+def test_node_of():
+    """The metadata of a node's config has its name."""
+    assert run_with(node_of) == "n1"
+    assert node_of({}) is None

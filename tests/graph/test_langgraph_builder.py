@@ -1,0 +1,231 @@
+"""The details of LangGraph in `_langgraph_builder.py`: graphs that are built.
+
+Each test compares details with the LangGraph that is installed, and fails if one has changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from typing import Annotated, Any, Literal
+
+from langchain_core.runnables import RunnableLambda
+from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command, RetryPolicy
+from typing_extensions import TypedDict
+
+from langgraph_patch._langgraph_builder import (
+    annotations_of,
+    can_be_followed,
+    compile_like,
+    copy_builder,
+    has_routers,
+    keys_read_by,
+    node_runnables,
+    nodes_after,
+    put_branch,
+    read_by_branches,
+    replace_runnable,
+    run_start_untraced,
+    schema_keys,
+    take_branches,
+)
+from langgraph_patch._langgraph_names import ROOT_CHANNEL
+from support.agents import thread
+from support.bare_graphs import QUESTION, State, build, nothing
+from support.callbacks import RunNames
+from support.running import sync_and_async
+
+
+def test_schema_keys():
+    """A builder lists the keys of the state schema."""
+    assert set(schema_keys(build(nothing))) == {"messages", "note"}
+
+
+def test_node_runnables():
+    """The runnable of a graph that is a node is the compiled graph, also with a config."""
+    subgraph = build(nothing).compile().with_config(tags=["a"])
+    runnables = node_runnables(build(subgraph, nothing))
+    assert list(runnables) == ["n1", "n2"]
+    assert runnables["n1"] is subgraph
+
+
+def test_has_routers():
+    """A compiled graph lists the conditional edges that leave a node."""
+    builder = build(nothing).add_conditional_edges("n1", lambda _: "n2").add_node("n2", nothing)
+    graph = builder.compile()
+    assert [has_routers(graph, node) for node in ("n1", "n2")] == [True, False]
+
+
+def test_can_be_followed():
+    """A node is followed through edges, routers, annotated commands and free commands."""
+
+    def to_n2(state: State) -> Command[Literal["n2"]]:
+        return Command(goto="n2")
+
+    edge = build(nothing, nothing)
+    assert [can_be_followed(edge, node) for node in ("n1", "n2")] == [True, False]
+    loop = build(nothing).add_conditional_edges("n1", lambda _: "n1", ["n1", END])
+    assert not can_be_followed(loop, "n1")
+    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
+    assert can_be_followed(anywhere, "n1")
+    annotated = build(to_n2).add_node("n2", nothing).add_edge(START, "n2")
+    assert can_be_followed(annotated, "n1")
+    free = build(nothing).add_node("n2", nothing)
+    assert can_be_followed(free, "n1")
+    waiting = build(nothing, nothing).add_node("n3", nothing).add_edge(["n1", "n2"], "n3")
+    assert can_be_followed(waiting, "n2")
+
+
+def test_nodes_after():
+    """The targets of edges, routers, waiting edges and annotated commands; None if unknown."""
+
+    def to_n2(state: State) -> Command[Literal["n2"]]:
+        return Command(goto="n2")
+
+    builder = build(to_n2).add_node("n2", nothing).add_node("n3", nothing).add_node("n4", nothing)
+    builder.add_conditional_edges("n1", lambda _: "n3", {"go": "n3"})
+    builder.add_edge(["n1", "n2"], "n4")
+    assert nodes_after(builder, "n1") == {"n2", "n3", "n4"}
+    assert nodes_after(builder, "n3") == set()
+    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
+    assert nodes_after(anywhere, "n1") is None
+
+
+def test_keys_read_by():
+    """A node reads the keys of its input schema, or else those of the state."""
+
+    class Narrow(TypedDict):
+        other: str
+
+    builder = build(nothing).add_node("n2", nothing, input_schema=Narrow)
+    assert set(keys_read_by(builder, "n1")) == set(schema_keys(builder))
+    assert set(keys_read_by(builder, "n2")) == {"other"}
+    root = StateGraph(Annotated[list[Any], operator.add]).add_node("n1", nothing)
+    assert list(keys_read_by(root, "n1")) == [ROOT_CHANNEL]
+
+
+def test_annotations_of():
+    """Annotations are complete, also those of a state that is a bare list."""
+
+    class Noted(TypedDict):
+        notes: Annotated[list[str], operator.add]
+
+    assert annotations_of(StateGraph(Noted)) == {"notes": Annotated[list[str], operator.add]}
+    bare = Annotated[list[Any], operator.add]
+    assert annotations_of(StateGraph(bare)) == {ROOT_CHANNEL: bare}
+
+
+def test_copy_builder():
+    """The copy of a builder shares no container with it, and compiling it leaves it alone."""
+    builder = build(nothing, nothing).add_conditional_edges("n2", lambda _: "n1")
+    builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
+    builder.compile()
+    copied = copy_builder(builder)
+    before = str(sorted(vars(builder).items()))
+    copied.add_node("n3", nothing).add_edge("n1", "n3").add_conditional_edges("n1", lambda _: "n3")
+    copied.compile()
+    assert str(sorted(vars(builder).items())) == before
+    containers = {
+        name: value for name, value in vars(builder).items() if not isinstance(value, type)
+    }
+    shared = [value for name, value in containers.items() if vars(copied)[name] is value]
+    assert all(value is True or value is None for value in shared)
+    assert {"nodes", "edges", "branches", "channels", "schemas", "waiting_edges"} <= set(containers)
+
+
+def test_replace_runnable():
+    """A node runs another runnable with the same policies."""
+    builder = StateGraph(State).add_edge(START, "n1")
+    builder.add_node("n1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
+    replace_runnable(builder, "n1", RunnableLambda(lambda _: {"note": "replaced"}))
+    spec = builder.nodes["n1"]
+    assert (spec.retry_policy, spec.defer) == (RetryPolicy(max_attempts=7), True)
+    assert builder.compile().invoke(QUESTION)["note"] == "replaced"
+
+
+def test_take_and_put_branches():
+    """Edges are removed from a node, and conditional edges are added again with other fields."""
+
+    def router(state: State) -> str:
+        return "n2"
+
+    builder = StateGraph(State).add_node("n1", nothing).add_node("n2", lambda _: {"note": "n2"})
+    builder.add_edge(START, "n1").add_conditional_edges("n1", router, ["n1", "n2"])
+    assert take_branches(builder, START) == (["n1"], {})
+    targets, branches = take_branches(builder, "n1")
+    assert (targets, list(branches)) == ([], ["router"])
+    assert (builder.edges, dict(builder.branches)) == (set(), {})
+    (branch,) = branches.values()
+    assert (branch.ends, branch.input_schema) == ({"n1": "n1", "n2": "n2"}, State)
+    put_branch(builder, START, "router", branch, ends={"n2": "n2"})
+    assert builder.branches[START]["router"].ends == {"n2": "n2"}
+    assert builder.compile().invoke(QUESTION)["note"] == "n2"
+
+
+def test_read_by_branches():
+    """A router reads the keys of its input schema."""
+    inputs: list[Any] = []
+
+    class Note(TypedDict):
+        note: str
+
+    builder = StateGraph(State).add_node("n1", nothing, input_schema=Note)
+    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "n1")
+    read_by_branches(builder, START, Note)
+    builder.compile().invoke({**QUESTION, "note": "x"})
+    assert inputs == [{"note": "x"}]
+
+
+def test_compile_like():
+    """A graph keeps what it was compiled with and what was set on it since."""
+    options = {
+        "checkpointer": InMemorySaver(),
+        "cache": InMemoryCache(),
+        "store": InMemoryStore(),
+        "interrupt_before": ["n1"],
+        "interrupt_after": ["n2"],
+        "debug": True,
+        "name": "graph",
+        "transformers": [],
+    }
+    assert set(inspect.signature(StateGraph.compile).parameters) == {"self", *options}
+    builder = build(nothing, nothing)
+    graph = builder.compile(**options).with_config(tags=["a"])
+    graph.step_timeout, graph.stream_mode, graph.stream_eager = 7.0, "values", True
+    graph.retry_policy, graph.cache_policy = (RetryPolicy(),), None
+    new = compile_like(graph, builder)
+    made_again = {"nodes", "channels", "builder", "managed", "stream_channels", "output_channels"}
+    names = [name for name in vars(graph) if not name.startswith("_") and name not in made_again]
+    assert {name: getattr(new, name) for name in names} == {
+        name: getattr(graph, name) for name in names
+    }
+
+
+@sync_and_async
+async def test_run_start_untraced(*, asynchronous: bool):
+    """Conditional edges from START run without events, and everything else is as before."""
+    seen, drawn, routed = [], [], []
+    for change in (None, run_start_untraced):
+        builder = StateGraph(State).add_node("n1", nothing).add_node("n2", nothing)
+        builder.add_conditional_edges(START, lambda _: routed.append(1) or "n2", ["n1", "n2"])
+        if change is not None:
+            change(builder)
+        graph = builder.compile(checkpointer=InMemorySaver())
+        assert isinstance(builder, StateGraph)
+        assert type(builder).__name__ == "StateGraph"
+        drawn.append(graph.get_graph().draw_mermaid())
+        if asynchronous:
+            events = graph.astream_events(QUESTION, thread())
+            seen.append([event["name"] async for event in events])
+        else:
+            names: list[str] = []
+            graph.invoke(QUESTION, {**thread(), "callbacks": [RunNames(names)]})
+            seen.append(names)
+    assert START in seen[0]
+    assert [name for name in seen[0] if name != START] == seen[1]
+    assert drawn[0] == drawn[1]
+    assert len(routed) == 2

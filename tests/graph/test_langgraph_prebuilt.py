@@ -1,0 +1,127 @@
+"""The details of LangGraph in `_langgraph_prebuilt.py`: prebuilt agents and tool nodes.
+
+Each test compares details with the LangGraph that is installed, and fails if one has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.types import interrupt
+
+from langgraph_patch._langgraph_prebuilt import (
+    AFTER_MODEL,
+    leads_to_model,
+    runs_after_model,
+    sent_call,
+    tool_call_wrappers,
+    tool_messages_key,
+    with_tool_call_wrappers,
+)
+from support.agents import thread
+from support.bare_graphs import QUESTION, State, nothing
+
+
+@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
+@pytest.mark.filterwarnings("ignore:create_react_agent")
+def test_sent_call(maker: str):
+    """Both prebuilt agents send one call to each task of the tools node."""
+    from langchain.agents import create_agent  # noqa: PLC0415 - slow to import
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+    def wire(amount: int) -> None:
+        """Wire money."""
+        interrupt(amount)
+
+    calls = [{"name": "wire", "args": {"amount": n}, "id": f"c{n}"} for n in (1, 2)]
+    model = Model(messages=iter([AIMessage("", tool_calls=calls)]))
+    saver = InMemorySaver()
+    make = create_agent if maker == "create_agent" else create_react_agent
+    make(model, [wire], checkpointer=saver).invoke(QUESTION, thread())
+    saved = saver.get_tuple(thread())
+    assert saved is not None
+    sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+    assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+
+
+def test_tool_messages_key():
+    """A `ToolNode` has the key of its history."""
+    assert tool_messages_key(ToolNode([])) == "messages"
+    assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
+    assert tool_messages_key(object()) == "messages"
+
+
+def test_wrappers_of_a_tool_node():
+    """`ToolNode` keeps its wrappers where a copy can replace them, and runs calls one by one."""
+
+    def tool(to: str) -> str:
+        """Do it."""
+        return to
+
+    def wrap(request: Any, execute: Any) -> Any:
+        return execute(request)
+
+    node = ToolNode([tool], wrap_tool_call=wrap)
+    assert tool_call_wrappers(node) == (wrap, None)
+    assert tool_call_wrappers(ToolNode) is None
+    assert tool_call_wrappers(lambda: None) is None
+    seen: list[str] = []
+
+    def replaced(request: Any, execute: Any) -> Any:
+        seen.append("wrapper")
+        return "packed"
+
+    def unpack(result: Any) -> Any:
+        seen.append(result)
+        raise ValueError("unpacked")
+
+    copied = with_tool_call_wrappers(node, replaced, None, unpack=unpack)
+    call = AIMessage("", tool_calls=[{"name": "tool", "args": {"to": "x"}, "id": "c1"}])
+    builder = StateGraph(State).add_edge(START, "tools")
+    with pytest.raises(ValueError, match="unpacked"):
+        builder.add_node("tools", copied).compile().invoke({"messages": [call]})
+    assert seen == ["wrapper", "packed"]
+    assert tool_call_wrappers(node) == (wrap, None)
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_nodes_around_the_model_of_the_prebuilt_agents():
+    """`create_react_agent` and `create_agent` name the nodes around the model and tools so."""
+    model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
+    react = create_react_agent(
+        model, [], pre_model_hook=RunnableLambda(nothing), post_model_hook=RunnableLambda(nothing)
+    )
+    agent = create_agent(model, middleware=[Around()])
+    names = {*react.nodes, *agent.nodes} - {START}
+    assert {name for name in names if runs_after_model(name)} == {
+        AFTER_MODEL[0],
+        f"Around{AFTER_MODEL[1]}",
+    }
+    assert {name for name in names if leads_to_model(name)} == {
+        "agent",
+        "model",
+        "pre_model_hook",
+        "Around.before_model",
+    }
+
+
+class Around(AgentMiddleware[Any, Any, Any]):
+    """A middleware with a node before and one after the model."""
+
+    def before_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
