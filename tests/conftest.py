@@ -1,6 +1,5 @@
 """The options and the fixtures of all tests."""
 
-import gc
 from collections import Counter
 
 import hypothesis
@@ -62,11 +61,6 @@ def _mark_slow_outside_samples(items):
         if seen[function] % step:
             item.add_marker(pytest.mark.slow)
         seen[function] += 1
-
-
-def pytest_collection_finish():
-    """Spare all that was imported: no later garbage collection goes through it."""
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

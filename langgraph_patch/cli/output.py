@@ -1,4 +1,4 @@
-"""Write data to standard output and everything else to standard error, with colours or without."""
+"""Write data to standard output and everything else to standard error; read standard input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from langgraph_patch.render.columns import Line, plain
 from langgraph_patch.render.text import one_line
@@ -19,17 +19,23 @@ _WIDTH = 120  # of output that no terminal shows
 
 
 def prepare_streams() -> None:
-    """Let no stream fail: bytes that are no text are escaped, and a closed stream is empty."""
-    for name, mode, errors in (
-        ("stdin", "r", "surrogateescape"),
-        ("stdout", "w", "backslashreplace"),
-        ("stderr", "w", "backslashreplace"),
-    ):
+    """Let no output fail: what cannot be encoded is escaped, and a closed stream keeps nothing."""
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - until the process ends
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
         stream = getattr(sys, name)
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors=errors)
+            stream.reconfigure(errors="backslashreplace")
+
+
+def standard_input() -> Iterable[str]:
+    """The lines of standard input: none if it is closed, and bytes that are no text are escaped."""
+    stream: Any = sys.stdin
+    if stream is None:
+        return []
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="surrogateescape")
+    return cast("Iterable[str]", stream)
 
 
 def discard_output(stream: Any) -> None:

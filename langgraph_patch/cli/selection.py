@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
 from langgraph_patch._sansio import run_sync
+from langgraph_patch.cli.output import standard_input
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import LangGraphServer, Shard, scan_threads
 from langgraph_patch.threads.reports import ThreadReport
@@ -28,7 +28,7 @@ def chosen_ids(options: argparse.Namespace) -> Sequence[str] | None:
         return None
     ids: list[str] = []
     for each in options.ids:
-        ids += _ids_in(sys.stdin) if each == "-" else [each]
+        ids += _ids_in(standard_input()) if each == "-" else [each]
     if not ids:
         raise OptionError("standard input holds no id of a thread: expected one a line.")
     return ids

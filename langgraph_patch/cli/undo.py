@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from langgraph_patch.cli.arguments import CLEAN, REFUSED
-from langgraph_patch.cli.output import print_json, print_lines, print_message, terminal_width
+from langgraph_patch.cli.output import (
+    print_json,
+    print_lines,
+    print_message,
+    standard_input,
+    terminal_width,
+)
 from langgraph_patch.cli.target import open_target, target_of
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.render.terminal import repair_outcome, repair_row
@@ -98,7 +103,7 @@ def _repairs(file: str) -> Iterator[ThreadRepair]:
 
 def _lines(file: str) -> Iterable[str]:
     if file == "-":
-        return list(sys.stdin)
+        return list(standard_input())
     try:
         return Path(file).read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:

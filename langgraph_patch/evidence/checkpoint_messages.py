@@ -87,9 +87,9 @@ class Checkpoint:
 
     @cached_property
     def repairs(self) -> AbstractSet[str]:
-        """The tasks that wrote a repair, and to `RETURN` what clients see of it.
+        """The tasks that wrote a repair to the state, and what clients see of it to `RETURN`.
 
-        A `@task` writes to `RETURN` too, but not the messages in it to the state.
+        A `@task` writes to `RETURN` too, but it does not write these messages to the state.
         """
         writes, key = self.saved.pending_writes or (), self.messages_key
         found = set()
@@ -144,7 +144,7 @@ class Checkpoint:
     def written_of(
         self, call: OpenCall, tasks: AbstractSet[str]
     ) -> list[tuple[str, list[BaseMessage]]]:
-        """The task id and the messages of the records that name a call, and of some tasks."""
+        """The task id and the messages of the records that name a call, and what `tasks` wrote."""
         return [
             (task_id, messages)
             for task_id, _, messages, record in self._written
@@ -189,9 +189,8 @@ def _messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
 def tasks_that_rewrite(checkpoint: Checkpoint, message_id: str | None = None) -> set[str]:
     """The tasks that wrote stored messages again, as a repair does.
 
-    It removes messages and adds them, overwrites the whole history, or writes them under their
-    ids. A model node that was
-    repaired writes its new message beside them.
+    A repair removes messages and adds them, overwrites the whole history, or writes messages
+    under their ids. A model node that is repaired writes its new message beside them.
 
     Args:
         checkpoint: The checkpoint before the superstep.

@@ -5,18 +5,9 @@ from __future__ import annotations
 from langchain_core.messages import ToolMessage
 
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
-from langgraph_patch.evidence.supersteps import (
-    Superstep,
-    start_marks,
-)
-from langgraph_patch.evidence.task_outcomes import (
-    outcome_of_only_call,
-)
-from langgraph_patch.evidence.tracked_calls import (
-    MAX_SUPERSTEPS,
-    TrackedCall,
-    TrackedMessage,
-)
+from langgraph_patch.evidence.supersteps import Superstep, start_marks
+from langgraph_patch.evidence.task_outcomes import outcome_of_only_call
+from langgraph_patch.evidence.tracked_calls import MAX_SUPERSTEPS, TrackedCall, TrackedMessage
 from langgraph_patch.history.patch import Finding
 
 

@@ -29,7 +29,7 @@ class Effects:
     Attributes:
         writes: The state key and the value of each write.
         unchanged: The keys whose value is the same in the current checkpoint as when the writes
-            were made. Applying the writes now has the effect that it had then.
+            were made. Applying the writes now has the same effect as then.
         goto: The nodes that the result was to start, without those that an edge starts.
         task: Identifies the task. Results of one task have the same writes.
         values: The stored values of the keys when the writes were made.
@@ -81,10 +81,10 @@ def effects_of(source: Source, current: Checkpoint | None, result: ToolMessage) 
 
 
 def _is_dropped(source: Source) -> bool:
-    """Whether the superstep of a result was abandoned, so that its writes were dropped.
+    """Whether the superstep of a result was abandoned, or may have been: its writes were dropped.
 
-    A run with durability "exit" stores its last checkpoint only. Between two of them, a run may
-    have begun with an input, which abandons the superstep.
+    A run with durability "exit" stores its last checkpoint only. Between two stored checkpoints, a
+    run may have begun with an input, which abandons the superstep.
     """
     then, child = source.checkpoint, source.child
     return child is None or child.source != "loop" or child.step > then.step + 1
@@ -123,7 +123,7 @@ def _updates_of(command: Command[Any]) -> list[tuple[str, Any]]:
     if isinstance(update, Mapping):
         return list(update.items())
     if isinstance(update, list | tuple) and all(
-        isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str)  # noqa: PLR2004
+        isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str)  # noqa: PLR2004 - a pair
         for part in update
     ):
         return list(update)

@@ -168,9 +168,7 @@ class EntrypointRun:
     def _with_effects(self, result: _Result) -> ToolMessage | RecordedResult:
         """The result, with the names of the other state keys that it wrote, which are lost."""
         source = Source(self._checkpoint, result.task_id, child=None)
-        effects = None
-        if result.record is not None:
-            effects = effects_of(source, None, result.message)
+        effects = effects_of(source, None, result.message) if result.record is not None else None
         if effects is None:
             return result.message
         keys = sorted({key for key, _ in effects.writes})

@@ -48,7 +48,7 @@ def inner_results(subgraphs: Sequence[Checkpoint], namespace: str, task_id: str)
             if isinstance(message, AIMessage):
                 makers |= {(space, c.id): (message.id, c) for c in read_calls(message)}
             elif isinstance(message, ToolMessage) and _is_real(message):
-                # Servers use an id again in the next message, so the nearest call owns a result.
+                # The next message may use an id again: a result belongs to the nearest call.
                 maker, call = makers.get((space, message.tool_call_id), (None, None))
                 results[space, maker, message.tool_call_id, message.text] = call, message
     texts = [_text(call, result) for call, result in reversed(results.values())]

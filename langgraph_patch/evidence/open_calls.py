@@ -223,6 +223,18 @@ def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
     return index is not None and not is_version_of(messages[index], call.message)
 
 
+def requested_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
+    """Whether another message makes, or made, a call with the id, name and arguments of `call`."""
+    own = read_calls(call.message)[call.ordinal]
+    return any(
+        (made.name, made.args) == (own.name, own.args)
+        and call.id in (made.id, _original_id(made.id, stored.id, i))
+        for stored in messages
+        if isinstance(stored, AIMessage) and not is_version_of(stored, call.message)
+        for i, made in enumerate(read_calls(stored))
+    )
+
+
 def renamed_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
     """Whether another message makes a call that a repair renamed from the id of `call`."""
     return any(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import aclosing, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, configured_id
 
 _MAX_QUERIES = 64
-"""For all calls of a search together, so that a thread with damage everywhere costs no more."""
+"""How many queries a search may make for all its calls, also if many messages are damaged."""
 
 _NEWEST = 8
 """How many checkpoints are listed first. Damage is nearly always found there."""
@@ -225,10 +226,7 @@ def _request(
 ) -> IOGenerator[list[Checkpoint]]:
     page = _Page(reader, arguments["limit"])
     try:
-        yield IORequest(
-            lambda: page.read(reader.saver.list(config, **arguments)),
-            lambda: page.aread(reader.saver.alist(config, **arguments)),
-        )
+        yield from read_until(page.add, reader.saver, config, arguments)
     except Exception as error:  # of any checkpointer, at an old row for example
         if reader.required or not page.checkpoints:
             raise
@@ -251,19 +249,8 @@ class _Page:
     def is_full(self) -> bool:
         return self.weight >= PAGE_WEIGHT or len(self.checkpoints) >= self.limit
 
-    def read(self, found: Any) -> None:
-        with closing(found) if hasattr(found, "close") else nullcontext():
-            for saved in found:
-                if self._add(saved):
-                    return
-
-    async def aread(self, found: Any) -> None:
-        async with aclosing(found):
-            async for saved in found:
-                if self._add(saved):
-                    return
-
-    def _add(self, saved: CheckpointTuple) -> bool:
+    def add(self, saved: CheckpointTuple) -> bool:
+        """Add a checkpoint. Returns whether no more is needed."""
         checkpoint = Checkpoint(saved, self.reader.messages_key)
         if len(self.checkpoints) == self.limit:
             return True  # a checkpointer that ignores the limit
@@ -272,6 +259,38 @@ class _Page:
         # At the limit the checkpointer ends by itself. To stop it before that makes the
         # synchronous `list` of an asynchronous one print errors about its generator.
         return self.weight >= PAGE_WEIGHT
+
+
+def read_until(
+    is_enough: Callable[[CheckpointTuple], bool],
+    saver: BaseCheckpointSaver[Any],
+    config: RunnableConfig,
+    arguments: dict[str, Any],
+) -> IOGenerator[None]:
+    """List checkpoints, newest first, and close the listing as soon as one is enough.
+
+    Args:
+        is_enough: Receives each checkpoint. Returns whether no more is needed.
+        saver: The checkpointer.
+        config: The thread and the namespace.
+        arguments: The other arguments of the checkpointer's `list`.
+    """
+
+    def read() -> None:
+        found: Any = saver.list(config, **arguments)
+        with closing(found) if hasattr(found, "close") else nullcontext():
+            for saved in found:
+                if is_enough(saved):
+                    return
+
+    async def aread() -> None:
+        found: Any = saver.alist(config, **arguments)
+        async with aclosing(found):
+            async for saved in found:
+                if is_enough(saved):
+                    return
+
+    yield IORequest(read, aread)
 
 
 def _error(error: Exception, config: RunnableConfig, arguments: dict[str, Any]) -> EvidenceError:

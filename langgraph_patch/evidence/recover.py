@@ -1,7 +1,7 @@
 """Find what the checkpoints of a thread recorded about tool calls without a result.
 
-`recover_evidence` is the only entry point of the package. The patch node, the scan and the
-repair of stored threads call it with the calls that have no result.
+The patch node, the scan and the repair of stored threads call `recover_evidence` with the calls
+that have no result.
 
 When a run stops in the middle of a superstep, LangGraph keeps what the finished tasks wrote as
 *pending writes* of the checkpoint before that superstep. The next message drops them from the
@@ -11,12 +11,19 @@ state, but they stay in the database, as do older checkpoints. This package read
 
 1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder and names no
    other tool. It is read from a write to the history, from a record of `record_tool_calls` of
-   this very call, or from the history of an older checkpoint. It counts only if at that point
-   no other message made an open call with the id, and the call had the name and the arguments
-   that it has now. Calls of one message with one id are told apart by their records or their
-   `Send`s, else as in a history. If a repair gave the call a new id, its former id counts before
-   that repair. What its task wrote beside it is returned as `Effects`, if the superstep was
-   abandoned.
+   this very call, or from the history of an older checkpoint.
+
+   - It always counts if it is certainly of this call: if its record has the call's message id,
+     id and request, or if the task that wrote it has marked the start of the call.
+   - Any other result counts only if at that point no other message made an open call with the
+     id, and the call had the name and the arguments that it has now. With durability "exit", one
+     checkpoint may have the writes of several supersteps. If they make another call with the id,
+     only what the task of the call's own `Send` wrote counts there.
+   - Calls of one message with one id are told apart by their records or their `Send`s, else as
+     in a history. If a repair gave the call a new id, its former id counts before that repair.
+
+   What the task of a result wrote beside it is returned as `Effects`, if the superstep was
+   abandoned, or if a gap in the step numbers may hide that it was.
 2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
    *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
    Such a task is that of a `Send`, or of `record_tool_calls`. The task of a node that runs all
@@ -25,25 +32,34 @@ state, but they stay in the database, as do older checkpoints. This package read
    counts only if that node is called `tools`, because in another node a middleware may have
    failed.
 3. That nothing has started the call (`not_started`): only nodes between the model and the tools
-   ran, and the last one paused without a recorded answer; or the supersteps after the message
-   have start marks of other calls of the message, and none of this one.
+   ran, the supersteps that they led to are in this branch, and the last one paused without a
+   recorded answer; or the supersteps after the message have start marks of other calls of the
+   message, each of which has ended, and none of this one.
 
 Every finding is one about the record. It stays true if the call was started again without a
 trace. If the writes of a task do not say how it ended (an error and an interrupt, or an interrupt
 and an answer), older outcomes do not count either, because they are not the last.
 
-Without evidence a call is `unknown`. `Finding.recheck` is set if a task may be running that has
-not recorded its end: its superstep began in the last 10 minutes. It is set once for a call that
-waits, failed or was cancelled and has no start mark: a task that is started again, with an answer
-by interrupt id or after an error, leaves no trace before it ends. It is also set once for such a
-call of the newest checkpoint, because its superstep may be running, or be started again.
+Without evidence a call is `unknown`.
+
+`Finding.recheck` is set if a task may be running that has not recorded its end, or that goes on
+after a timeout: its superstep began in the last 10 minutes. If the newest checkpoint is from the
+last 10 minutes, it is also set, together with `searched` and so for one more search:
+
+- for a call that waits, failed or was cancelled and has no start mark: a task that is started
+  again, with an answer by interrupt id or after an error, leaves no trace before it ends;
+- for such a call with a start mark, if the newest checkpoint has it: its superstep may be
+  running, or be started again;
+- for a call without evidence, if each task of a superstep that may have run it has recorded an
+  end: one task ran all calls, and it may have been answered.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message, and if the message was the input of a subgraph, those of its
-parent graph. Beyond the newest checkpoints (58, fewer in a long thread), bisection finds the one
-in which a message was new. If that is impossible, 508 checkpoints are read (gaps between the
-steps, as durability "exit" leaves them, or branches that cannot be distinguished), or 1858
-(`DeltaChannel` state).
+parent graph. With durability "exit", the newest checkpoints may be of other runs: those that
+store a result of one of the calls are skipped. Beyond the newest checkpoints (58, fewer in a long
+thread), bisection finds the one in which a message was new. If that is impossible, at most 508
+checkpoints are read (gaps between the steps, as durability "exit" leaves them, or branches that
+cannot be distinguished), or 1858 (`DeltaChannel` state).
 
 **Limits**: what follows is not recorded in a way that can be read back.
 
@@ -51,7 +67,8 @@ steps, as durability "exit" leaves them, or branches that cannot be distinguishe
   run was cancelled, killed, or still runs: the record shows a call that waits.
 - `interrupt_before` leaves no trace, so a call that it stopped is `unknown`.
 - With durability "exit", a killed run records nothing.
-- A run on a fork finds what the newest branch of the thread recorded about the same call.
+- A fork has the pending writes of the checkpoint that it begins at in common with the branch that
+  was left. What they record about a call may have happened there.
 - Two calls of one message with one id, one tool and one task for both: a result that is recorded
   for only one of them is given to neither.
 """
@@ -93,7 +110,7 @@ _RUNNING = timedelta(minutes=10)
 """How long a superstep may be running that has recorded no end."""
 
 _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
-"""How long to wait for a result that may just be written, before each further search."""
+"""How long to wait for a result that is perhaps being written, before each further search."""
 
 _JUST_STARTED = timedelta(seconds=5)
 """How old a superstep may be for such a wait."""
@@ -206,7 +223,7 @@ def _key_of(tracked: TrackedCall) -> EvidenceKey:
 
 
 def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
-    """Whether the result of a call may just be written.
+    """Whether the result of a call is perhaps being written.
 
     LangGraph does not wait until a result is stored. After a handoff, the next agent, which is a
     nested graph, may read the checkpoint a moment too early.

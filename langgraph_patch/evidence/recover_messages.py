@@ -8,9 +8,7 @@ pending writes of the checkpoint of its input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, closing, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
@@ -19,9 +17,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
 from langgraph_patch._langgraph import can_start_tasks, current_checkpoint_id, graph_namespace
 from langgraph_patch._langgraph_checkpoints import accepted_input, previous_value
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import EvidenceError, OptionError
 from langgraph_patch.evidence.entrypoint_runs import EntrypointRun, messages_in
+from langgraph_patch.evidence.queries import read_until
 from langgraph_patch.history.patcher import patch_messages
 from langgraph_patch.history.placeholders import Language, Placeholder
 
@@ -236,32 +235,14 @@ def _unfinished_runs(
 
     arguments: dict[str, Any] = {"before": current, "limit": MAX_RUNS}
     try:
-        yield IORequest(
-            partial(_read, lambda: saver.list(thread, **arguments), is_last),
-            partial(_aread, lambda: saver.alist(thread, **arguments), is_last),
-        )
-    except Exception as error:
+        yield from read_until(is_last, saver, thread, arguments)
+    except Exception as error:  # a checkpointer may raise anything
         raise EvidenceError(
             f"Thread {names['thread_id']!r}: the checkpointer raised {error!r} while it listed the "
             f"runs of namespace {names['checkpoint_ns']!r}. Fix the checkpointer, or start without "
             f"the messages of runs that did not finish."
         ) from error
     return found[::-1]
-
-
-def _read(listed: Callable[[], Any], is_last: Callable[[CheckpointTuple], bool]) -> None:
-    found = listed()
-    with closing(found) if hasattr(found, "close") else nullcontext():
-        for saved in found:
-            if is_last(saved):
-                return
-
-
-async def _aread(listed: Callable[[], Any], is_last: Callable[[CheckpointTuple], bool]) -> None:
-    async with aclosing(listed()) as found:
-        async for saved in found:
-            if is_last(saved):
-                return
 
 
 def _input_of(saved: CheckpointTuple, read_input: ReadInput | None) -> list[BaseMessage]:

@@ -112,9 +112,10 @@ def _is_cut_off(error: object) -> bool:
 
 
 def _ended_tasks(checkpoint: Checkpoint) -> set[str]:
-    """The tasks of nodes and of `Send`s with writes. A `@task` writes to `RETURN` only.
+    """The tasks of nodes and of `Send`s that have recorded an end.
 
-    A synchronous tool goes on after a timeout or a cancellation.
+    A `@task` writes to `RETURN` only, so it does not count. A task that timed out or was cancelled
+    does not count either: a synchronous tool goes on.
     """
     inner = (MARK, STARTED, RETURN)
     cut_off = {t for t, channel, v in checkpoint.writes if channel == ERROR and _is_cut_off(v)}
@@ -212,9 +213,15 @@ def recorded_tasks(checkpoint: Checkpoint, call: OpenCall) -> list[str]:
 
 
 def start_marks(checkpoint: Checkpoint, call: OpenCall) -> list[StartMark]:
-    """The recorded starts of a call in a superstep, oldest first."""
-    request_hash = request_hash_of(call)
-    return start_marks_in(checkpoint.saved, call.message.id, call.id, request_hash=request_hash)
+    """The recorded starts of a call in a superstep, oldest first.
+
+    Calls of one message with one id, name and arguments are alike in their records, but not in
+    the task that a `Send` made for each.
+    """
+    own = send_task(checkpoint, call) if len(call.twins) > 1 else None
+    request_hash = None if own else request_hash_of(call)
+    marks = start_marks_in(checkpoint.saved, call.message.id, call.id, request_hash=request_hash)
+    return [mark for mark in marks if own is None or mark.task_id == own[0]]
 
 
 def _has_unfinished_start(checkpoint: Checkpoint) -> bool:
@@ -321,5 +328,5 @@ class _OneCheckpoint(BaseCheckpointSaver[Any]):
         super().__init__()
         self.saved = saved
 
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple:  # noqa: ARG002
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple:  # noqa: ARG002 - of the base class
         return self.saved

@@ -207,9 +207,8 @@ def applies_to_call(outcome: TaskOutcome, namespace: str, subgraphs: Sequence[Ch
         namespace: The namespace of the graph that ran the task.
         subgraphs: All checkpoints of the subgraphs that the task ran.
     """
-    if (
-        outcome.finding is None or outcome.finding.cause != "awaiting_input"
-    ):  # in another node, a middleware may have failed
+    if outcome.finding is None or outcome.finding.cause != "awaiting_input":
+        # In a node with another name, a middleware may have failed.
         return outcome.node == _TOOLS or bool(pending_sends(outcome.checkpoint))
     if subgraphs or keeps_state_between_runs(namespace):
         return True

@@ -28,6 +28,7 @@ from langgraph_patch.evidence.open_calls import (
     has_earlier_open_call,
     index_of,
     index_of_call,
+    requested_elsewhere,
     result_of_call,
 )
 from langgraph_patch.evidence.supersteps import (
@@ -38,15 +39,8 @@ from langgraph_patch.evidence.supersteps import (
     updated_channels,
     written_results,
 )
-from langgraph_patch.evidence.task_outcomes import (
-    outcome_of_call,
-)
-from langgraph_patch.evidence.tracked_calls import (
-    Origin,
-    Source,
-    TrackedCall,
-    TrackedMessage,
-)
+from langgraph_patch.evidence.task_outcomes import outcome_of_call
+from langgraph_patch.evidence.tracked_calls import Origin, Source, TrackedCall, TrackedMessage
 
 
 @dataclass(slots=True)
@@ -159,6 +153,7 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
         if version is None:
             return
         forms = (version,)
+    # One of these supersteps may be a repair that gave the other call a new id.
     is_renaming = is_exit and history is not None
     is_reused = any(reuses_call_id(checkpoint, f, include_renamed=is_renaming) for f in forms)
     is_renamed = tracked.is_renamed and (
@@ -183,6 +178,8 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
         _read_writes(tracked, form, source, is_pending=is_pending)
         if is_certain:
             tracked.certain = tracked.found
+    if history is not None and is_renamed and not requested_elsewhere(history, tracked.original):
+        _read_sent(tracked, (tracked.original,), source)  # made before the call was renamed
 
 
 def _read_own_results(tracked: TrackedCall, source: Source) -> None:
@@ -193,9 +190,9 @@ def _read_own_results(tracked: TrackedCall, source: Source) -> None:
 
 
 def _read_sent(tracked: TrackedCall, forms: Sequence[OpenCall], source: Source) -> None:
-    """Read the task of the `Send` of a call, in a superstep that made another call with its id.
+    """Read the task of the `Send` of a call in a superstep in which its id is another call's too.
 
-    The `Send` was made before that superstep, so it is not for the other call.
+    The `Send` was made before the other call, so it is not for that.
     """
     for form in forms:
         if sends_request(source.checkpoint, form):

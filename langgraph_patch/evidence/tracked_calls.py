@@ -19,12 +19,8 @@ from langgraph_patch.evidence.open_calls import (
     index_of,
     original_message,
 )
-from langgraph_patch.evidence.supersteps import (
-    Superstep,
-)
-from langgraph_patch.evidence.task_outcomes import (
-    TaskOutcome,
-)
+from langgraph_patch.evidence.supersteps import Superstep
+from langgraph_patch.evidence.task_outcomes import TaskOutcome
 from langgraph_patch.history.pairing import AskedCall
 from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.placeholders import names_lost_effects
@@ -78,9 +74,10 @@ class TrackedCall:
         sent_in: The oldest checkpoint read so far with a `Send` of the call.
         is_edited: Whether older checkpoints contain the call with another name or arguments.
         is_ambiguous: Whether the evidence may be that of another call with the same id.
-        is_doubtful: Whether a superstep was not read, because it made another call with the id.
+        is_doubtful: Whether a superstep was read only in part, because it made another call with
+            the id.
         inner: Short texts about the results of calls inside this one, newest first.
-        newer: The evidence that is newer than a message that may have been edited.
+        newer: The evidence that is newer than a write of a client that may have edited the call.
         certain: The evidence found so far that is certainly this call's own: a stored history
             showed it, or it has an id that a repair made.
         own_result: The newest result that names the call, and where it was found. It counts

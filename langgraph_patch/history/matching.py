@@ -19,18 +19,21 @@ A result that is not paired is a duplicate or an orphan.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
 
-from langgraph_patch.history.ids import derived_id, possible_stem, stem_of
+from langgraph_patch.history.call_index import (
+    MAX_STEM_MATCHES,
+    CallIndex,
+    is_renamed_from,
+    is_stem,
+    key_of_result,
+    keys_of_call,
+)
+from langgraph_patch.history.ids import stem_of
 from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
-from langgraph_patch.history.tool_calls import Call
-from langgraph_patch.history.tool_results import Result
-
-_MAX_STEM_MATCHES = 32
-"""How many calls with the same stem are checked for a derived id; each check is a digest."""
 
 
 def pair(
@@ -49,7 +52,7 @@ def pair(
         for stored in parts:
             names_call = stored.result.call_id is not None
             passes[names_call if stored.result.is_certain else None][index].append(stored)
-    calls = _Calls(calling_messages, stored_results)
+    calls = CallIndex(calling_messages, stored_results)
     placeholders: list[_Group] = []
     for kind in (True, False, None):
         if results := passes.get(kind):
@@ -66,57 +69,6 @@ def pair(
 # --- the nearest earlier message that has a call of a result ---------------------------
 
 
-class _Calls:
-    """All calls by what a result can name of them, and the nearest message for each key."""
-
-    def __init__(
-        self,
-        calling_messages: Mapping[int, CallingMessage],
-        stored_results: Mapping[int, Sequence[StoredResult]],
-    ) -> None:
-        self.messages = calling_messages
-        self.stored_results = stored_results
-        self.by_place: dict[tuple[int, Hashable], list[PairedCall]] = defaultdict(list)
-        self.names_at: dict[tuple[int, Hashable], set[str]] = defaultdict(set)
-        self.names: dict[Hashable, set[str]] = defaultdict(set)
-        for index, calling in calling_messages.items():
-            for paired in calling.calls:
-                for key in _keys_of_call(paired.call):
-                    self.by_place[index, key].append(paired)
-                    self.names_at[index, key].add(paired.label)
-                    self.names[key].add(paired.label)
-        self.answered_ids = {
-            stored.result.call_id
-            for parts in stored_results.values()
-            for stored in parts
-            if not stored.is_placeholder
-        }
-
-    def renamed(self, index: int, call_id: str) -> list[PairedCall]:
-        """The calls of a message that a repair renamed from `call_id`, without a result."""
-        return [
-            paired
-            for paired in self.with_stem(index, call_id)[:_MAX_STEM_MATCHES]
-            if paired.call.id not in self.answered_ids and _is_renamed_from(paired, call_id)
-        ]
-
-    def with_stem(self, index: int, call_id: str) -> Sequence[PairedCall]:
-        """The calls of a message that a repair may have renamed from `call_id`."""
-        return self.by_place.get((index, ("stem", stem_of(call_id))), ())
-
-    def names_of(self, key: Hashable) -> set[str]:
-        """The tools that calls of a key name; for an id also those of calls renamed from it."""
-        names = self.names.get(key, set())
-        if isinstance(key, tuple) and key[0] == "id":
-            return names | self.names.get(("stem", stem_of(key[1])), set())
-        return names
-
-
-def _is_renamed_from(paired: PairedCall, call_id: str) -> bool:
-    """Whether an earlier repair renamed a call from `call_id`."""
-    return paired.call.id == derived_id(call_id, paired.calling.message.id, paired.ordinal)
-
-
 @dataclass(slots=True)
 class _Group:
     """The results of one key that come after one message, and the calls they may belong to."""
@@ -130,7 +82,7 @@ class _Group:
 
 
 def _grouped(
-    results: Mapping[int, Sequence[StoredResult]], calls: _Calls
+    results: Mapping[int, Sequence[StoredResult]], calls: CallIndex
 ) -> tuple[list[_Group], dict[int, list[StoredResult]]]:
     """The results by the nearest earlier message with a call of theirs, and those without one."""
     groups: dict[tuple[int, Hashable], _Group] = {}
@@ -140,9 +92,9 @@ def _grouped(
     for index in sorted(calls.messages.keys() | results.keys()):
         if index in calls.messages:
             for paired in calls.messages[index].calls:
-                for key in _keys_of_call(paired.call):
+                for key in keys_of_call(paired.call):
                     nearest[key] = index
-                    if _is_stem(key):
+                    if is_stem(key):
                         stems[key].append(paired)
         for stored in results.get(index, ()):
             place = _place_of(stored, nearest, stems, calls)
@@ -155,7 +107,7 @@ def _grouped(
     return list(groups.values()), early
 
 
-def _group(index: int, key: Hashable, calls: _Calls) -> _Group:
+def _group(index: int, key: Hashable, calls: CallIndex) -> _Group:
     if isinstance(key, tuple) and key[0] == "renamed":
         found = calls.renamed(index, key[1])
         return _Group(key, index, found, calls.names_of(("id", key[1])))
@@ -166,22 +118,22 @@ def _place_of(
     stored: StoredResult,
     nearest: Mapping[Hashable, int],
     stems: Mapping[Hashable, Sequence[PairedCall]],
-    calls: _Calls,
+    calls: CallIndex,
 ) -> tuple[int, Hashable] | None:
     """The index of the message and the key of the calls that a result may belong to."""
-    key = _key_of_result(stored.result)
+    key = key_of_result(stored.result)
     exact = nearest.get(key)
+    place = None if exact is None else (exact, key)
+    if place and not _agrees(stored.label, calls.names_at[place], calls.names_of(key)):
+        place = None
     renamed = _nearest_renamed(stored, stems, calls)
-    if renamed is not None and (exact is None or renamed > exact):
-        return renamed, ("renamed", stored.result.call_id)
-    if exact is None:
-        return None
-    place = (exact, key)
-    return place if _agrees(stored.label, calls.names_at[place], calls.names_of(key)) else None
+    if renamed is None or (exact is not None and (renamed < exact or (renamed == exact and place))):
+        return place
+    return renamed, ("renamed", stored.result.call_id)
 
 
 def _nearest_renamed(
-    stored: StoredResult, stems: Mapping[Hashable, Sequence[PairedCall]], calls: _Calls
+    stored: StoredResult, stems: Mapping[Hashable, Sequence[PairedCall]], calls: CallIndex
 ) -> int | None:
     """The nearest message with a call that was renamed from the id that this result names.
 
@@ -191,9 +143,9 @@ def _nearest_renamed(
     if call_id is None or stored.is_placeholder:
         return None
     names = calls.names_of(("id", call_id))
-    for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), _MAX_STEM_MATCHES):
+    for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), MAX_STEM_MATCHES):
         if _agrees(stored.label, {paired.label}, names) and (
-            not stored.result.is_certain or _is_renamed_from(paired, call_id)
+            not stored.result.is_certain or is_renamed_from(paired, call_id)
         ):
             return paired.calling.index
     return None
@@ -211,7 +163,7 @@ def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> 
 # --- the calls of one message -----------------------------------------------------------
 
 
-def _pair_group(group: _Group, calls: _Calls) -> None:
+def _pair_group(group: _Group, calls: CallIndex) -> None:
     """Pair the real results of a group with its calls."""
     results = [stored for stored in group.results if not stored.is_placeholder]
     if _is_ambiguous(group, results, calls):
@@ -226,7 +178,7 @@ def _pair_group(group: _Group, calls: _Calls) -> None:
             _assign([paired for paired in renamed if paired.real is None], unpaired, group.names)
 
 
-def _is_ambiguous(group: _Group, results: Sequence[StoredResult], calls: _Calls) -> bool:
+def _is_ambiguous(group: _Group, results: Sequence[StoredResult], calls: CallIndex) -> bool:
     """Whether human messages are fewer than the calls that they may name.
 
     A repair keeps a human message that is of no call, with the id that several calls had. So
@@ -301,7 +253,7 @@ def _connect(paired: PairedCall, stored: StoredResult) -> None:
 # --- results before their call ----------------------------------------------------------
 
 
-def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Calls) -> None:
+def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: CallIndex) -> None:
     """Pair results with calls of the next message, if only results are stored between them.
 
     Not placeholders: the text of a placeholder is true only for its own call.
@@ -313,7 +265,7 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Cal
         for before in _results_directly_before(index, calls):
             for stored in early.get(before, ()):
                 if not stored.is_placeholder:
-                    by_key[_key_of_result(stored.result)].append(stored)
+                    by_key[key_of_result(stored.result)].append(stored)
         for key, results in by_key.items():
             free = [p for p in calls.by_place.get((index, key), ()) if p.real is None]
             names = {paired.label for paired in free}
@@ -325,7 +277,7 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Cal
             _assign(free, agreeing, names)
 
 
-def _results_directly_before(index: int, calls: _Calls) -> list[int]:
+def _results_directly_before(index: int, calls: CallIndex) -> list[int]:
     """The indexes of the messages before `index` that hold results and nothing else, in order."""
     start = index
     while (parts := calls.stored_results.get(start - 1)) and not any(
@@ -333,24 +285,3 @@ def _results_directly_before(index: int, calls: _Calls) -> list[int]:
     ):
         start -= 1
     return list(range(start, index))
-
-
-# --- keys -------------------------------------------------------------------------------
-
-
-def _keys_of_call(call: Call) -> Iterator[Hashable]:
-    yield ("id", call.id)
-    yield ("name", call.name)
-    yield "any"
-    if (stem := possible_stem(call.id)) is not None:
-        yield ("stem", stem)
-
-
-def _is_stem(key: Hashable) -> bool:
-    return isinstance(key, tuple) and key[0] == "stem"
-
-
-def _key_of_result(result: Result) -> Hashable:
-    if result.call_id is not None:
-        return ("id", result.call_id)
-    return ("name", result.name) if result.name else "any"

@@ -1,7 +1,8 @@
 """One tool call of a `ToolNode`: as a LangGraph task, or in the task of a `Send` with marks.
 
-This module identifies a call, starts its task, marks its starts and recovers its earlier result.
-How threads and event loops wait for each other is in `wrappers`.
+This module identifies a call, starts its task, runs the tool and recovers its earlier result.
+What is marked in the checkpoint is in `marks`, how threads and event loops wait for each other in
+`wrappers`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,7 +18,6 @@ from langchain_core.messages import ToolCall
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.config import get_config
-from langgraph.errors import GraphInterrupt
 from langgraph.func import task
 from langgraph.runtime import get_runtime
 
@@ -34,13 +33,12 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._langgraph_tasks import UNKNOWN_ATTEMPT, TaskInfo, task_info
 from langgraph_patch._langgraph_versions import needs
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.call_messages import find_index, find_message
+from langgraph_patch.recording.marks import MarkedStart, mark_end, mark_start
 from langgraph_patch.recording.node_runs import NodeRun, ToolNodeRun
 from langgraph_patch.recording.records import (
-    MARK,
-    STARTED,
     CallKey,
     Record,
     Start,
@@ -251,18 +249,35 @@ class RecordedCall:
     def _run_between_marks(
         self, execute: Callable[[ToolCallRequest], Any], own_task: str
     ) -> IOGenerator[tuple[int | None, Any]]:
-        """Run the tool.
+        """Run the tool. Durability "exit" has no checkpoint yet in which its start can be marked.
 
         Returns:
-            When it started, or None if no mark was written; and its result.
+            When it started, or None if that was not marked; and its result.
         """
-        started = yield from self._mark_start(own_task)
+        marked, started = self._marked_start(own_task), None
+        if marked is not None and not writes_at_exit({"configurable": self.configurable}):
+            started = yield from mark_start(marked)
         try:
             run = IORequest(lambda: execute(self.request), lambda: execute(self.request))
             return started, (yield run)
-        except Exception as error:
-            yield from self._mark_end(own_task, started, error)
+        except Exception as error:  # raised again: a tool may raise anything
+            if marked is not None:
+                yield from mark_end(marked, started, error)
             raise
+
+    def _marked_start(self, own_task: str) -> MarkedStart | None:
+        """What is marked of a start in the task `own_task`; None without a checkpointer."""
+        if self.saver is None:
+            return None
+        return MarkedStart(
+            saver=self.saver,
+            checkpoint=self._thread(checkpoint_id=self.info.checkpoint_id),
+            key=self.key,
+            start=self.start,
+            task_id=own_task,
+            node_attempt=self.info.node_attempt,
+            is_in_loop=self.is_in_loop,
+        )
 
     def _read_supersteps(self, saver: BaseCheckpointSaver[Any]) -> IOGenerator[Any]:
         """Read the checkpoints with earlier records once for all calls of the message."""
@@ -282,61 +297,13 @@ class RecordedCall:
 
         try:
             return (yield IORequest(read, aread))
-        except Exception as error:
+        except Exception as error:  # a checkpointer may raise anything
             run.reads = []  # a retry reads again
             raise RecordingError(
                 f"Tool call {self.id!r} was not run: the checkpointer raised {error!r} while "
                 "the record of an earlier run was read, so the tool may have run already. "
                 "Run the graph again when the checkpointer works."
             ) from error
-
-    def _mark_start(self, own_task: str) -> IOGenerator[int | None]:
-        """Record that the tool body starts now, before it does.
-
-        Returns:
-            When it starts; None if nothing was recorded.
-
-        Raises:
-            RecordingError: If the checkpointer failed. Without its mark, the call would later be
-                reported as not started.
-        """
-        if self.saver is None or writes_at_exit({"configurable": self.configurable}):
-            return None
-        started = time.time_ns()
-        try:
-            yield from self._write(STARTED, own_task, started=started)
-        except Exception as error:
-            raise RecordingError(
-                f"Tool call {self.id!r} was not run: the checkpointer raised {error!r} while "
-                "the start of the tool was recorded. Run the graph again when the checkpointer "
-                "works."
-            ) from error
-        return started
-
-    def _mark_end(self, own_task: str, started: int | None, error: Exception) -> IOGenerator[None]:
-        """Record that a start ended without a result. The tool's error takes precedence."""
-        ended = "interrupt" if isinstance(error, GraphInterrupt) else "error"
-        try:
-            yield from self._write(MARK, own_task, started=started, ended=ended)
-        except Exception as failure:  # noqa: BLE001 - the caller must get the tool's error
-            error.add_note(f"langgraph-patch could not record the call of this task: {failure!r}")
-
-    def _write(self, channel: str, own_task: str, **details: Any) -> IOGenerator[None]:
-        """Write a mark, under an id of its own.
-
-        After a write of the task itself, LangGraph takes the task as finished.
-        """
-        if self.saver is None:
-            return
-        attempt = self.info.node_attempt
-        details |= {"node_attempt": attempt, "task_id": own_task}
-        if self.is_in_loop:
-            details["is_in_loop"] = True
-        mark = make_record(self.key, self.start, **details)
-        parts = (channel, own_task, attempt, *self.start, details["started"])
-        mark_id = str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
-        config = self._thread(checkpoint_id=self.info.checkpoint_id)
-        yield from call_method(self.saver, "put_writes", config, [(channel, mark)], mark_id)
 
     def _thread(self, **checkpoint: str) -> RunnableConfig:
         """The thread and the namespace of the graph that the node is in."""
@@ -362,7 +329,7 @@ def refuse_uncounted_attempts(info: TaskInfo, call_id: str | None) -> None:
 
 
 def _hash_of(siblings: list[ToolCall], index: int | None, call: ToolCall) -> str:
-    """The hash of a call as the model wrote it: a wrapper may change arguments in each run."""
+    """The hash of a call as the model wrote it: a wrapper may change the arguments."""
     is_unique = sum(sibling["id"] == call["id"] for sibling in siblings) == 1
     if index is not None and is_unique:
         return hash_of_call(siblings, index)

@@ -1,11 +1,11 @@
 """What recorded tool calls write to a checkpoint: the format, and functions that read it.
 
 All of it is in the pending writes of the checkpoint before the superstep, in three channels. Each
-value is `{"recorded": {...}}`: two dicts deep, because the `messages` stream would show a result
-nearer to the top under the name of the task. Each has the keys of `CallKey` (the owner and the
-node), those of `Start` (which start of the call), and `started`: when the tool body started, in
-nanoseconds since the epoch. `started` identifies the start, and it is None if no start mark was
-written.
+value is `{"recorded": {...}}`. A result is two dicts deep in it, because the `messages` stream
+would show one that is less deep, under the name of the task. Each value has the keys of `CallKey`
+(the owner and the node), those of `Start` (which start of the call), and `started`: when the tool
+body started, in nanoseconds since the epoch. `started` identifies the start, and it is None if no
+start mark was written.
 
 - `STARTED` (a start mark), written and awaited before each start of the tool body: also
   `node_attempt` (the attempt of the node, from 1) and `task_id` (the task that runs the call: the
@@ -236,7 +236,7 @@ def _is_same_task(record: Record, call: CallKey) -> bool:
 
 
 def _is_owner(record: Record, call: CallKey) -> bool:
-    # The arguments are compared with the start. An old record has no message id.
+    # `find_result` compares the arguments, as part of the start. An old record has no message id.
     owner = tuple(record.get(key) for key in CallKey._fields[:-1])
     return call.message_id is not None and owner == call[:-1]
 

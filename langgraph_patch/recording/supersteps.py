@@ -1,8 +1,8 @@
 """Which earlier supersteps a run continues.
 
 After an `update_state` between a pause and its resume, the node runs on a new checkpoint, under
-another task id. The records of the call are in the checkpoint of the pause. The same holds if a
-new input was stored in between, but not applied: the update then drops it.
+another task id. The records of the call are in the checkpoint of the pause. They are also there
+if a new input was stored in between but not applied, because the update drops that input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def continued_supersteps(
     """The checkpoint of a run, and the earlier ones with the same superstep, newest first.
 
     `update_state` on the newest checkpoint continues its superstep. On an older one it makes a
-    fork, and a fork runs its tasks again. They differ in what was the newest checkpoint before.
+    fork, and a fork runs its tasks again. So the parent of an update counts only if it was the
+    newest checkpoint when the update was made.
 
     Args:
         saver: The checkpointer.
@@ -37,7 +38,7 @@ def continued_supersteps(
         return supersteps
     sources = {"update"}
     while len(supersteps) <= MAX_UPDATES and saved.metadata.get("source") in sources:
-        sources = {"update", "input"}
+        sources = {"update", "input"}  # an update drops an input that was not applied
         before = yield from _newest_before(saver, thread, saved)
         if before is None or before.checkpoint["id"] != _parent_id(saved):
             break
@@ -57,7 +58,9 @@ def _newest_before(
 
     try:
         found = yield IORequest(lambda: list(saver.list(thread, **options)), alist)
-    except NotImplementedError:  # a saver without `list`
+    except NotImplementedError:
+        # `BaseCheckpointSaver.list` of a saver that does not have one. No earlier record can be
+        # read, so the calls run again after an `update_state`, as they do without a record.
         return None
     return found[0] if found else None
 

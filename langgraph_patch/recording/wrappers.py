@@ -1,7 +1,7 @@
 """Record tool calls: a finished call keeps its result through a pause, a retry or a crash.
 
-A plain `ToolNode` runs all calls of a message in one task. If one call interrupts, or if the
-third tool crashes, LangGraph runs all of them again. `record_tool_calls` and
+A plain `ToolNode` runs all calls of a message in one task. If one call interrupts, or if one
+tool crashes, LangGraph runs all of them again. `record_tool_calls` and
 `arecord_tool_calls` run each call as a task of its own, so that LangGraph stores each result as
 soon as it is there.
 
@@ -19,8 +19,8 @@ With a checkpointer and durability "sync" or "async":
   The `updates` and `tasks` streams have one more chunk for each call, under a name that begins
   with `recorded_`.
 
-- A call is recorded once, by the outermost record, also where a `ToolNode`, a middleware and a
-  `recorded_tool` record at the same time. The calls of a graph inside a tool are recorded too.
+A call is recorded once, also if a `ToolNode`, a middleware and a `recorded_tool` would each record
+it: the outermost of them does. The calls of a graph inside a tool are recorded too.
 
 Limits:
 
@@ -62,7 +62,7 @@ from langgraph_patch.errors import RecordingError
 from langgraph_patch.recording.recorded_call import RecordedCall
 from langgraph_patch.recording.records import Record, read_record
 
-if TYPE_CHECKING:  # as in recorded_call
+if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
 ORDER_SECONDS = 1.0

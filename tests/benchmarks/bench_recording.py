@@ -18,7 +18,7 @@ from langgraph.prebuilt import ToolNode
 from measuring import Row, in_turns, ratio, spent, spread
 
 from langgraph_patch import record_tool_calls
-from langgraph_patch.recording.recorded_call import RecordedCall
+from langgraph_patch.recording import recorded_call
 
 CALLS = 4
 
@@ -46,7 +46,7 @@ def talk(graph: Any, threads: int) -> None:
         assert len(found["messages"]) == 1 + CALLS
 
 
-def without_start_mark(_call: Any, _task: str) -> Iterator[Any]:
+def without_start_mark(_marked: Any) -> Iterator[Any]:
     """In place of the function that writes a start mark."""
     return
     yield
@@ -54,7 +54,7 @@ def without_start_mark(_call: Any, _task: str) -> Iterator[Any]:
 
 def without_marks(kind: str, threads: int) -> float:
     """As `measured`, recorded without start marks."""
-    with mock.patch.object(RecordedCall, "_mark_start", without_start_mark):
+    with mock.patch.object(recorded_call, "mark_start", without_start_mark):
         return measured(kind, threads, recorded=True)
 
 

@@ -212,7 +212,6 @@ def test_standard_input_that_is_closed_or_no_text(cli, path, monkeypatch):
     """It holds no id, or the id of no thread."""
     monkeypatch.setattr(sys, "stdin", None)
     code, _, err = cli("scan", path, "-")
-    sys.stdin.close()
     assert (code, "standard input holds no id of a thread" in err) == (2, True)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"br\xff\n"), "utf-8"))
     code, _, err = cli("scan", path, "-")

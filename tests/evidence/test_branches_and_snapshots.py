@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
@@ -133,3 +133,55 @@ def test_effects_that_a_run_with_durability_exit_dropped():
         bare.invoke({"messages": [human("never mind")]}, thread(), durability="exit")
     state = graph.invoke({"messages": [human("and now?")]}, thread(), durability="exit")
     assert state.get("notes") == "a" or "not kept: notes" in first_result(model)
+
+
+def test_a_call_that_is_approved_after_a_repair_gave_it_a_new_id():
+    """Its `Send` has the old id, which a newer message uses too; the result is the call's own."""
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    script = [
+        ai(("note", {"text": "a"}, "c1"), id="a1"),
+        ai(("pay", {"amount": 1}, "c1"), id="a2"),
+        ai(("wire", {"to": "eve"}, "c1"), id="a3"),
+        *[AIMessage("fine") for _ in range(3)],
+    ]
+    model = StrictModel(script=script)
+    approval = HumanInTheLoopMiddleware(interrupt_on={"pay": True, "wire": True})
+    graph = with_patching(
+        create_agent(model, [note, pay, wire], middleware=[approval], checkpointer=InMemorySaver())
+    )
+    graph.invoke({"messages": [human("go")]}, thread(), durability="sync")
+    [first] = graph.get_state(thread()).interrupts
+    graph.invoke(Command(goto="model"), thread(), durability="sync")
+    approve = {first.id: {"decisions": [{"type": "approve"}]}}
+    graph.invoke(Command(resume=approve), thread(), durability="sync")
+    graph.invoke({"messages": [human("and now?")]}, thread(), durability="sync")
+    texts = [m.text for m in model.seen[-1] if isinstance(m, ToolMessage)]
+    assert texts[:2] == ["noted", "paid 1"]
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_equal_calls_with_one_id_that_are_answered_and_fail():
+    """After a resume their records are alike; each task tells which start was whose."""
+
+    @tool
+    def risky() -> str:
+        """Ask, then raise."""
+        raise ValueError(f"kaput: {interrupt('?')}")
+
+    made = ai(("risky", {}, "c1"), ("risky", {}, "c1"), id="a1")
+    model = StrictModel(script=[made, AIMessage("fine")])
+    bare = create_react_agent(model, ToolNode([risky]), checkpointer=InMemorySaver(), version="v2")
+    graph = with_patching(bare, record=True)
+    graph.invoke({"messages": [human("go")]}, thread(), durability="sync")
+    answers = {asked.id: "yes" for asked in graph.get_state(thread()).interrupts}
+    with pytest.raises(ValueError, match="kaput"):
+        graph.invoke(Command(resume=answers), thread(), durability="sync")
+    graph.invoke({"messages": [human("and now?")]}, thread(), durability="sync")
+    texts = [m.text for m in model.seen[-1] if isinstance(m, ToolMessage)]
+    assert len(texts) == len(answers) == 2
+    assert not [text for text in texts if "waiting" in text]

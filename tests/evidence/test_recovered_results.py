@@ -33,7 +33,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
-from langgraph_patch.evidence import search
+from langgraph_patch.evidence import pages
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import (
     BY_NAME,
@@ -389,7 +389,7 @@ class DeltaState(TypedDict):
 @pytest.mark.slow
 async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):
     """DeltaChannel state is read back page by page, not for ever: beyond it is `unknown`."""
-    monkeypatch.setattr(search, "_PAGE_WITHOUT_HISTORY", 50)  # 508 checkpoints instead of 1,858
+    monkeypatch.setattr(pages, "_PAGE_WITHOUT_HISTORY", 50)  # 508 checkpoints instead of 1,858
     saver = Counting()
 
     def delta(model, tools, **options):

@@ -34,7 +34,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from langgraph_patch._langgraph_names import NO_TASK
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence import search as evidence
+from langgraph_patch.evidence import pages
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import patch_messages
@@ -450,7 +450,7 @@ def test_delta_state_is_walked(saver, monkeypatch):
     counting = Counting(saver)
     assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
     assert counting.asked <= 5
-    monkeypatch.setattr(evidence, "_PAGE_WITHOUT_HISTORY", 20)
+    monkeypatch.setattr(pages, "_PAGE_WITHOUT_HISTORY", 20)
     counting = Counting(saver)
     assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == {}
     assert counting.asked == 11

@@ -962,6 +962,19 @@ def test_f11_a_result_that_comes_late_under_the_old_id():
     ]
 
 
+def test_f11_late_results_of_several_tools_under_one_old_id():
+    """Each goes to the call of its tool, also to a call that was renamed from their id."""
+    names = ("slow", "wire_money", "send_email")
+    calls = [{"name": name, "args": {}, "id": "call_0"} for name in names]
+    history = [AIMessage("", id="a1", tool_calls=calls), H("b")]
+    late = [ToolMessage(f"done: {name}", name=name, tool_call_id="call_0") for name in names]
+
+    message, *results, _ = repaired([*patch_messages(history).messages, *late])
+
+    assert [each.text for each in results] == [f"done: {name}" for name in names]
+    assert [each.tool_call_id for each in results] == [call["id"] for call in message.tool_calls]
+
+
 def test_f11_results_of_an_id_used_again_both_late():
     """A result belongs to the nearest earlier call of its id, and never to an older one."""
     history = [

@@ -12,10 +12,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
 
-from langgraph_patch import arepair_thread, ascan_threads, repair_thread, scan_threads
+from langgraph_patch import (
+    arepair_thread,
+    ascan_threads,
+    repair_thread,
+    scan_threads,
+)
 from ledger.world import Emitted
 
 if TYPE_CHECKING:
@@ -243,10 +248,15 @@ def _wait_for_child(child: int) -> None:
 
 
 def edit_arguments(session: Session) -> bool:
-    """The user changes the arguments of a call of the newest message."""
+    """The user changes the arguments of a call of the newest message that has no answer yet.
+
+    A history in which a call with other arguments has an answer already is the user's own.
+    """
     messages = session.messages_in_state()
     made = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
-    calls = [c for c in made.tool_calls if "ref" in c["args"]] if made is not None else []
+    done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
+    calls = made.tool_calls if made is not None else []
+    calls = [c for c in calls if "ref" in c["args"] and c["id"] not in done]
     if made is None or not calls or not made.id or session.kit.state == "concatenated":
         return False
     call = session.draw.choice(calls)
