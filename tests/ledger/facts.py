@@ -189,14 +189,13 @@ class Facts:
         )
 
     def _is_mixed(self, case: Case) -> bool:
-        """Whether two runs at once left a state that is neither's: only with durability `exit`.
+        """Whether two runs at once left a state that is neither's.
 
         A `DeltaChannel` then has the messages of both runs, while other keys have those of one.
         """
         made = next((n for n, e in self.world.all(Emitted) if e.key == case.key), 0)
         runs = self.runs[: case.read.run + 1]
-        is_joined = self.exit_only and self.unordered
-        return is_joined and any(r.event in AT_ONCE and made < r.end for r in runs)
+        return self.unordered and any(r.event in AT_ONCE and made < r.end for r in runs)
 
     def _have_all_finished(self, case: Case) -> bool:
         """Whether a good result is recorded, and one for each call that is equal to this one."""

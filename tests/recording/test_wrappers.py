@@ -791,7 +791,8 @@ def test_updates_show_one_chunk_for_each_call_and_no_mark(stream, world):
     app = graph(MAIL_AND_WIRE, recorded(world.tools()), saver=InMemorySaver())
     chunks = stream(app, GO, stream_mode="updates")
     names = [name for chunk in chunks for name in chunk]
-    assert re.fullmatch("agent recorded_[0-9a-f]{12} __interrupt__", " ".join(names))
+    # The mail may be recorded just before or just after the pause.
+    assert re.fullmatch("__interrupt__ agent recorded_[0-9a-f]{12}", " ".join(sorted(names)))
 
 
 # -- where recording is impossible or needless --
