@@ -6,7 +6,8 @@ document order and not by a set of ids:
 1. A result belongs to the nearest earlier message that has a call of its id, never to an older
    one.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
-   any, and so does a name that no call of this id has.
+   any, and so does a name that no call of this id has. The call may be one that a repair renamed
+   from the id, if the call that kept the id has a result too.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
 4. A result of a tool is preferred to a placeholder of another package.
@@ -123,13 +124,14 @@ def _place_of(
     """The index of the message and the key of the calls that a result may belong to."""
     key = key_of_result(stored.result)
     exact = nearest.get(key)
-    place = None if exact is None else (exact, key)
-    if place and not _agrees(stored.label, calls.names_at[place], calls.names_of(key)):
-        place = None
     renamed = _nearest_renamed(stored, stems, calls)
-    if renamed is None or (exact is not None and (renamed < exact or (renamed == exact and place))):
-        return place
-    return renamed, ("renamed", stored.result.call_id)
+    if renamed is not None and (exact is None or renamed > exact):
+        return renamed, ("renamed", stored.result.call_id)
+    if exact is None:
+        return None
+    place = (exact, key)
+    agrees = _agrees(stored.label, calls.names_at[place], calls.names_of(key))
+    return place if agrees or renamed == exact else None
 
 
 def _nearest_renamed(

@@ -975,6 +975,19 @@ def test_f11_late_results_of_several_tools_under_one_old_id():
     assert [each.tool_call_id for each in results] == [call["id"] for call in message.tool_calls]
 
 
+def test_f11_a_result_with_the_name_of_another_call_of_its_message():
+    """LangGraph writes the name of a handoff into older results that have the id of its call."""
+    twins = ai(("send_email", "c1"), ("transfer", "c1"), id="a1")
+    sent = result("sent", "c1", name="send_email")
+    message, sent, *rest = patch_messages([twins, sent, H("b")]).messages
+    damaged = [message, sent.model_copy(update={"name": "transfer"}), *rest, ai("c9"), H("d")]
+
+    results = [each for each in repaired(damaged) if isinstance(each, ToolMessage)]
+
+    [transfer] = [r for r in results if r.tool_call_id == message.tool_calls[1]["id"]]
+    assert is_placeholder(transfer)
+
+
 def test_f11_results_of_an_id_used_again_both_late():
     """A result belongs to the nearest earlier call of its id, and never to an older one."""
     history = [
