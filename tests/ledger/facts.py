@@ -171,19 +171,26 @@ class Facts:
         results = {n for n in case.evidence.executions if self._key_of(n) == case.key}
         return len(results) < equal
 
-    def _has_rival(self, case: Case) -> bool:
-        """Whether a run at the same time made a call with the id and the tool of this one.
+    def _has_rival(self, case: Case, *, of_same_tool: bool) -> bool:
+        """Whether a run at the same time made a call with the id of this one.
 
         With durability `exit`, the checkpoint then has what both runs wrote to a `DeltaChannel`,
-        in an order that is not theirs, and no `Send`s.
+        in an order that is not theirs, and no `Send`s. A result never passes a nearer call.
+
+        Args:
+            case: The statement.
+            of_same_tool: Whether the other call must be one of the same tool.
         """
         if not (self.exit_only and self.unordered):
             return False
         spans = [(r.begin, r.end) for r in self.runs if r.event in AT_ONCE]
-        alike = [(n, e.key) for n, e in self.world.all(Emitted) if e.key[1:3] == case.key[1:3]]
+        alike = [(n, e.key) for n, e in self.world.all(Emitted) if e.key.call == case.key.call]
         own = min((n for n, key in alike if key == case.key), default=0)
         return any(
-            key.message != case.key.message and begin <= n < end and own < end
+            key.message != case.key.message
+            and (key.name == case.key.name or not of_same_tool)
+            and begin <= n < end
+            and own < end
             for n, key in alike
             for begin, end in spans
         )

@@ -97,8 +97,8 @@ class Judge(Facts):
     def _without_result(self, case: Case) -> tuple[str, str]:
         """The text is true, as far as it goes. Is a result recorded all the same?"""
         if lost := self._recorded_result(case):
-            unclear = self._is_ambiguous, self._has_rival, self._has_equal_call
-            if any(is_unclear(case) for is_unclear in unclear):
+            has_rival = self._has_rival(case, of_same_tool=False)
+            if has_rival or self._is_ambiguous(case) or self._has_equal_call(case):
                 return WEAK, "a result is recorded, but several equal calls may own it"
             return LOST, lost
         if self._hides_inner_results(case):
@@ -170,7 +170,8 @@ class Judge(Facts):
             owner = next((e.key for e in self.calls if e.key.ref == ref), None)
             number = next((n for n, e in self.starts.items() if e.key == owner), None)
             is_open = number is not None and self._is_indistinguishable(case, number)
-            return None if is_open or self._has_rival(case) else _other(case.key, owner)
+            has_rival = self._has_rival(case, of_same_tool=True)
+            return None if is_open or has_rival else _other(case.key, owner)
         if case.stated.not_kept or self._is_stored(case) or self._is_mixed(case):
             return None
         if case.run.state is None or case.run.error:
