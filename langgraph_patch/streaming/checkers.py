@@ -96,8 +96,7 @@ class Turn:
             Exception: Whatever the checker raises.
         """
         whole = not isinstance(chunk, AIMessageChunk)
-        # mypy does not see that `chunk` is a chunk unless `whole`
-        self.ended = whole or chunk.chunk_position == "last"  # type: ignore[attr-defined]
+        self.ended = not isinstance(chunk, AIMessageChunk) or chunk.chunk_position == "last"
         if self.model is None and chunk.response_metadata:
             self._read_model(chunk)
         if self.answer is None:

@@ -23,8 +23,14 @@ MIN_AGE = 60.0
 """The default age in seconds of a thread's newest checkpoint from which it is repaired."""
 
 
-def check_kind(name: str, value: Any, kind: type, expected: str) -> None:
+def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
     """Check that the value of an option is of the right type.
+
+    Args:
+        name: The name of the option.
+        value: Its value.
+        kind: What `isinstance` takes: a class, or `Callable`, which is none to a type checker.
+        expected: The type in words.
 
     Raises:
         OptionError: If it is not.

@@ -194,7 +194,9 @@ class ThreadRepair:
             >>> ThreadRepair.from_dict(done.to_dict()) == done
             True
         """
-        texts = [values.get(key) for key in _TEXTS] if isinstance(values, Mapping) else []
+        texts: list[Any] = []
+        if isinstance(values, Mapping):
+            texts = [values.get(key) for key in _TEXTS]
         if not texts or not all(isinstance(text, str) for text in texts[:3]):
             raise OptionError(
                 f"{values!r:.200} is not a repair: expected what ThreadRepair.to_dict() returns."
@@ -204,8 +206,7 @@ class ThreadRepair:
         ):
             raise OptionError(f"{values!r:.200} is not a repair: it has an invalid value.")
         thread_id, namespace, outcome, reason, before, after = texts
-        # the types were checked above, in a way that mypy cannot follow
-        return cls(thread_id, namespace, outcome, reason, before=before, after=after)  # type: ignore[arg-type]
+        return cls(thread_id, namespace, outcome, reason, before=before, after=after)
 
     def _repr_html_(self) -> str:
         """The repair and its patch as HTML, for notebooks."""

@@ -174,8 +174,7 @@ def _scan(  # noqa: PLR0917 - the options of a scan, in the order of `scan_threa
     if shard is not None:
         check_kind("shard", shard, Shard, "a Shard, such as Shard(1, 8)")
     if include is not None:
-        # `Callable` is no class to mypy; `isinstance` accepts it
-        check_kind("include", include, Callable, "a function of a thread id")  # type: ignore[arg-type]
+        check_kind("include", include, Callable, "a function of a thread id")
     if since is not None:
         check_kind("since", since, datetime, "a datetime")
         since = since if since.tzinfo else since.replace(tzinfo=UTC)

@@ -25,9 +25,10 @@ def reason_of(error: BaseException) -> str:
         return "its id is not text in UTF-8, so no checkpointer can read it"
     if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
         return f"a text of it is not UTF-8, so it cannot be decoded ({brief(error)})"
+    # LangGraph's serializer raises it with the type of the row: pickle, or such as msgpack+aes.
     if isinstance(error, NotImplementedError) and "pickle" in str(error):
         return "a row of it is a pickle, which is never loaded: it could run any code"
-    if isinstance(error, NotImplementedError) and "+" in str(error):  # such as msgpack+aes
+    if isinstance(error, NotImplementedError) and "+" in str(error):
         return (
             "its rows are encrypted: scan with the checkpointer of the application, or name its "
             "serializer with --serde module:attribute"

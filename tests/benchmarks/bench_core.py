@@ -75,7 +75,7 @@ def ways(messages: list[BaseMessage]) -> Mapping[str, Callable[[], float]]:
     state: Any = {"messages": messages}
     deep = PatchToolCallsMiddleware()
     work: dict[str, Callable[[], object]] = {
-        DEEP: lambda: deep.before_agent(state, None),  # type: ignore[arg-type]
+        DEEP: lambda: deep.before_agent(state, None),
         WALK: lambda: walk(messages),
     }
     for function in (patch_messages, validate_messages):

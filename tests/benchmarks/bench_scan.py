@@ -83,7 +83,7 @@ def fill(path: str, threads: int, turns: int, *, damaged: int = 0) -> None:
 
 def bare_loop(path: str) -> float:
     """CPU seconds to read the newest checkpoint of every key, and do nothing with it."""
-    with open_database(path) as database, database.saver.cursor() as cursor:  # type: ignore[attr-defined]
+    with open_database(path) as database, database.saver.cursor() as cursor:
         keys = cursor.execute(
             "SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints"
         ).fetchall()

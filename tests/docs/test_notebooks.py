@@ -178,7 +178,7 @@ def test_a_notebook_that_needs_a_network_fails(where, tmp_path):
         run(notebook, tmp_path)
 
 
-@pytest.mark.parametrize("path", ["/tmp/a", "/home/ada/x", "C:\\\\Users", '"/opt/python"'])  # noqa: S108
+@pytest.mark.parametrize("path", ["/tmp/a", "/home/ada/x", "C:\\\\Users", '"/opt/python"'])  # noqa: S108 - texts, not files
 def test_a_path_of_a_machine_is_seen(path):
     """And an address on the web, or the end of an HTML tag, is none."""
     assert MACHINE_PATH.search(path)

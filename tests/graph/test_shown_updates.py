@@ -393,7 +393,7 @@ def merge(old: dict[str, str] | None, new: dict[str, str]) -> dict[str, str]:
     return {**(old or {}), **new}
 
 
-class Files(AgentState[Any], total=False):  # type: ignore[call-arg]  # langchain's own is total
+class Files(AgentState[Any], total=False):
     """A state with a key that two calls write, and one that a call writes."""
 
     files: Annotated[dict[str, str], merge]

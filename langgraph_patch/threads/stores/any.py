@@ -99,7 +99,7 @@ class AnyStore:
         config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
         try:
             return (yield from self._listed(config))
-        except (ValueError, TypeError, KeyError, NotImplementedError, AttributeError):
+        except _CANNOT_LIST:
             # Some checkpointers want a namespace. The root is the one that every thread has.
             config = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
             saved = yield from call_method(self.saver, "get_tuple", config)
@@ -117,7 +117,7 @@ class AnyStore:
             return bool(
                 (yield from call_method(self.provided, "delete_checkpoint", *key, checkpoint_id))
             )
-        except (AttributeError, NotImplementedError) as error:
+        except (AttributeError, NotImplementedError) as error:  # the method is optional
             raise self._undeleted(key, f" ({brief(error)})") from error
 
     def _undeleted(self, key: Key, reason: str = "") -> ThreadError:
@@ -135,7 +135,7 @@ class AnyStore:
             page = yield from call_method(self.provided, "list_threads", after)
             keys = [Key(thread_id, namespace) for thread_id, namespace in page]
             is_sorted = keys == sorted(set(keys))
-        except (AttributeError, TypeError, ValueError, NotImplementedError) as error:
+        except _CANNOT_LIST as error:  # also a page that holds no sortable pairs of texts
             raise self._unlisted(error) from error
         if not is_sorted or (last is not None and keys and keys[0] <= last):
             raise ThreadError(
@@ -152,7 +152,7 @@ class AnyStore:
             keys = yield from self._listed(None)
         except PatchError:
             raise
-        except (ValueError, TypeError, KeyError, NotImplementedError, AttributeError) as error:
+        except _CANNOT_LIST as error:
             raise self._unlisted(error) from error
         if not keys and not isinstance(self.saver, InMemorySaver):
             raise ThreadError(
@@ -180,6 +180,9 @@ class AnyStore:
         keys: list[Key] = yield IORequest(synchronously, asynchronously)
         return keys
 
+
+_CANNOT_LIST = (AttributeError, KeyError, NotImplementedError, TypeError, ValueError)
+"""What checkpointers raise if they cannot list all threads, or want more in the config."""
 
 _ADVICE = (
     "Pass thread_ids=[...], or provide list_threads (see langgraph_patch.threads.ThreadStore)."
