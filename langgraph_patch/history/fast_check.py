@@ -53,13 +53,15 @@ _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 
 
 def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every model call
-    messages: Sequence[Any], *, allow_pending: bool
+    messages: Sequence[Any], *, allow_pending: bool, recheck: bool = True
 ) -> bool:
     """Whether all are messages, every call is valid, and its results directly follow it.
 
     Args:
         messages: The items of a history, of any type; never changed.
         allow_pending: Whether calls at the end may be without results.
+        recheck: Whether a placeholder that asks for another search makes the history one to be
+            read. Default: True.
     """
     waiting: set[str] = set()
     ids: list[str] = []
@@ -78,7 +80,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if fields["name"] not in names or (extra and needs_recheck(message)):
+                if fields["name"] not in names or (extra and recheck and needs_recheck(message)):
                     return False
                 if type(content) is str:
                     if content in CLIENT_FAKE_TEXTS:

@@ -126,7 +126,8 @@ def patch_messages(
     checked_placeholder(placeholder)
     if language is not None:
         checked_language(language)
-    if not evidence and not replace_foreign and _passes_fast_check(messages, allow_pending):
+    is_usual = not evidence and not replace_foreign
+    if is_usual and _passes_fast_check(messages, allow_pending=allow_pending):
         return untouched(messages)
     history = as_messages(messages)
     reading = read_history(history, replace_foreign=replace_foreign)
@@ -166,7 +167,7 @@ def validate_messages(messages: Sequence[Any], *, allow_pending: bool = False) -
         >>> validate_messages([AIMessage("", tool_calls=[call])], allow_pending=True)
         []
     """
-    if _passes_fast_check(messages, allow_pending):
+    if _passes_fast_check(messages, allow_pending=allow_pending):
         return []
     reading = read_history(as_messages(messages))
     return defects_of(reading, allow_pending=allow_pending)
@@ -200,7 +201,8 @@ def read_if_damaged(
     Raises:
         MessagesError: If `messages` is not a list of messages.
     """
-    if not (replace_foreign or client_results) and _passes_fast_check(messages, allow_pending):
+    is_usual = not (replace_foreign or client_results)
+    if is_usual and _passes_fast_check(messages, allow_pending=allow_pending, recheck=recheck):
         return None
     reading = read_history(
         as_messages(messages),
@@ -262,8 +264,8 @@ def untouched(messages: Sequence[Any]) -> Patch:
     return Patch(history, (), history)
 
 
-def _passes_fast_check(value: object, allow_pending: bool) -> bool:  # noqa: FBT001
-    return isinstance(value, list) and is_valid(value, allow_pending=allow_pending)
+def _passes_fast_check(value: object, *, allow_pending: bool, recheck: bool = True) -> bool:
+    return isinstance(value, list) and is_valid(value, allow_pending=allow_pending, recheck=recheck)
 
 
 def as_messages(value: object) -> list[BaseMessage]:

@@ -1,38 +1,16 @@
 """A history is read once: by a scan, and by each repair for each distinct history."""
 
 import sys
-from collections import Counter
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch.history import fast_check, pairing
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.agents import thread
 from support.broken_threads import silent, ways_of
 
 KINDS = ["hand_built", "react_v1", "react_v2", "create_agent", "create_deep_agent"]
 WAYS = ["killed", "failed_at_the_tail", "cancelled"]
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """Count the fast checks and the full reads of histories."""
-    counted = Counter()
-
-    def counting(function):
-        def wrapper(*args, **kwargs):
-            counted[function.__name__] += 1
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    for function in (fast_check.is_valid, pairing.read_history):
-        wrapper = counting(function)
-        for name, module in list(sys.modules.items()):
-            if name.startswith("langgraph_patch") and vars(module).get(function.__name__):
-                monkeypatch.setattr(module, function.__name__, wrapper)
-    return counted
 
 
 def damaged(kind, way):
