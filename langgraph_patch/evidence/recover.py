@@ -43,8 +43,10 @@ and an answer), older outcomes do not count either, because they are not the las
 Without evidence a call is `unknown`.
 
 `Finding.recheck` is set if a task may be running that has not recorded its end, or that goes on
-after a timeout: its superstep began in the last 10 minutes. If the newest checkpoint is from the
-last 10 minutes, it is also set, together with `searched` and so for one more search:
+after a timeout: its superstep began in the last 10 minutes. It is set if no checkpoint could be
+read: the checkpointer raised, or, with durability "exit", the run has not stored one yet. If the
+newest checkpoint is from the last 10 minutes, it is also set, together with `searched` and so for
+one more search:
 
 - for a call that waits, failed or was cancelled and has no start mark: a task that is started
   again, with an answer by interrupt id or after an error, leaves no trace before it ends;
@@ -54,12 +56,13 @@ last 10 minutes, it is also set, together with `searched` and so for one more se
   end: one task ran all calls, and it may have been answered.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
-of the task that wrote the message, and if the message was the input of a subgraph, those of its
-parent graph. With durability "exit", the newest checkpoints may be of other runs: those that
-store a result of one of the calls are skipped. Beyond the newest checkpoints (58, fewer in a long
-thread), bisection finds the one in which a message was new. If that is impossible, at most 508
-checkpoints are read (gaps between the steps, as durability "exit" leaves them, or branches that
-cannot be distinguished), or 1858 (`DeltaChannel` state).
+of the task that wrote the message (if no task is recorded that wrote it, as with durability
+"exit": those of the subgraphs of that superstep that have the message), and if the message was the
+input of a subgraph, those of its parent graph. With durability "exit", the newest checkpoints may
+be of other runs: those that store a result of one of the calls are skipped. Beyond the newest
+checkpoints (58, fewer in a long thread), bisection finds the one in which a message was new. If
+that is impossible, at most 508 checkpoints are read (gaps between the steps, as durability "exit"
+leaves them, or branches that cannot be distinguished), or 1858 (`DeltaChannel` state).
 
 **Limits**: what follows is not recorded in a way that can be read back.
 
@@ -124,7 +127,7 @@ class Recovery:
         evidence: (id of the message, id of the call) -> the recorded result, or the cause why
             there is none. The key has the position of the call too, if several calls of the
             message have the id. `unknown` means that the search found nothing. A call is absent
-            if it cannot be identified, or if the search did not come to an end.
+            if it cannot be identified, or if the limit of queries was reached first.
         effects: The dropped effects of the recorded results that had any.
     """
 
@@ -249,13 +252,13 @@ def _evidence_of(
     message: TrackedMessage,
     newest: Checkpoint | None,
 ) -> ToolMessage | Finding | None:
-    """The evidence about a call as it is returned; None if the search did not come to an end."""
+    """The evidence about a call as it is returned; None if the limit of queries was reached."""
     found = tracked.evidence
     if isinstance(found, ToolMessage):
         return found
-    if reader.error is not None:
+    if reader.error is not None or newest is None:
         return Finding("unknown", recheck=True)
-    if newest is None or (found is None and not reader.queries_left):
+    if found is None and not reader.queries_left:
         return None
     if found is None or found.cause == "not_started":
         found = _malformed(tracked, message) or found

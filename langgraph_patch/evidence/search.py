@@ -76,8 +76,8 @@ def _add_findings(
     pause = add_calls_that_did_not_start(message)
     if pause is not None and message.oldest is not None:
         yield from drop_answered(reader, config, message)
-    if pause is None and message.origin is not None and message.calls_without_evidence():
-        yield from _follow(reader, config, message, message.origin)
+    if pause is None and message.calls_without_evidence():
+        yield from _follow(reader, config, message)
     for tracked in message.calls:
         outcome = tracked.outcome
         if outcome and outcome.finding and tracked.evidence is outcome.finding:
@@ -99,10 +99,13 @@ def _without_checkpoint(config: RunnableConfig, namespace: str | None = None) ->
 
 
 def _follow(
-    reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage, origin: Origin
+    reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage
 ) -> IOGenerator[None]:
     """Search the graph that a message came from."""
-    if origin.checkpoint.source == "input" and config["configurable"]["checkpoint_ns"]:
+    origin = message.origin
+    if origin is None:
+        yield from _search_unwritten(reader, config, message)
+    elif origin.checkpoint.source == "input" and config["configurable"]["checkpoint_ns"]:
         yield from _search_parent(reader, config, message, origin)
     else:
         yield from _search_subgraphs(reader, config, message, origin)
@@ -135,6 +138,22 @@ def _search_subgraphs(
         yield from _search_graph(reader, _without_checkpoint(config, namespace), message)
     if not namespaces:
         read_only_task(message)
+
+
+def _search_unwritten(
+    reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage
+) -> IOGenerator[None]:
+    """Search all subgraphs of the superstep before a message that no recorded task wrote.
+
+    With durability "exit", the task is not recorded. A subgraph has checkpoints if an earlier run
+    ended in it, and then what later runs wrote beside these.
+    """
+    if message.unwritten is None or message.oldest is None or message.oldest.source != "loop":
+        return
+    found, _ = yield from subgraph_checkpoints(reader, config, message.unwritten)
+    has_message = {c.namespace for c in found if c.history and message.is_in(c.history)}
+    for namespace in sorted(has_message):
+        yield from _search_graph(reader, _without_checkpoint(config, namespace), message)
 
 
 def _search_graph(

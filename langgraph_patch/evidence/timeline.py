@@ -238,6 +238,7 @@ def _finish(message: TrackedMessage, checkpoint: Checkpoint, task_id: str | None
     """Stop at the checkpoint before the message, and read what its task wrote beside it."""
     message.is_finished = True
     if task_id is None:
+        message.unwritten = checkpoint
         return
     message.origin = Origin(checkpoint, task_id)
     for writer, written in checkpoint.written():

@@ -162,6 +162,7 @@ class TrackedMessage:
         calls: The calls.
         oldest: The oldest checkpoint read so far that contains the message.
         origin: Where the message comes from, once that was read.
+        unwritten: The checkpoint before the message, if no task is recorded that wrote it.
         is_finished: Whether no older checkpoint has to be read.
         newest_pending: The newest checkpoint in which the calls may have been pending.
         supersteps: The supersteps in which the calls were pending, newest first; the oldest ones.
@@ -173,6 +174,7 @@ class TrackedMessage:
     calls: list[TrackedCall]
     oldest: Checkpoint | None = None
     origin: Origin | None = None
+    unwritten: Checkpoint | None = None
     is_finished: bool = False
     newest_pending: Checkpoint | None = None
     supersteps: deque[Superstep] = field(default_factory=lambda: deque(maxlen=MAX_SUPERSTEPS))

@@ -7,6 +7,7 @@ state holds, and what the tools really did.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -800,6 +801,66 @@ async def test_a_handoff_with_a_sibling(how_alice_works, store, asynchronous, du
         await check(graph, bobs, [*turn, ("ai", "bob here")])
         await run_in_worker(graph, "never mind", **how)
         await check(graph, bobs, [*turn, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
+    assert world.done == ["mail to bob"]
+
+
+@pytest.mark.filterwarnings("ignore:.*AgentStatePydantic")  # of langgraph-swarm's own import
+@each_store
+@sync_and_async
+async def test_a_handoff_of_a_run_that_went_on(store, asynchronous):
+    """With durability "exit" a task that hands off leaves no record, but its subgraph has one.
+
+    A failed run stored the subgraph, so what a later run writes there is kept. Bob's own subgraph
+    has no checkpoint yet when he first reads: the next turn searches again.
+    """
+    world, is_sent = World(), threading.Event()
+
+    async def at_the_second_attempt(request, execute):
+        name = request.tool_call["name"]
+        world.tried.append(name)
+        if world.tried.count(name) == 1:
+            raise ConnectionError("no route")
+        if name == "transfer_to_bob":
+            await asyncio.to_thread(is_sent.wait, 5)
+        result = execute(request)
+        return await result if asynchronous else result
+
+    def wrap(request, execute):
+        return asyncio.run(at_the_second_attempt(request, execute))
+
+    def notice(chunk):
+        if "sent to bob" in repr(chunk):
+            is_sent.set()
+
+    tools = [*world.tools(asynchronous=asynchronous), create_handoff_tool(agent_name="bob")]
+    node = ToolNode(
+        tools,
+        handle_tool_errors=False,
+        wrap_tool_call=None if asynchronous else wrap,
+        awrap_tool_call=at_the_second_attempt if asynchronous else None,
+    )
+    alices = StrictModel(script=[ai(MAIL, ("transfer_to_bob", {}, "c9"), id="a1")])
+    bobs = StrictModel(script=[AIMessage("bob here"), AIMessage("fine")])
+    agents = [react(alices, node, name="alice"), react(bobs, tools, name="bob")]
+    how = {"asynchronous": asynchronous, "durability": "exit"}
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        swarm = create_swarm(agents, default_active_agent="alice").compile(checkpointer=saver)
+        graph = with_patching(swarm)
+        with pytest.raises(ConnectionError):
+            await run_in_worker(graph, "book it", **how)
+        updates = {"stream_mode": "updates", "subgraphs": True, "durability": "exit"}
+        if asynchronous:
+            async for chunk in graph.astream(None, thread(), **updates):
+                notice(chunk)
+        else:
+            await asyncio.to_thread(
+                lambda: [notice(chunk) for chunk in graph.stream(None, thread(), **updates)]
+            )
+        handed = ("c9", "Successfully transferred to bob", "real")
+        turn = [("human", "book it"), ("calls", "c1", "c9"), handed]
+        await check(graph, bobs, [*turn, UNKNOWN_STATEMENTS[0], ("ai", "bob here")])
+        await run_in_worker(graph, "never mind", **how)
+        await check(graph, bobs, [*turn, SENT, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
     assert world.done == ["mail to bob"]
 
 
