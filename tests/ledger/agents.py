@@ -31,7 +31,7 @@ def _model_node(kit: Kit, model: RandomModel) -> Any:
     """The node that calls the model, in the form that LangGraph's tutorial has."""
 
     def agent(state: Any) -> Any:
-        kit.world.observe(model.agent, state)
+        kit.world.observe(model.agent, state, state["messages"])
         return {"messages": [model.invoke(state["messages"])]}
 
     return agent
@@ -78,7 +78,7 @@ def send_recorded(kit: Kit) -> Any:
 
 def _react(kit: Kit, agent: str, tools: list[BaseTool], model: Any, **options: Any) -> Any:
     def prompt(state: Any) -> Any:
-        kit.world.observe(agent, state)
+        kit.world.observe(agent, state, state["messages"])
         return state["messages"]
 
     recorded = options.pop("recorded", False)

@@ -145,9 +145,9 @@ class Watch(AgentMiddleware[Any, Any, Any]):
         self.world, self.agent = world, agent
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        self.world.observe(self.agent, request.state)
+        self.world.observe(self.agent, request.state, request.messages)
         return handler(request)
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
-        self.world.observe(self.agent, request.state)
+        self.world.observe(self.agent, request.state, request.messages)
         return await handler(request)

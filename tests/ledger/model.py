@@ -91,7 +91,7 @@ class RandomModel(BaseChatModel):
 
     def _reply(self, messages: Sequence[BaseMessage]) -> AIMessage:
         world: World = self.world
-        state = world.observed(self.agent)
+        state = world.observed(self.agent, messages)
         try:
             _check(messages)
         except (RefusedError, EmptyHistoryError) as error:

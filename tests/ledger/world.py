@@ -11,8 +11,7 @@ import pickle
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -85,7 +84,8 @@ class World:
         file: Where the log is written too, or None.
         run: The number of the current run of the graph.
         calm: Whether models only answer, without tool calls.
-        states: For each agent, the refs found in the state that its model node received.
+        states: For each agent and history, the refs found in the state that its model node
+            received.
         kill_after: After how many more tool events this process kills itself; 0 for never.
     """
 
@@ -93,7 +93,7 @@ class World:
     entries: list[Entry] = field(default_factory=list)
     run: int = 0
     calm: bool = False
-    states: dict[str, frozenset[str]] = field(default_factory=dict)
+    states: dict[tuple[str, tuple[str | None, ...]], frozenset[str]] = field(default_factory=dict)
     kill_after: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -142,19 +142,21 @@ class World:
         """How many tool events there are."""
         return sum(1 for _ in self.all(ToolEvent))
 
-    def observe(self, agent: str, state: Any) -> None:
+    def observe(self, agent: str, state: Any, messages: Sequence[BaseMessage]) -> None:
         """Keep the refs in `files`, `todos` and `notes` of the state that a model node gets."""
-        self.states[agent] = refs_in_state(state)
-        _observed.set({**(_observed.get() or {}), agent: self.states[agent]})
+        self.states[agent, _turns(messages)] = refs_in_state(state)
 
-    def observed(self, agent: str) -> frozenset[str]:
-        """The refs in the state of the agent's model node that runs here, or that ran last."""
-        found = (_observed.get() or {}).get(agent)
-        return self.states.get(agent, frozenset()) if found is None else found
+    def observed(self, agent: str, messages: Sequence[BaseMessage]) -> frozenset[str]:
+        """The refs in the state of the model node that calls its model with these messages.
+
+        Two runs of one thread may call their models at once: their histories tell them apart.
+        """
+        return self.states.get((agent, _turns(messages)), frozenset())
 
 
-_observed: ContextVar[Mapping[str, frozenset[str]] | None] = ContextVar("observed", default=None)
-"""The states of this thread or task: two runs of one thread may call their models at once."""
+def _turns(messages: Sequence[BaseMessage]) -> tuple[str | None, ...]:
+    """The ids of the messages of the user and of the model, which no repair changes."""
+    return tuple(message.id for message in messages if message.type in {"human", "ai"})
 
 
 def refs_in_state(state: Any) -> frozenset[str]:
