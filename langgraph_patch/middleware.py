@@ -18,6 +18,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.runtime import Runtime
 
 from langgraph_patch._langgraph import current_config
+from langgraph_patch._own_names import OwnNames
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.apply_repair import repaired_for_model, write_repair_as_dict
@@ -53,7 +54,7 @@ else:
     _WITHOUT_INPUTS = _TracePolicy(process_inputs=omit_payload)
 
 
-class PatchToolCallsMiddleware(_Base):
+class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     """Repairs the tool-call history of a `create_agent` agent.
 
     Before the agent runs, it repairs the state. Around each model call it repairs the messages of

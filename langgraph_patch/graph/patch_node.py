@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from langgraph_patch._own_names import OwnNames
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.apply_repair import write_repairs
@@ -15,7 +16,7 @@ from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Language, Placeholder
 
 
-class PatchNode(Runnable[Any, Any]):
+class PatchNode(Runnable[Any, Any], metaclass=OwnNames):
     """A graph node that repairs the tool-call history of the state.
 
     It writes nothing if the history is valid. Place it directly before the model, or let

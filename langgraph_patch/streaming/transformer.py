@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from langgraph_patch._langgraph_versions import needs, stream_transformer
+from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming.adaptive import adaptive_checker
 from langgraph_patch.streaming.answer_filter import AnswerFilter
@@ -19,7 +20,7 @@ else:  # before langgraph 1.2 there is no v3 stream
     StreamTransformer, StreamChannel = stream_transformer()
 
 
-class FinalAnswers(StreamTransformer):
+class FinalAnswers(StreamTransformer, metaclass=OwnNames):
     """Give the v3 stream of a graph the projection `answers`: the tokens of its final answers.
 
     Pass the class, or a `functools.partial` of it with options, as one of `transformers` to

@@ -18,8 +18,9 @@ from ledger.world import Read, World
 
 NOISE = re.compile(
     r"\d{4}-\d\d-\d\dT[\d:.+]+|[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|receipt-\d+|run--\S+"
+    r"|(?<=may I\? )\w+ R\d+"
 )
-"""Times, ids and receipts: they differ from run to run."""
+"""Times, ids and receipts, and which of a node's calls asks first: they differ from run to run."""
 
 TURNS = 3
 
