@@ -54,7 +54,7 @@ def add_calls_that_did_not_start(message: TrackedMessage) -> Superstep | None:
         return None
     if all(step.is_approval or step.is_passed for step in steps) and steps[-1].is_approval:
         for tracked in open_calls:
-            if tracked.sent_in is None:
+            if not tracked.sent_in:
                 tracked.evidence = Finding("not_started", detail="approval")
         return steps[-1]
     if all(step.is_passed or step.is_marked for step in steps) and steps[-1].is_marked:
@@ -94,6 +94,21 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
     if tracked.outcome is not None:
         began.append(tracked.outcome.checkpoint.saved.checkpoint["ts"])
     return max(began, default="") > since
+
+
+def may_start(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool:
+    """Whether a call that has no start mark may start, since its superstep may be running.
+
+    Args:
+        tracked: The call.
+        message: Its message.
+        since: The time, in the format of a checkpoint; a superstep that began before is over.
+    """
+    found = tracked.evidence
+    if not isinstance(found, Finding) or found.detail != "start_marks":
+        return False
+    steps = message.pending_supersteps()
+    return any(step.began > since and not (step.is_passed or step.is_over) for step in steps)
 
 
 def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: Checkpoint) -> bool:

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch._langgraph_names import may_run_in_task
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.history.placeholders import (
     is_client_fake,
@@ -28,21 +27,18 @@ Calls of one message may have one id. The text then tells their results apart.
 """
 
 
-def inner_results(subgraphs: Sequence[Checkpoint], namespace: str, task_id: str) -> tuple[str, ...]:
-    """Short texts about the recorded results in the subgraphs of a task, newest first.
+def inner_results(subgraphs: Sequence[Checkpoint]) -> tuple[str, ...]:
+    """Short texts about the recorded results in the subgraphs of a call, newest first.
 
     Args:
-        subgraphs: The checkpoints of the subgraphs of a superstep.
-        namespace: The namespace of the graph that ran the task.
-        task_id: The id of the task.
+        subgraphs: The checkpoints of the subgraphs of the tasks that ran the call.
 
     Returns:
         A text for each result. If there are many, the last text is the number of the others.
     """
-    own = [c for c in subgraphs if may_run_in_task(c.namespace, namespace, task_id)]
     makers: dict[tuple[str, str], tuple[str | None, Call]] = {}
     results: dict[_Key, tuple[Call | None, ToolMessage]] = {}
-    for checkpoint in sorted(own, key=lambda c: c.id):
+    for checkpoint in sorted(subgraphs, key=lambda c: c.id):
         space = checkpoint.namespace
         for message in _messages_of(checkpoint):
             if isinstance(message, AIMessage):

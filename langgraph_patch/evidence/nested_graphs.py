@@ -73,16 +73,29 @@ def drop_answered(
 def add_inner_results(
     reader: CheckpointReader, config: RunnableConfig, tracked: TrackedCall
 ) -> IOGenerator[None]:
-    """Add the results of the calls inside a call, if its own task is known."""
-    namespace, outcome = config["configurable"]["checkpoint_ns"], tracked.outcome
-    if tracked.inner or (outcome is not None and interrupted_itself(outcome, namespace)):
+    """Add the results of the calls inside a call, from each task of its own that is known."""
+    if tracked.inner:
         return
-    checkpoint = outcome.checkpoint if outcome else tracked.sent_in
-    if checkpoint is None:
-        return
-    found, _ = yield from subgraph_checkpoints(reader, config, checkpoint)
-    if not found:
-        return
-    sent = filter(None, (send_task(checkpoint, form) for form in tracked.forms))
-    task_id = outcome.task_id if outcome else next(sent, ("",))[0]
-    tracked.inner = inner_results(found, namespace, task_id)
+    namespace = config["configurable"]["checkpoint_ns"]
+    found: dict[str, Checkpoint] = {}
+    for checkpoint, task_id in _tasks_of(tracked, namespace):
+        page, _ = yield from subgraph_checkpoints(reader, config, checkpoint)
+        own = [c for c in page if may_run_in_task(c.namespace, namespace, task_id)]
+        found |= {checkpoint.id: checkpoint for checkpoint in own}
+    tracked.inner = inner_results(list(found.values()))
+
+
+def _tasks_of(tracked: TrackedCall, namespace: str) -> list[tuple[Checkpoint, str]]:
+    """The checkpoints before the tasks that ran a call, and their ids, newest first.
+
+    A task that asked for input itself runs no graph.
+    """
+    outcome, tasks = tracked.outcome, {}
+    for checkpoint in tracked.sent_in:
+        sent = filter(None, (send_task(checkpoint, form) for form in tracked.forms))
+        tasks[checkpoint.id] = checkpoint, next(sent, ("",))[0]
+    if outcome is not None and interrupted_itself(outcome, namespace):
+        tasks.pop(outcome.checkpoint.id, None)
+    elif outcome is not None:
+        tasks[outcome.checkpoint.id] = outcome.checkpoint, outcome.task_id
+    return list(tasks.values())

@@ -53,7 +53,9 @@ one more search:
 - for such a call with a start mark, if the newest checkpoint has it: its superstep may be
   running, or be started again;
 - for a call without evidence, if each task of a superstep that may have run it has recorded an
-  end: one task ran all calls, and it may have been answered.
+  end: one task ran all calls, and it may have been answered;
+- for a call without a start mark, if a task of its superstep has not recorded an end: the call may
+  be the next to start. The search also waits for that, less than a second.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message (if no task is recorded that wrote it, as with durability
@@ -97,6 +99,7 @@ from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.conclusions import (
     finding_of_malformed,
     may_be_started_again,
+    may_start,
     may_still_run,
 )
 from langgraph_patch.evidence.effects import Effects, effects_of
@@ -226,15 +229,19 @@ def _key_of(tracked: TrackedCall) -> EvidenceKey:
 
 
 def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
-    """Whether the result of a call is perhaps being written.
+    """Whether the result or the start of a call is perhaps being written.
 
     LangGraph does not wait until a result is stored. After a handoff, the next agent, which is a
-    nested graph, may read the checkpoint a moment too early.
+    nested graph, may read the checkpoint a moment too early. And while a superstep runs, a call
+    that has no start mark may be the next to start.
     """
     is_nested = bool(config.get("configurable", {}).get("checkpoint_ns"))
-    since = (datetime.now(UTC) - _JUST_STARTED).isoformat()
+    since = _time_before_now(_JUST_STARTED)
+    running = _time_before_now(_RUNNING)
     return any(
-        is_nested
+        may_start(tracked, message, running)
+        if tracked.evidence is not None
+        else is_nested
         or (
             tracked.outcome is not None
             and tracked.outcome.is_open_start
@@ -242,8 +249,12 @@ def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) 
         )
         for message in messages
         for tracked in message.calls
-        if tracked.evidence is None
     )
+
+
+def _time_before_now(ago: timedelta) -> str:
+    """A time in the format of a checkpoint."""
+    return (datetime.now(UTC) - ago).isoformat()
 
 
 def _evidence_of(
@@ -263,11 +274,14 @@ def _evidence_of(
     if found is None or found.cause == "not_started":
         found = _malformed(tracked, message) or found
     found = found or Finding("unknown")
-    since = (datetime.now(UTC) - _RUNNING).isoformat()
+    since = _time_before_now(_RUNNING)
     may_change = may_still_run(tracked, message, since)
     searched = None if may_change else newest.id
     is_recent = newest.saved.checkpoint["ts"] > since
-    recheck = may_change or (is_recent and may_be_started_again(tracked, message, newest))
+    may_start_later = may_be_started_again(tracked, message, newest) or may_start(
+        tracked, message, since
+    )
+    recheck = may_change or (is_recent and may_start_later)
     return replace(found, inner=tracked.inner, searched=searched, recheck=recheck)
 
 

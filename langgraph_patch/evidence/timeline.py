@@ -196,7 +196,7 @@ def _read_sent(tracked: TrackedCall, forms: Sequence[OpenCall], source: Source) 
     """
     for form in forms:
         if sends_request(source.checkpoint, form):
-            tracked.sent_in = source.checkpoint
+            tracked.sent_in.append(source.checkpoint)
             for task_id, result in own_results(source.checkpoint, form, is_sent=True):
                 tracked.add_result(result, source._replace(task_id=task_id))
 
@@ -210,7 +210,7 @@ def _read_writes(tracked: TrackedCall, form: OpenCall, source: Source, *, is_pen
         tracked.add_result(result, own)
     tracked.add_outcome(outcome_of_call(checkpoint, form, is_pending=is_pending))
     if sends_call(checkpoint, form):
-        tracked.sent_in = checkpoint
+        tracked.sent_in.append(checkpoint)
 
 
 def _has_new_id(call: OpenCall, checkpoint: Checkpoint) -> bool:

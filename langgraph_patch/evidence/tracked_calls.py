@@ -71,7 +71,8 @@ class TrackedCall:
         evidence: The real result, or the cause why there is none, or None.
         source: Where the result was found, if it is one of dropped writes.
         outcome: The newest outcome of a task that ran the call.
-        sent_in: The oldest checkpoint read so far with a `Send` of the call.
+        sent_in: The checkpoints with a `Send` of the call, newest first. An `update_state` over a
+            pause sends the call again, and starts it anew.
         is_edited: Whether older checkpoints contain the call with another name or arguments.
         is_ambiguous: Whether the evidence may be that of another call with the same id.
         is_doubtful: Whether a superstep was read only in part, because it made another call with
@@ -89,7 +90,7 @@ class TrackedCall:
     evidence: ToolMessage | Finding | None = None
     source: Source | None = None
     outcome: TaskOutcome | None = None
-    sent_in: Checkpoint | None = None
+    sent_in: list[Checkpoint] = field(default_factory=list)
     is_edited: bool = False
     is_ambiguous: bool = False
     is_doubtful: bool = False

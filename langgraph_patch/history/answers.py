@@ -66,8 +66,8 @@ def _is_better(finding: Finding, stored: ToolMessage) -> bool:
 
 def is_only_settled(call: DanglingCall, stored: ToolMessage) -> bool:
     """Whether a search that settled a placeholder found no more than the placeholder states."""
-    if len(call.inner) > inner_count(stored):
-        return False
+    if len(call.inner) != inner_count(stored):
+        return len(call.inner) < inner_count(stored)
     return needs_recheck(stored) and call.cause in {"unknown", cause_of(stored)}
 
 

@@ -119,7 +119,8 @@ def write_substitute(
     call = dangling_call(paired, evidence)
     finding = evidence or Finding("unknown")
     if before is not None and is_only_settled(call, before):
-        made = with_search_marker(before, finding.searched)
+        is_open = finding.recheck and finding.searched is None
+        made = with_search_marker(before, finding.searched, recheck=is_open)
     else:
         made = options.make_placeholder(
             call,

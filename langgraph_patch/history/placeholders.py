@@ -153,11 +153,11 @@ def search_marker(searched: str | None, *, recheck: bool) -> dict[str, Any]:
     return {} if searched is None else {"searched": searched}
 
 
-def with_search_marker(message: ToolMessage, searched: str | None) -> ToolMessage:
-    """A placeholder that asked for another search, after a search that settled it."""
+def with_search_marker(message: ToolMessage, searched: str | None, *, recheck: bool) -> ToolMessage:
+    """A placeholder that asked for another search, after that search."""
     marker = dict(message.additional_kwargs[PLACEHOLDER_KEY])
     marker.pop("recheck", None)
-    return _marked(message, {**marker, **search_marker(searched, recheck=False)})
+    return _marked(message, {**marker, **search_marker(searched, recheck=recheck)})
 
 
 def marked_result(

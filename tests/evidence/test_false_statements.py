@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import threading
+import time
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -407,6 +409,41 @@ def test_two_runs_of_which_the_last_waits(recorded, attempts):
     assert isinstance(run_until_stop(graph, human_input("go")), RuntimeError)
     run_until_stop(graph, None)
     assert asked(message, saver=saver) == ({("m1", "c1"): AWAITING_INPUT} if recorded else {})
+
+
+class Watched(InMemorySaver):
+    """Tells when it is listed."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_listed = threading.Event()
+
+    def list(self, *args, **kwargs):
+        """List, after the event is set."""
+        self.is_listed.set()
+        yield from super().list(*args, **kwargs)
+
+
+def test_call_that_is_about_to_start():
+    """A second run may search a moment before a start is marked: the call is not "not run"."""
+    saver, is_first_done = Watched(), threading.Event()
+
+    def slowly(request, execute):
+        if request.tool_call["id"] == "c1":
+            result = record_tool_calls(request, execute)
+            is_first_done.set()
+            return result
+        saver.is_listed.wait(5)
+        time.sleep(0.05)
+        return record_tool_calls(request, execute)
+
+    graph, _ = graph_of([BOTH], saver, each=False, node=ToolNode(TOOLS, wrap_tool_call=slowly))
+    first_run = threading.Thread(target=graph.invoke, args=(human_input("go"), CONFIG))
+    first_run.start()
+    assert is_first_done.wait(5)
+    # On a busy machine it may be marked as started, and not wait yet.
+    assert recovered(saver, (BOTH, "c2")).get(("m1", "c2")) in {AWAITING_INPUT, None}
+    first_run.join()
 
 
 # --- one id for two calls ----------------------------------------------------------------

@@ -399,3 +399,31 @@ def test_what_a_subagent_did():
     run_until_stop(graph, {"messages": [HumanMessage("go")]})
     found = recovered(saver, (outer, "c1"))
     assert found["m1", "c1"].inner == ('send({"to": "bob"}): sent to bob',)
+
+
+def test_what_each_run_of_a_subagent_did():
+    """An `update_state` over a pause starts the subagent again; what it did before is listed."""
+
+    @tool
+    def send(to: str) -> str:
+        """Send a mail."""
+        return f"sent to {to}"
+
+    inner = AIMessage("", id="s1", tool_calls=[{"name": "send", "args": {"to": "bob"}, "id": "i1"}])
+    asks = [ai_with_calls(f"s{number}", f"wire_money:i{number}") for number in (2, 3)]
+    helper = create_agent(scripted_model(inner, *asks), [send, wire_money])
+    outer = ai_with_calls("m1", "task:c1")
+    saver = InMemorySaver()
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", lambda _: {"messages": [outer]})
+    builder.add_node("task", lambda _: helper.invoke({"messages": [HumanMessage("mail bob")]}))
+    builder.add_edge(START, "model")
+    builder.add_conditional_edges(
+        "model", lambda _: [Send("task", list(outer.tool_calls))], ["task"]
+    )
+    graph = builder.compile(checkpointer=saver)
+    run_until_stop(graph, human_input("go"))
+    graph.update_state(CONFIG, {"messages": []}, as_node="model")
+    run_until_stop(graph, None)
+    found = recovered(saver, (outer, "c1"))
+    assert found["m1", "c1"].inner == ('send({"to": "bob"}): sent to bob',)
