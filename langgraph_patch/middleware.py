@@ -60,8 +60,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     Before the agent runs, it repairs the state. Around each model call it repairs the messages of
     the request and does not write that to the state. So damage that occurs during a run
     (`invoke(None)`, `Command(goto=...)`, an edited state) is repaired for the model at once, and
-    in the state when the next message arrives. To write it at once, use `with_patching` on the
-    agent. Both can be used together.
+    in the state when the next message arrives. To write it at once, use `with_patching` too.
 
     A tool call that the model did not finish writing never runs: LangChain completes its
     arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder, while the
@@ -69,22 +68,11 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     with the message and a placeholder for each call.
 
     Place it last. The first middleware of the list is the outermost, and this one must see the
-    history as all others have changed it. Changes by a middleware that comes after it are not
-    covered, and a `before_agent` hook of a middleware that comes before it sees the damage.
+    history as all others have changed it. Changes by a middleware after it are not covered.
 
-    In `create_deep_agent(middleware=[PatchToolCallsMiddleware()])` it replaces deepagents'
-    middleware of the same name:
-
-    - in the main agent, where it comes after deepagents' summarization and before the caching,
-      memory and approval middleware. Your other middleware comes after it;
-    - in the built-in `general-purpose` subagent, and in subagents with `mode="fork"`;
-    - **not** in other subagents. List it in the `middleware` of each, where it also replaces
-      deepagents' own. A subagent with its own `runnable` is not covered: build that graph with
-      this middleware, or patch it with `with_patching`.
-
-    If a middleware of your own shortens the history for the model call, list a subclass with
-    another name after it: `class PatchBeforeModel(PatchToolCallsMiddleware): ...`. A middleware
-    with a new name replaces none and keeps its place in the list.
+    In `create_deep_agent` it replaces deepagents' middleware of the same name, also in the
+    subagent `general-purpose` and in those with `mode="fork"`. List it in the `middleware` of each
+    other subagent; patch one that has its own `runnable` by `with_patching`.
 
     Results that a client sends with its next message are not compared with the checkpoints: only
     START sees the input of a run, so `with_patching` compares them. What known clients invent
@@ -186,11 +174,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         state: AgentState[Any],
         runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
     ) -> dict[str, Any] | None:
-        """Repair the state.
-
-        Returns:
-            A dict with the state update; None if there is nothing to repair.
-        """
+        """Return the state update that repairs the history; None if there is nothing to repair."""
         hook = PatchToolCallsMiddleware.before_agent
         return run_sync(self._repair_state(state, hook)) if self._persist else None
 
