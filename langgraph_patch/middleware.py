@@ -57,26 +57,21 @@ else:
 class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     """Repairs the tool-call history of a `create_agent` agent.
 
-    Before the agent runs, it repairs the state. Around each model call it repairs the messages of
-    the request and does not write that to the state. So damage that occurs during a run
-    (`invoke(None)`, `Command(goto=...)`, an edited state) is repaired for the model at once, and
-    in the state when the next message arrives. To write it at once, use `with_patching` too.
+    Before the agent runs, it repairs the state. Around each model call it repairs the request only:
+    damage that occurs during a run (`invoke(None)`, `Command(goto=...)`, an edited state) stays in
+    the state until the next message arrives. To write it at once, use `with_patching` too.
 
     A tool call that the model did not finish writing never runs: LangChain completes its
-    arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder, while the
-    complete calls of the message run. If no complete call is left, the model is asked once more,
-    with the message and a placeholder for each call.
+    arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder. The complete
+    calls of the message run. If there are none, the model is asked once more, with placeholders.
 
-    Place it last. The first middleware of the list is the outermost, and this one must see the
-    history as all others have changed it. Changes by a middleware after it are not covered.
+    Place it last: this one must see the history as all others have changed it. Changes by a
+    middleware after it are not covered. In `create_deep_agent` it replaces deepagents' middleware
+    of the same name, also in the subagent `general-purpose` and in those with `mode="fork"`. List
+    it in the `middleware` of each other subagent; patch a `runnable` by `with_patching`.
 
-    In `create_deep_agent` it replaces deepagents' middleware of the same name, also in the
-    subagent `general-purpose` and in those with `mode="fork"`. List it in the `middleware` of each
-    other subagent; patch one that has its own `runnable` by `with_patching`.
-
-    Results that a client sends with its next message are not compared with the checkpoints: only
-    START sees the input of a run, so `with_patching` compares them. What known clients invent
-    (agent-chat-ui, assistant-ui) counts as a placeholder.
+    Results that a client sends are not compared with the checkpoints, as `with_patching` does it.
+    What known clients invent (agent-chat-ui, assistant-ui) counts as a placeholder.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
@@ -112,11 +107,9 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         persist: Whether to repair the state before the agent runs. If False, only the requests
             to the model are repaired. Default: True.
         record: Whether to record the tool calls of the agent, as `record_tool_calls` does: each
-            start of a tool is marked, so that a call that was not run is reported as not run.
-            Middleware that comes after this one is inside the record. Default: False.
+            start is marked, so that a call that was not run is reported as not run. Default: False.
         trace_policy: What the traces of the hooks record: a `TracePolicy` of LangChain. Default:
-            that of the class, which leaves out the inputs, as deepagents' middleware of this name
-            does. `TracePolicy()` records them.
+            inputs are left out, as by deepagents' middleware. `TracePolicy()` records them.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -124,14 +117,13 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     Examples:
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import GenericFakeChatModel
-        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langchain_core.messages import AIMessage
         >>> from langgraph_patch.middleware import PatchToolCallsMiddleware
         >>> model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
         >>> agent = create_agent(model, middleware=[PatchToolCallsMiddleware()])
-        >>> call = {"name": "wire", "args": {}, "id": "c1"}
-        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
-        >>> [m.type for m in agent.invoke({"messages": history})["messages"]]
-        ['ai', 'tool', 'human', 'ai']
+        >>> dangling = AIMessage("", tool_calls=[{"name": "wire", "args": {}, "id": "c1"}])
+        >>> [m.type for m in agent.invoke({"messages": [dangling]})["messages"]]
+        ['ai', 'tool', 'ai']
     """
 
     trace_policy = _WITHOUT_INPUTS

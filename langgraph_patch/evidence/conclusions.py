@@ -11,19 +11,6 @@ from langgraph_patch.evidence.tracked_calls import MAX_SUPERSTEPS, TrackedCall, 
 from langgraph_patch.history.patch import Finding
 
 
-def settle(message: TrackedMessage) -> None:
-    """Drop evidence that needs checkpoints that were not read.
-
-    Without a stored history, only the checkpoint that has the message in its writes shows which
-    evidence belongs to it.
-    """
-    if message.oldest is None or message.oldest.history is not None or message.is_finished:
-        return
-    for tracked in message.calls:
-        tracked.reset(tracked.newer)
-        tracked.is_ambiguous = tracked.newer is None
-
-
 def read_only_task(message: TrackedMessage) -> None:
     """Read how the task over the whole state ended, if one call is left without evidence."""
     calls = [tracked for tracked in message.calls_without_evidence() if tracked.outcome is None]
@@ -91,8 +78,8 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
         return False
     steps = message.pending_supersteps()
     began = [step.began for step in steps if not (step.is_passed or step.is_over)]
-    if tracked.outcome is not None:
-        began.append(tracked.outcome.checkpoint.saved.checkpoint["ts"])
+    sent = tracked.sent_in if tracked.outcome is None else [tracked.outcome.checkpoint]
+    began += [checkpoint.saved.checkpoint["ts"] for checkpoint in sent]
     return max(began, default="") > since
 
 

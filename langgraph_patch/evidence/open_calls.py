@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -148,12 +148,18 @@ def _request(call: Call) -> tuple[str, str]:
 
 
 def has_earlier_open_call(earlier: Sequence[BaseMessage], call_id: str) -> bool:
-    """Whether an earlier message of the same turn makes an open call with the same id."""
+    """Whether an earlier message of the same turn makes an open call with the same id.
+
+    Nothing runs what is listed in `invalid_tool_calls`, so no result is of such a call.
+    """
     for stored in reversed(earlier):
         is_result = isinstance(stored, ToolMessage) and stored.tool_call_id == call_id
         if is_result or stored.type == "human":
             return False
-        if isinstance(stored, AIMessage) and index_of_call([stored], call_id) is not None:
+        if isinstance(stored, AIMessage) and any(
+            call.id == call_id and call.source != "invalid_tool_calls"
+            for call in read_calls(stored)
+        ):
             return True
     return False
 
@@ -187,6 +193,8 @@ def first_result(
         # Not a placeholder: the real result may have been written later.
         and not (is_placeholder(stored) or is_foreign_placeholder(stored) or is_client_fake(stored))
     ]
+    names = {calls[i].name for i in ([call.ordinal] if is_own else twins)}
+    results = [stored for stored in results if not stored.name or names & {stored.name, ""}]
     if not is_own and len(twins) > 1:
         # LangGraph runs the calls in `tool_calls` only.
         twins = [i for i in twins if calls[i].source == "tool_calls"] or twins
@@ -196,8 +204,7 @@ def first_result(
         reading = read_history([AIMessage("", tool_calls=made), *results])
         real = reading.calling_messages[0].calls[twins.index(call.ordinal)].real
         return None if real is None else real.result.message
-    name = calls[call.ordinal].name
-    return next((r for r in results if not (name and r.name and r.name != name)), None)
+    return next(iter(results), None)
 
 
 def result_of_call(
@@ -226,20 +233,18 @@ def calls_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
 def requested_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
     """Whether another message makes, or made, a call with the id, name and arguments of `call`."""
     own = read_calls(call.message)[call.ordinal]
-    return any(
-        (made.name, made.args) == (own.name, own.args)
-        and call.id in (made.id, _original_id(made.id, stored.id, i))
-        for stored in messages
-        if isinstance(stored, AIMessage) and not is_version_of(stored, call.message)
-        for i, made in enumerate(read_calls(stored))
-    )
+    made = _made_elsewhere(messages, call)
+    return any((other.name, other.args) == (own.name, own.args) for other in made)
 
 
 def renamed_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
     """Whether another message makes a call that a repair renamed from the id of `call`."""
-    return any(
-        made.id != call.id and _original_id(made.id, stored.id, i) == call.id
-        for stored in messages
-        if isinstance(stored, AIMessage) and not is_version_of(stored, call.message)
-        for i, made in enumerate(read_calls(stored))
-    )
+    return any(made.id != call.id for made in _made_elsewhere(messages, call))
+
+
+def _made_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> Iterator[Call]:
+    for stored in messages:
+        if isinstance(stored, AIMessage) and not is_version_of(stored, call.message):
+            for ordinal, made in enumerate(read_calls(stored)):
+                if call.id in (made.id, _original_id(made.id, stored.id, ordinal)):
+                    yield made

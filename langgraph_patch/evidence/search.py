@@ -20,7 +20,6 @@ from langgraph_patch.evidence.checkpoint_messages import Checkpoint, configured_
 from langgraph_patch.evidence.conclusions import (
     add_calls_that_did_not_start,
     read_only_task,
-    settle,
 )
 from langgraph_patch.evidence.nested_graphs import (
     add_inner_results,
@@ -64,7 +63,8 @@ def find_evidence(
     if rest and not (yield from bisect(reader, timeline)):
         yield from read_more_pages(reader, timeline)
     for message in reversed(rest):
-        settle(message)
+        if not message.is_finished:
+            message.drop_uncertain()
         yield from _add_findings(reader, timeline.config, message)
     return timeline.newest
 

@@ -239,6 +239,7 @@ def _finish(message: TrackedMessage, checkpoint: Checkpoint, task_id: str | None
     message.is_finished = True
     if task_id is None:
         message.unwritten = checkpoint
+        message.drop_uncertain()
         return
     message.origin = Origin(checkpoint, task_id)
     for writer, written in checkpoint.written():

@@ -201,6 +201,17 @@ class TrackedMessage:
         versions = [call_in(history[index], tracked.call) for tracked in self.calls]
         return any(version is not None and first_result(results, version) for version in versions)
 
+    def drop_uncertain(self) -> None:
+        """Drop evidence of checkpoints that may be older than the message.
+
+        Without a stored history, only the checkpoint that has the message in its writes shows
+        which evidence belongs to it.
+        """
+        if self.oldest is not None and self.oldest.history is None:
+            for tracked in self.calls:
+                tracked.reset(tracked.newer)
+                tracked.is_ambiguous = tracked.newer is None
+
     def pending_supersteps(self) -> list[Superstep]:
         """The supersteps that may have run the calls, oldest first, without idle ones."""
         found: list[Superstep] = []

@@ -23,7 +23,13 @@ from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy, Send
 
-from langgraph_patch._langgraph import fresh_value, input_of, is_nested, stored_value
+from langgraph_patch._langgraph import (
+    fresh_value,
+    input_of,
+    is_nested,
+    runs_alone,
+    stored_value,
+)
 from langgraph_patch._langgraph_builder import (
     put_branch,
     read_by_branches,
@@ -125,7 +131,13 @@ class RepairNode(Runnable[Any, Any]):
         return await run_async(self._repairs(input, config or {}))
 
     def _repairs(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        """The state update. A key that holds no messages is left as it is."""
+        """The state update. A key that holds no messages is left as it is.
+
+        Nothing is written if a client's `goto` runs another node in this superstep: its messages
+        would come before those that are written again. What reads the history next repairs it.
+        """
+        if not runs_alone(config):
+            return None
         stored = {key: stored_value(config, key) for key in self._repairers}
         repairers = [
             repairer

@@ -81,9 +81,6 @@ def with_patching(
       is a node writes the repair, because it returns its whole history.
     - A `ToolNode` is left as it is.
 
-    The logger `langgraph_patch` lists on level INFO which nodes are covered, and how. Name a node
-    in `model_node` if it calls a model and calls at the end of its history must be answered.
-
     A tool call that the model did not finish writing never runs. When a stream ends inside the
     arguments (token limit, broken connection), LangChain completes them, and a bare graph runs
     the tool with arguments that the model never wrote. In a patched graph the call is listed in
@@ -91,9 +88,9 @@ def with_patching(
     once more, with the message and a placeholder for each call at the end of its history. A second
     such message ends the turn.
 
-    The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
-    level INFO if the repair is written to the state, on level DEBUG if only the input of a node
-    is repaired.
+    The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
+    each repair with the thread id and the changes: on level INFO if the repair is written to the
+    state, on level DEBUG if only the input of a node is repaired.
 
     The check at START applies the reducers to the input, as every conditional edge does. So a
     reducer must return a new value, as LangGraph requires: one that extends its first argument in
@@ -106,10 +103,10 @@ def with_patching(
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.
-        model_node: The name of a node that calls a model, or a list of names. `"team.llm"` is the
-            node `llm` of the graph that is the node `team`; a name without a dot is that of a node
-            in any of the graphs. These nodes are model nodes beside those that are found without a
-            name. Default: None.
+        model_node: The name of a node that calls a model, or a list of names. It is needed for
+            nodes that are not found as above, if calls at the end of their history must be
+            answered. `"team.llm"` is the node `llm` of the graph that is the node `team`; a name
+            without a dot is that of a node in any of the graphs. Default: None.
         recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
             Default: True.
         persist: Whether to write repairs to the state. If False, only the input of the nodes is

@@ -12,7 +12,8 @@ document order and not by a set of ids:
    match equally well are paired with none of them.
 4. A result of a tool is preferred to a placeholder of another package.
 5. A result before its call is paired only if nothing but results is stored between them, and
-   the names agree.
+   the names agree. If it may also be that of an older call, past nearer calls of its id with
+   other tools, it is paired with neither.
 
 A result that is not paired is a duplicate or an orphan.
 """
@@ -102,6 +103,8 @@ def _grouped(
             if place is None:
                 early[index].append(stored)
                 continue
+            if _may_be_early(stored, place[0], stems, calls):
+                continue
             if place not in groups:
                 groups[place] = _group(*place, calls)
             groups[place].results.append(stored)
@@ -151,6 +154,34 @@ def _nearest_renamed(
         ):
             return paired.calling.index
     return None
+
+
+def _may_be_early(
+    stored: StoredResult,
+    place: int,
+    stems: Mapping[Hashable, Sequence[PairedCall]],
+    calls: CallIndex,
+) -> bool:
+    """Whether a result passes nearer calls of its id, and stands directly before another.
+
+    Two runs of one thread at once may leave results in both places.
+    """
+    call_id, following = stored.result.call_id, _message_directly_after(stored.index, calls)
+    if call_id is None or following is None:
+        return False
+    next_calls = [p for p in calls.messages[following].calls if p.label == stored.label]
+    if not any(p.call.id == call_id or is_renamed_from(p, call_id) for p in next_calls):
+        return False
+    older = stems.get(("stem", stem_of(call_id)), ())
+    nearer = (p for p in islice(reversed(older), MAX_STEM_MATCHES) if p.calling.index > place)
+    return any(is_renamed_from(paired, call_id) for paired in nearer)
+
+
+def _message_directly_after(index: int, calls: CallIndex) -> int | None:
+    """The index of the next message with calls, if only results stand before it."""
+    while index in calls.stored_results:
+        index += 1
+    return index if index in calls.messages else None
 
 
 def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> bool:

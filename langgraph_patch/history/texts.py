@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from langchain_core.messages import AIMessage
 
+from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import MAX_ID, MAX_NAME
 
@@ -29,7 +30,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
 @dataclass(frozen=True, slots=True)
-class DanglingCall:
+class DanglingCall(metaclass=OwnNames):
     """A tool call without a result: the argument of a `placeholder` callable.
 
     Attributes:

@@ -72,19 +72,19 @@ class Turn:
     checker: Checker
     model: str | None = None
     provider: str | None = None
-    chunks: list[AIMessage] = field(default_factory=list)
-    read: int = 0
-    called: bool = False
-    spoke: bool = False
-    wrote: bool = False
-    phase: str | None = None
-    hides_order: bool = False
-    ended: bool = False
-    answer: bool | None = None
-    early: bool = False
-    late_call: bool = False
-    _name: str | None = None
-    _is_closed: bool = False
+    chunks: list[AIMessage] = field(default_factory=list, init=False)
+    read: int = field(default=0, init=False)
+    called: bool = field(default=False, init=False)
+    spoke: bool = field(default=False, init=False)
+    wrote: bool = field(default=False, init=False)
+    phase: str | None = field(default=None, init=False)
+    hides_order: bool = field(default=False, init=False)
+    ended: bool = field(default=False, init=False)
+    answer: bool | None = field(default=None, init=False)
+    early: bool = field(default=False, init=False)
+    late_call: bool = field(default=False, init=False)
+    _name: str | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
     def take(self, chunk: AIMessage) -> None:
         """Read the next chunk and call the checker, if the turn is not decided yet.

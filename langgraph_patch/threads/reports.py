@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.patch import Defect, Patch, json_value
 from langgraph_patch.render.html import index_html, report_html
@@ -31,7 +32,7 @@ def unreadable_messages(patch: Patch) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadReport:
+class ThreadReport(metaclass=OwnNames):
     """What a scan found in the newest checkpoint of a thread.
 
     Attributes:
@@ -133,7 +134,7 @@ class ScanSummary(tuple[ThreadReport, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadRepair:
+class ThreadRepair(metaclass=OwnNames):
     """What a repair did to a thread, or why it did nothing.
 
     Attributes:
@@ -142,8 +143,8 @@ class ThreadRepair:
         outcome: `repaired`; `planned` (a dry run: `patch` is what the repair would do);
             `healthy` (there is nothing to repair); or why nothing was done: `paused` (the thread
             waits for a human), `young` (a tool may be running), `busy` (a run of the thread is in
-            progress on LangGraph Server), `moved` (the newest checkpoint
-            is another one than expected) or `refused` (the repair would not be safe).
+            progress on LangGraph Server), `moved` (the newest checkpoint is another one than
+            expected) or `refused` (the repair would not be safe).
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.

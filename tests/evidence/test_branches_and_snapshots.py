@@ -10,6 +10,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, create_react_agent
@@ -19,6 +20,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread
+from support.evidence_agents import recovered
 from support.strict import RefusedError, StrictModel, ai
 from support.versions import newer
 
@@ -121,6 +123,27 @@ def test_an_id_that_is_used_again_after_a_snapshot(frequency: int):
     graph.invoke(Command(resume="yes"), thread(), durability="sync")
     graph.invoke({"messages": [human("and now?")]}, thread(), durability="sync")
     assert "was waiting for human input" in first_result(model)
+
+
+def test_a_snapshot_without_the_writes_before_it():
+    """Nothing shows when the message was new: an older result of its id and tool is another's."""
+    saver, config = InMemorySaver(), thread()
+    older, newer_call = (ai(("wire", {"to": to}, "c1"), id=to) for to in ("eve", "mia"))
+    result = ToolMessage("wired to eve", name="wire", tool_call_id="c1")
+    histories = [[human("go"), older], None, [human("go"), older, result, human("2"), newer_call]]
+    for step, history in enumerate(histories):
+        checkpoint = empty_checkpoint()
+        if history is not None:
+            checkpoint["channel_values"] = {"messages": history}
+            checkpoint["channel_versions"] = {"messages": step}
+        config["configurable"].setdefault("checkpoint_ns", "")
+        metadata: Any = {"source": "loop", "step": step, "parents": {}}
+        versions: Any = {"messages": step} if history is not None else {}
+        config = saver.put(config, checkpoint, metadata, versions)
+        if history is None:
+            saver.put_writes(config, [("messages", [result])], "task")
+    assert recovered(saver, (newer_call, "c1")) == {}
+    assert recovered(saver, (older, "c1")) == {("eve", "c1"): "wired to eve"}
 
 
 def test_effects_that_a_run_with_durability_exit_dropped():

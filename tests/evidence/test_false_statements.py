@@ -449,6 +449,34 @@ def test_call_that_is_about_to_start():
 # --- one id for two calls ----------------------------------------------------------------
 
 
+def test_results_that_name_other_tools():
+    """Of two calls with one id, results of other tools under that id are of neither."""
+    message = ai_with_calls("m1", "send_email:c1", "send_email:c1")
+    others = [
+        ToolMessage("wired", name="wire_money", tool_call_id="c1"),
+        ToolMessage("kaput", name="boom", tool_call_id="c1"),
+    ]
+    saver = InMemorySaver()
+    builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [message]})
+    builder.add_node("late", lambda _: {"messages": others})
+    graph = builder.add_edge(START, "agent").add_edge("agent", "late").compile(checkpointer=saver)
+    graph.invoke(human_input("go"), CONFIG)
+    assert recovered(saver, (message, "c1", 0), (message, "c1", 1)) == {}
+
+
+def test_an_open_call_that_nothing_runs():
+    """A call in `invalid_tool_calls` has no result, so a later one with its id has its own."""
+    invalid = {"name": "wire_money", "args": "{", "id": "c1", "error": None}
+    first = ai_with_calls("m1", "send_email:c2").model_copy(
+        update={"invalid_tool_calls": [invalid]}
+    )
+    second = ai_with_calls("m2", "send_email:c1", "wire_money:c3")
+    saver = InMemorySaver()
+    graph, _ = graph_of([first, second], saver)
+    run_until_stop(graph, human_input("go"))
+    assert recovered(saver, (second, "c1")) == {("m2", "c1"): "sent to bob"}
+
+
 def test_one_id_open_twice():
     """If two open calls share one id, neither of them gets the recorded result."""
     saver = InMemorySaver()

@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.managed import RemainingSteps
-from langgraph.types import CachePolicy
+from langgraph.types import CachePolicy, Command
 from typing_extensions import TypedDict
 
 from langgraph_patch import validate_messages, with_patching
@@ -221,3 +221,20 @@ async def test_the_repair_does_not_count_against_the_recursion_limit(
     healthy = await outcome(bare, [human("go")])
     assert await outcome(with_patching(bare, model_node="model"), [*DAMAGED]) == healthy
     assert (healthy == "answered") is (limit >= 3)
+
+
+@sync_and_async
+async def test_a_goto_that_runs_the_model_beside_the_repair(*, asynchronous: bool):
+    """A run failed before its repair, and a client goes to the model: messages keep their order."""
+    model = StrictModel(script=[AIMessage("first", id="a2"), AIMessage("second", id="a3")])
+    builder = StateGraph(MessagesState)
+    builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_edge(START, "model")
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), model_node="model")
+    stop = {"interrupt_before": ["patch_tool_calls"]}
+    await run(graph, DAMAGED, asynchronous=asynchronous, **stop)
+    await run(graph, Command(goto="model"), asynchronous=asynchronous)
+    stored = graph.get_state(thread()).values["messages"]
+    assert [message.type for message in stored] == ["human", "ai", "tool", "human", "ai", "ai"]
+    assert [message.id for message in stored[-2:]] == ["a2", "a3"]
+    assert validate_messages(stored) == []

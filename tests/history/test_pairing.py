@@ -373,6 +373,17 @@ def test_a_result_of_another_tool_is_not_that_of_a_renamed_call():
     assert texts([*history[:last], early, *history[last:]]) == [None, None, None]
 
 
+def test_a_result_that_may_be_that_of_the_next_message_is_not_that_of_an_older_one():
+    """It would pass a nearer call of its id, and it stands directly before another call of it."""
+    tools = ("wire", "mail", "wire")
+    calls = [ai((tool, "c1"), message_id=f"a{n}") for n, tool in enumerate(tools)]
+    history = patch_messages([calls[0], H("1"), calls[1], H("2"), calls[2], H("3")]).messages
+    unclear = result("wired", name="wire", id="t9")
+    last = next(i for i, m in enumerate(history) if m.id == "a2")
+    assert texts([*history[:last], unclear, *history[last:]]) == [None, None, None]
+    assert texts([*history[:last], unclear]) == ["wired", None]
+
+
 def test_a_settled_placeholder_keeps_a_better_cause():
     """A later search may find less than the first one."""
     history = repaired_with(Finding("failed", "e", recheck=True))

@@ -158,11 +158,15 @@ class Facts:
         return beside | {e.key for n, e in made if n < end}
 
     def _had_read(self, number: int, execution: int) -> bool:
-        """Whether the model that made a call had read the result of an execution."""
+        """Whether the model that made a call had read the stored result of an execution.
+
+        A result that the library recovered may be stored later, when the superstep ends.
+        """
         reads = [r for n, r in self.world.all(Read) if n < number]
         agent = self.world.entries[number].agent
         last = next(r for r in reversed(reads) if r.agent == agent)
-        receipts = (RECEIPT.findall(message.text) for message in last.messages)
+        stored = [m for m in last.messages if not (m.id or "").startswith("result-")]
+        receipts = (RECEIPT.findall(message.text) for message in stored)
         return any(execution in map(int, found) for found in receipts)
 
     def _has_equal_call(self, case: Case) -> bool:
@@ -174,14 +178,14 @@ class Facts:
     def _has_rival(self, case: Case, *, of_same_tool: bool) -> bool:
         """Whether a run at the same time made a call with the id of this one.
 
-        With durability `exit`, the checkpoint then has what both runs wrote to a `DeltaChannel`,
-        in an order that is not theirs, and no `Send`s. A result never passes a nearer call.
+        A `DeltaChannel` then has what both runs wrote, in an order that is not theirs, and with
+        durability `exit` no `Send`s. A result never passes a nearer call.
 
         Args:
             case: The statement.
             of_same_tool: Whether the other call must be one of the same tool.
         """
-        if not (self.exit_only and self.unordered):
+        if not self.unordered or not (self.exit_only or of_same_tool):
             return False
         spans = [(r.begin, r.end) for r in self.runs if r.event in AT_ONCE]
         alike = [(n, e.key) for n, e in self.world.all(Emitted) if e.key.call == case.key.call]

@@ -184,7 +184,7 @@ class Judge(Facts):
         A run that died may have died between the two: it is not judged.
         """
         emitted = next(n for n, e in self.world.all(Emitted) if e.key == case.key)
-        run = max((r for r in self.runs if r.begin <= emitted), key=lambda r: r.begin)
+        run = [r for r in self.runs if r.begin <= emitted][-1]
         if case.stated.not_kept or run.error or run.event == "kill":
             return None
         readers = {r.agent for n, r in self.world.all(Read) if emitted < n <= case.at}
@@ -193,7 +193,9 @@ class Judge(Facts):
     def _false_answer(self, case: Case) -> str | None:
         """The final answer of a subagent."""
         final = self.final_answers.get(case.stated.subject)
-        return None if final and final.parent == case.key.ref else "answer of another call"
+        is_own = final is not None and final.parent == case.key.ref
+        is_own = is_own or self._has_rival(case, of_same_tool=True)
+        return None if is_own else "answer of another call"
 
     # statements about the world
 
@@ -242,7 +244,8 @@ class Judge(Facts):
         """A recorded error: is it this call's, is it recorded, and is no result recorded?"""
         if any(self._key_of(n) != case.key for n in case.stated.receipts):
             return "real error of another call"
-        if self._recorded_result(case) and not self._has_equal_call(case):
+        is_unclear = self._has_equal_call(case) or self._has_rival(case, of_same_tool=False)
+        if self._recorded_result(case) and not is_unclear:
             return "says failed, but a result is recorded"
         if case.stated.receipts:
             # Only the record has the receipt. It may be newer than the beginning of the run.

@@ -11,6 +11,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import ensure_config
 
 from ledger.world import REF, Emitted, FinalAnswer, Key, Read, World
 from support.strict import RefusedError, refuse
@@ -19,6 +20,9 @@ LEDGER_TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_tw
 """How often each tool is called, relative to the others."""
 
 ONCE_A_MESSAGE = ("write_todos",)
+RUN = "ledger_run"
+"""The key of the config with the number of the run: several runs may be at work at once."""
+
 MAX_ROUNDS = 3
 
 
@@ -92,14 +96,15 @@ class RandomModel(BaseChatModel):
     def _reply(self, messages: Sequence[BaseMessage]) -> AIMessage:
         world: World = self.world
         state = world.observed(self.agent, messages)
+        run = ensure_config()["configurable"].get(RUN, world.run)
         try:
             _check(messages)
         except (RefusedError, EmptyHistoryError) as error:
-            world.log(Read(self.agent, world.run, tuple(messages), state, str(error)))
+            world.log(Read(self.agent, run, tuple(messages), state, str(error)))
             raise
         with world.lock:  # of two runs at once, no two calls may have one ref
             number = world.count(Read, self.agent)
-            world.log(Read(self.agent, world.run, tuple(messages), state, ""))
+            world.log(Read(self.agent, run, tuple(messages), state, ""))
             return self._answer(messages, number)
 
     def _answer(self, messages: Sequence[BaseMessage], number: int) -> AIMessage:

@@ -24,7 +24,7 @@ from ledger.events import kill, message
 from ledger.facts import Run
 from ledger.judge import Judge, Verdict
 from ledger.kit import Kit
-from ledger.model import EmptyHistoryError
+from ledger.model import RUN, EmptyHistoryError
 from ledger.scenario import Scenario
 from ledger.transcript import write_transcript
 from ledger.world import Read, ToolEvent, World, refs_in_state
@@ -92,8 +92,10 @@ class Session:
     # --- running -------------------------------------------------------------------------
 
     def begin(self, value: Any, config: Any = None) -> Future[Any]:
-        """Start a run of the graph."""
-        return self.driver.begin(self.graph, value, config or self.config)
+        """Start a run of the graph. Its config has its number, which its model calls log."""
+        whole = config or self.config
+        numbered = {**whole["configurable"], RUN: len(self.runs) - 1}
+        return self.driver.begin(self.graph, value, {**whole, "configurable": numbered})
 
     def run(
         self,
@@ -166,8 +168,12 @@ class Session:
         """An answer to a live pause must have reached a tool that asked."""
         events = self.world.entries[run.begin :]
         reached = any(isinstance(e, ToolEvent) and e.kind == "answered" for e in events)
-        # A pause in a run in which the saver failed may not be stored in full.
-        reached = reached or (len(self.runs) > 1 and self.runs[-2].event == "saver_fault")
+        # A pause in a run in which the saver failed may not be stored in full, and a synchronous
+        # nested graph goes on after a timeout with the answer that it had got.
+        reached = reached or self.runs[max(len(self.runs) - 2, 0)].event in {
+            "saver_fault",
+            "step_timeout",
+        }
         by_tools = [i for i in interrupts if isinstance(i.value, str)]
         if by_tools and not reached:
             self.hurt.append(f"{event}: no tool got the answer to {by_tools[0].value}")
