@@ -113,6 +113,8 @@ def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: 
     found, outcome = tracked.evidence, tracked.outcome
     if found is None and outcome is None:  # one task ran all calls, and may have been answered
         return any(step.is_over for step in message.pending_supersteps())
+    if found is not None and found.detail == "approval":
+        return True
     if outcome is None or found is None or found is not outcome.finding:
         return False
     is_marked = any(start_marks(outcome.checkpoint, form) for form in tracked.forms)

@@ -48,8 +48,9 @@ read: the checkpointer raised, or, with durability "exit", the run has not store
 newest checkpoint is from the last 10 minutes, it is also set, together with `searched` and so for
 one more search:
 
-- for a call that waits, failed or was cancelled and has no start mark: a task that is started
-  again, with an answer by interrupt id or after an error, leaves no trace before it ends;
+- for a call that waits, failed or was cancelled and has no start mark, or that was not approved: a
+  task that is started again, with an answer by interrupt id or after an error, leaves no trace
+  before it ends;
 - for such a call with a start mark, if the newest checkpoint has it: its superstep may be
   running, or be started again;
 - for a call without evidence, if each task of a superstep that may have run it has recorded an
