@@ -168,8 +168,8 @@ class Judge(Facts):
         key, _, ref = case.stated.subject.partition(":")
         if case.key.ref != ref:
             owner = next((e.key for e in self.calls if e.key.ref == ref), None)
-            number = next((n for n, e in self.starts.items() if e.key == owner), None)
-            is_open = number is not None and self._is_indistinguishable(case, number)
+            runs = [n for n, e in self.starts.items() if e.key == owner]
+            is_open = any(self._is_indistinguishable(case, number) for number in runs)
             has_rival = self._has_rival(case, of_same_tool=True)
             return None if is_open or has_rival else _other(case.key, owner)
         if case.stated.not_kept or self._is_stored(case) or self._is_mixed(case):
