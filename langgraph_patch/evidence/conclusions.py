@@ -113,7 +113,7 @@ def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: 
     found, outcome = tracked.evidence, tracked.outcome
     if found is None and outcome is None:  # one task ran all calls, and may have been answered
         return any(step.is_over for step in message.pending_supersteps())
-    if found is not None and found.detail == "approval":
+    if isinstance(found, Finding) and found.detail == "approval":
         return True
     if outcome is None or found is None or found is not outcome.finding:
         return False

@@ -6,8 +6,9 @@ document order and not by a set of ids:
 1. A result belongs to the nearest earlier message that has a call of its id, never to an older
    one.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
-   any, and so does a name that no call of this id has. The call may be one that a repair renamed
-   from the id, if the call that kept the id has a result too.
+   any. A name that no call of this id has does so if nothing but results is stored between them.
+   The call may be one that a repair renamed from the id, if the call that kept the id has a
+   result too.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
 4. A result of a tool is preferred to a placeholder of another package.
@@ -132,8 +133,10 @@ def _place_of(
         return renamed, ("renamed", stored.result.call_id)
     if exact is None:
         return None
-    place = (exact, key)
-    agrees = _agrees(stored.label, calls.names_at[place], calls.names_of(key))
+    place, names = (exact, key), calls.names_of(key)
+    if stored.label not in {None, *names} and not _is_directly_after(stored.index, exact, calls):
+        return None
+    agrees = _agrees(stored.label, calls.names_at[place], names)
     return place if agrees or renamed == exact else None
 
 
@@ -175,6 +178,11 @@ def _may_be_early(
     older = stems.get(("stem", stem_of(call_id)), ())
     nearer = (p for p in islice(reversed(older), MAX_STEM_MATCHES) if p.calling.index > place)
     return any(is_renamed_from(paired, call_id) for paired in nearer)
+
+
+def _is_directly_after(index: int, message: int, calls: CallIndex) -> bool:
+    """Whether only results stand between a message and `index`."""
+    return all(between in calls.stored_results for between in range(message + 1, index))
 
 
 def _message_directly_after(index: int, calls: CallIndex) -> int | None:

@@ -119,14 +119,16 @@ class Facts:
 
         Both calls have one id and one tool. Either one message makes them, and the results are in
         any order; or the result was written when the newer call had been made already, as happens
-        if a `goto` leaves the older call waiting.
+        if a `goto` leaves the older call waiting. The older call may then get the newer's result.
         """
         owner = self.starts[execution].key
         if (owner.call, owner.name) != (case.key.call, case.key.name):
             return False
         if owner.message == case.key.message:
             return self.unordered
-        return case.key in self._made_meanwhile(execution)
+        own = [n for n, e in self.starts.items() if e.key == case.key]
+        is_swapped = any(owner in self._made_meanwhile(number) for number in own)
+        return case.key in self._made_meanwhile(execution) or is_swapped
 
     def _belongs_to_newer(self, execution: int) -> bool:
         """Whether a newer call of its id and tool was made before an execution ended.

@@ -27,7 +27,7 @@ from ledger.kit import Kit
 from ledger.model import RUN, EmptyHistoryError
 from ledger.scenario import Scenario
 from ledger.transcript import write_transcript
-from ledger.world import Read, ToolEvent, World, refs_in_state
+from ledger.world import RECEIPT, Read, ToolEvent, World, refs_in_state
 from support.strict import RefusedError
 
 RUN_TIMEOUT = 30.0
@@ -168,15 +168,18 @@ class Session:
         """An answer to a live pause must have reached a tool that asked."""
         events = self.world.entries[run.begin :]
         reached = any(isinstance(e, ToolEvent) and e.kind == "answered" for e in events)
-        # A pause in a run in which the saver failed may not be stored in full, and a synchronous
-        # nested graph goes on after a timeout with the answer that it had got.
-        reached = reached or self.runs[max(len(self.runs) - 2, 0)].event in {
-            "saver_fault",
-            "step_timeout",
-        }
-        by_tools = [i for i in interrupts if isinstance(i.value, str)]
-        if by_tools and not reached:
-            self.hurt.append(f"{event}: no tool got the answer to {by_tools[0].value}")
+        # A pause in a run in which the saver failed may not be stored in full.
+        reached = reached or (len(self.runs) > 1 and self.runs[-2].event == "saver_fault")
+        by_tools = [i.value for i in interrupts if isinstance(i.value, str)]
+        live = [asked for asked in by_tools if not self._has_ended(asked, run.begin)]
+        if live and not reached:
+            self.hurt.append(f"{event}: no tool got the answer to {live[0]}")
+
+    def _has_ended(self, asked: str, before: int) -> bool:
+        """Whether a tool that asked has ended: the run with its answer was cut off after that."""
+        keys = {self.world.entries[int(number)].key for number in RECEIPT.findall(asked)}
+        events = [event for n, event in self.world.all(ToolEvent) if n < before]
+        return any(event.kind == "end" and event.key in keys for event in events)
 
     # --- looking -------------------------------------------------------------------------
 
