@@ -373,6 +373,15 @@ def test_a_result_of_another_tool_is_not_that_of_a_renamed_call():
     assert texts([*history[:last], early, *history[last:]]) == [None, None, None]
 
 
+def test_a_name_that_no_call_has_counts_directly_after_the_call_only():
+    """An application may write names of its own; a later result may be of a call that is gone."""
+    named = result("found", name="my_agent")
+    assert texts([ai(("search", "c1")), named, H("x")]) == ["found"]
+    later = [ai(("search", "c1")), H("x"), AIMessage("hm"), named]
+    assert texts(later) == [None]
+    assert dropped(later) == [named]
+
+
 def test_a_result_that_may_be_that_of_the_next_message_is_not_that_of_an_older_one():
     """It would pass a nearer call of its id, and it stands directly before another call of it."""
     tools = ("wire", "mail", "wire")

@@ -234,7 +234,7 @@ class Judge(Facts):
     def _false_recorded_wait(self, case: Case) -> str | None:
         if not self._has_asked(case):
             return "says waiting, but it never asked"
-        if self._recorded_result(case):
+        if self._recorded_result(case) and not self._has_equal_call(case):
             return "says no result recorded, but one is"
         if self._searched_run(case).evidence.answers.intersection(self._last_answers(case)):
             return "says no answer recorded, but one is"
@@ -263,7 +263,7 @@ class Judge(Facts):
 
     def _false_recorded_rest(self, case: Case) -> str | None:
         """A call of which no start and no result is stated to be recorded."""
-        if self._recorded_result(case):
+        if self._recorded_result(case) and not self._has_equal_call(case):
             return "says no result recorded, but one is"
         started = [n for n in self._begun(case) if n < case.run.begin]
         if started and self.recorded and not self.exit_only:
@@ -284,6 +284,8 @@ class Judge(Facts):
         """
         found = []
         for number, second in self.starts.items():
+            if self._may_all_be_first_runs(number):
+                continue
             for first in self._run_of(number).evidence.executions:
                 same = first in self.starts and self.starts[first].key == second.key
                 both = [
@@ -295,6 +297,13 @@ class Judge(Facts):
                     if not any(self._run_of(n).replay for n in since if n <= number):
                         found.append((second.key, first, number))
         return found
+
+    def _may_all_be_first_runs(self, number: int) -> bool:
+        """Whether as many equal calls were made as have had an effect with this execution."""
+        key = self.starts[number].key
+        had_effect = {e.execution for _, e in self.tools if e.kind == "effect" and e.key == key}
+        equal = sum(e.key == key for e in self.calls)
+        return sum(execution <= number for execution in had_effect) <= equal
 
     def _run_of(self, number: int) -> Run:
         """The run in which a log entry was written."""
