@@ -28,6 +28,9 @@ class CallIndex:
         names_at: (index, key) -> the tools that these calls name.
         names: The key -> the tools that its calls name, in the whole history.
         answered_ids: The ids that real results name.
+        before: The index of a message -> that of the last one before it that is no result. Only
+            messages that hold results and nothing else stand between them.
+        after: The index of a message with results -> that of the first one after it that is none.
     """
 
     def __init__(
@@ -46,12 +49,27 @@ class CallIndex:
                     self.by_place[index, key].append(paired)
                     self.names_at[index, key].add(paired.label)
                     self.names[key].add(paired.label)
+        self.before: dict[int, int] = {}
+        self.after: dict[int, int] = {}
+        for index in sorted(stored_results):
+            self.before[index] = self.results_before(index).start - 1
+        for index in sorted(stored_results, reverse=True):
+            self.after[index] = self.after[index + 1] if self._is_result(index + 1) else index + 1
         self.answered_ids = {
             stored.result.call_id
             for parts in stored_results.values()
             for stored in parts
             if not stored.is_placeholder
         }
+
+    def _is_result(self, index: int) -> bool:
+        """Whether a message holds results and nothing else."""
+        parts = self.stored_results.get(index, ())
+        return bool(parts) and not any(s.holds_more or not s.result.is_certain for s in parts)
+
+    def results_before(self, index: int) -> range:
+        """The indexes of the messages directly before one that hold results and nothing else."""
+        return range(self.before[index - 1] + 1 if self._is_result(index - 1) else index, index)
 
     def renamed(self, index: int, call_id: str) -> list[PairedCall]:
         """The calls of a message that a repair renamed from `call_id`, without a result."""

@@ -134,7 +134,7 @@ def _place_of(
     if exact is None:
         return None
     place, names = (exact, key), calls.names_of(key)
-    if stored.label not in {None, *names} and not _is_directly_after(stored.index, exact, calls):
+    if stored.label not in {None, *names} and calls.before[stored.index] > exact:
         return None
     agrees = _agrees(stored.label, calls.names_at[place], names)
     return place if agrees or renamed == exact else None
@@ -169,27 +169,15 @@ def _may_be_early(
 
     Two runs of one thread at once may leave results in both places.
     """
-    call_id, following = stored.result.call_id, _message_directly_after(stored.index, calls)
+    call_id, following = stored.result.call_id, calls.messages.get(calls.after[stored.index])
     if call_id is None or following is None:
         return False
-    next_calls = [p for p in calls.messages[following].calls if p.label == stored.label]
+    next_calls = [p for p in following.calls if p.label == stored.label]
     if not any(p.call.id == call_id or is_renamed_from(p, call_id) for p in next_calls):
         return False
     older = stems.get(("stem", stem_of(call_id)), ())
     nearer = (p for p in islice(reversed(older), MAX_STEM_MATCHES) if p.calling.index > place)
     return any(is_renamed_from(paired, call_id) for paired in nearer)
-
-
-def _is_directly_after(index: int, message: int, calls: CallIndex) -> bool:
-    """Whether only results stand between a message and `index`."""
-    return all(between in calls.stored_results for between in range(message + 1, index))
-
-
-def _message_directly_after(index: int, calls: CallIndex) -> int | None:
-    """The index of the next message with calls, if only results stand before it."""
-    while index in calls.stored_results:
-        index += 1
-    return index if index in calls.messages else None
 
 
 def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> bool:
@@ -303,7 +291,7 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: Call
         return
     for index in calls.messages:
         by_key: dict[Hashable, list[StoredResult]] = defaultdict(list)
-        for before in _results_directly_before(index, calls):
+        for before in calls.results_before(index):
             for stored in early.get(before, ()):
                 if not stored.is_placeholder:
                     by_key[key_of_result(stored.result)].append(stored)
@@ -316,13 +304,3 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: Call
                 if stored.label is None or stored.label in names or "" in names
             ]
             _assign(free, agreeing, names)
-
-
-def _results_directly_before(index: int, calls: CallIndex) -> list[int]:
-    """The indexes of the messages before `index` that hold results and nothing else, in order."""
-    start = index
-    while (parts := calls.stored_results.get(start - 1)) and not any(
-        stored.holds_more or not stored.result.is_certain for stored in parts
-    ):
-        start -= 1
-    return list(range(start, index))
