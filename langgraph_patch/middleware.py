@@ -68,7 +68,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     Place it last: this one must see the history as all others have changed it. Changes by a
     middleware after it are not covered. In `create_deep_agent` it replaces deepagents' middleware
     of the same name, also in the subagent `general-purpose` and in those with `mode="fork"`. List
-    it in the `middleware` of each other subagent; patch a `runnable` by `with_patching`.
+    it in the `middleware` of each other subagent, or patch its `runnable` by `with_patching`.
 
     Results that a client sends are not compared with the checkpoints, as `with_patching` does it.
     What known clients invent (agent-chat-ui, assistant-ui) counts as a placeholder.
