@@ -116,6 +116,17 @@ def agent_with_approval(script, saver):
     return create_agent(scripted_model(*script), TOOLS, checkpointer=saver, middleware=[asks])
 
 
+def test_an_approval_that_is_open_is_asked_about_once_more():
+    """An answer by interrupt id leaves no trace before the call ends: the next turn looks again."""
+    saver = InMemorySaver()
+    graph = agent_with_approval([WIRE], saver)
+    run_until_stop(graph, human_input("wire"))
+    found = recovery_of(saver, (WIRE, "c1")).evidence["m1", "c1"]
+    assert (found.cause, found.detail) == ("not_started", "approval")
+    assert found.searched is not None
+    assert found.recheck
+
+
 def cut_message():
     """A message with a call of which the arguments are incomplete."""
     bad = {"name": "wire_money", "args": '{"amount": 1', "id": "c1", "error": None}
