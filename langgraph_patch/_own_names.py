@@ -1,4 +1,4 @@
-"""Show of our public classes what is ours: `help` and `dir` leave out inherited names.
+"""Show only what our public classes define: `help` and `dir` leave out inherited names.
 
 Our nodes, middleware and readers are classes of LangChain and LangGraph, which have up to a
 hundred methods of their own. `help(PatchNode)` would have 1,200 lines. The standard library does
@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 
 class OwnNames(ABCMeta):
-    """The type of a class of which `dir` lists its own public names, and `help` documents these.
+    """A metaclass: `dir` of a class lists the public names that it defines; `help` shows these.
 
-    The names of its subclasses are listed too. All other names work as always, and `dir` of an
-    instance lists them.
+    A subclass lists those of both. All other names work as always, and `dir` of an instance
+    lists them.
 
     Examples:
         >>> from collections.abc import Iterator

@@ -76,15 +76,14 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
         return False
     if finding is not None and finding.detail != "timeout":
         return False
-    steps = message.pending_supersteps()
-    began = [step.began for step in steps if not (step.is_passed or step.is_over)]
+    began = _unfinished(message)
     sent = tracked.sent_in if tracked.outcome is None else [tracked.outcome.checkpoint]
     began += [checkpoint.saved.checkpoint["ts"] for checkpoint in sent]
     return max(began, default="") > since
 
 
 def may_start(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool:
-    """Whether a call that has no start mark may start, since its superstep may be running.
+    """Whether a call without a start mark may still start, because its superstep may be running.
 
     Args:
         tracked: The call.
@@ -94,8 +93,13 @@ def may_start(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool
     found = tracked.evidence
     if not isinstance(found, Finding) or found.detail != "start_marks":
         return False
+    return max(_unfinished(message), default="") > since
+
+
+def _unfinished(message: TrackedMessage) -> list[str]:
+    """When the supersteps began that may have run the calls and have recorded no end."""
     steps = message.pending_supersteps()
-    return any(step.began > since and not (step.is_passed or step.is_over) for step in steps)
+    return [step.began for step in steps if not (step.is_passed or step.is_over)]
 
 
 def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: Checkpoint) -> bool:

@@ -143,10 +143,10 @@ def _search_subgraphs(
 def _search_unwritten(
     reader: CheckpointReader, config: RunnableConfig, message: TrackedMessage
 ) -> IOGenerator[None]:
-    """Search all subgraphs of the superstep before a message that no recorded task wrote.
+    """Search the subgraphs of the superstep before a message, if no task is recorded that wrote it.
 
-    With durability "exit", the task is not recorded. A subgraph has checkpoints if an earlier run
-    ended in it, and then what later runs wrote beside these.
+    That is so with durability "exit". A subgraph has checkpoints if an earlier run stopped in it,
+    and these have what a later run wrote, too.
     """
     if message.unwritten is None or message.oldest is None or message.oldest.source != "loop":
         return

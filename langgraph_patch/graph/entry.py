@@ -133,8 +133,9 @@ class RepairNode(Runnable[Any, Any]):
     def _repairs(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
         """The state update. A key that holds no messages is left as it is.
 
-        Nothing is written if a client's `goto` runs another node in this superstep: its messages
-        would come before those that are written again. What reads the history next repairs it.
+        Nothing is written if a client's `goto` runs another node in this superstep: a repair writes
+        the end of the history again, and what that node writes would stand before it. The next
+        node that reads the history repairs it.
         """
         if not runs_alone(config):
             return None

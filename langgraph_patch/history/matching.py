@@ -6,15 +6,15 @@ document order and not by a set of ids:
 1. A result belongs to the nearest earlier message that has a call of its id, never to an older
    one.
 2. In that message the tool that it names must be that of the call. A missing name agrees with
-   any. A name that no call of this id has does so if nothing but results is stored between them.
-   The call may be one that a repair renamed from the id, if the call that kept the id has a
-   result too.
+   any. A name that no call of this id has agrees if the result stands directly after the message
+   or among its other results. The call may be one that a repair renamed from the id, if the call
+   that kept the id has a result too.
 3. Equally many results as calls that match them pair in order. Fewer results than calls that
    match equally well are paired with none of them.
 4. A result of a tool is preferred to a placeholder of another package.
 5. A result before its call is paired only if nothing but results is stored between them, and
-   the names agree. If it may also be that of an older call, past nearer calls of its id with
-   other tools, it is paired with neither.
+   the names agree. If it could be the result of an older call too, because the nearer calls of
+   its id name other tools, it is paired with neither.
 
 A result that is not paired is a duplicate or an orphan.
 """
@@ -165,9 +165,10 @@ def _may_be_early(
     stems: Mapping[Hashable, Sequence[PairedCall]],
     calls: CallIndex,
 ) -> bool:
-    """Whether a result passes nearer calls of its id, and stands directly before another.
+    """Whether a result may be that of the next message, and not of the older one at `place`.
 
-    Two runs of one thread at once may leave results in both places.
+    It stands directly before a call of its id and tool, and nearer calls of its id than that at
+    `place` name other tools. Two runs of one thread at once leave such histories.
     """
     call_id, following = stored.result.call_id, calls.messages.get(calls.after[stored.index])
     if call_id is None or following is None:

@@ -48,6 +48,12 @@ def texts(history, **options):
     ]
 
 
+def repaired_turns(*tools):
+    """A repaired history: the message `a0`, `a1`, ... of each turn calls a tool with the id c1."""
+    calls = [ai((tool, "c1"), message_id=f"a{n}") for n, tool in enumerate(tools)]
+    return patch_messages([m for call in calls for m in (call, H("x"))]).messages
+
+
 def dropped(history):
     """The results that the repair removes, as they were stored."""
     return [c.before for c in patch_messages(history).changes if c.kind == "dropped"]
@@ -365,9 +371,7 @@ def test_a_call_that_waits_is_searched_once_more():
 
 def test_a_result_of_another_tool_is_not_that_of_a_renamed_call():
     """Also if it is stored before its own call, which was renamed as well."""
-    tools = ("ask", "wire", "mail")
-    calls = [ai((tool, "c1"), message_id=f"a{n}") for n, tool in enumerate(tools)]
-    history = patch_messages([calls[0], H("1"), calls[1], H("2"), calls[2], H("3")]).messages
+    history = repaired_turns("ask", "wire", "mail")
     early = result("sent", name="mail", id="t9")
     last = next(i for i, m in enumerate(history) if m.id == "a2")
     assert texts([*history[:last], early, *history[last:]]) == [None, None, None]
@@ -384,9 +388,7 @@ def test_a_name_that_no_call_has_counts_directly_after_the_call_only():
 
 def test_a_result_that_may_be_that_of_the_next_message_is_not_that_of_an_older_one():
     """It would pass a nearer call of its id, and it stands directly before another call of it."""
-    tools = ("wire", "mail", "wire")
-    calls = [ai((tool, "c1"), message_id=f"a{n}") for n, tool in enumerate(tools)]
-    history = patch_messages([calls[0], H("1"), calls[1], H("2"), calls[2], H("3")]).messages
+    history = repaired_turns("wire", "mail", "wire")
     unclear = result("wired", name="wire", id="t9")
     last = next(i for i, m in enumerate(history) if m.id == "a2")
     assert texts([*history[:last], unclear, *history[last:]]) == [None, None, None]
