@@ -15,6 +15,7 @@ if typing.TYPE_CHECKING:
         EvidenceError,
         GraphError,
         MessagesError,
+        ModelError,
         OptionError,
         PatchError,
         RecordingError,
@@ -22,7 +23,7 @@ if typing.TYPE_CHECKING:
         ThreadError,
     )
     from langgraph_patch.evidence.recover_messages import arecover_messages, recover_messages
-    from langgraph_patch.graph.chat_model import patch_model
+    from langgraph_patch.graph.model import patch_model
     from langgraph_patch.graph.patch_node import PatchNode, patch_node
     from langgraph_patch.graph.patching import with_patching
     from langgraph_patch.history.patch import Change, Defect, Evidence, Finding, Patch
@@ -57,6 +58,7 @@ __all__ = [
     "Finding",
     "GraphError",
     "MessagesError",
+    "ModelError",
     "OptionError",
     "Patch",
     "PatchError",
@@ -95,6 +97,7 @@ _MODULES = {
         "EvidenceError",
         "GraphError",
         "MessagesError",
+        "ModelError",
         "OptionError",
         "PatchError",
         "RecordingError",
@@ -105,7 +108,7 @@ _MODULES = {
         "arecover_messages",
         "recover_messages",
     ),
-    "langgraph_patch.graph.chat_model": ("patch_model",),
+    "langgraph_patch.graph.model": ("patch_model",),
     "langgraph_patch.graph.patch_node": (
         "PatchNode",
         "patch_node",

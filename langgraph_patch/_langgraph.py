@@ -17,12 +17,10 @@ LangGraph changes the detail.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
-from langchain_core.runnables import config as runnable_config
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_config
@@ -52,8 +50,8 @@ _DURABILITY = "__pregel_durability"
 _RESUMING = "__pregel_resuming"
 """Whether the run continues from a checkpoint, so that earlier results may exist."""
 
-_PARENT_CONFIG: Any = getattr(runnable_config, "var_child_runnable_config", None)
-"""LangChain's context variable with the config of the runnable that runs."""
+_SCRATCHPAD = "__pregel_scratchpad"
+"""The counters of the task that runs; `resume` lists the answers to its interrupts."""
 
 _TASKS = "__pregel_tasks"
 """The channel of the tasks that a `Send` makes in the next superstep."""
@@ -76,29 +74,6 @@ def current_config() -> RunnableConfig:
         return {}
 
 
-def child_config(config: RunnableConfig) -> AbstractContextManager[None]:
-    """Let runnables that are called without a config find `config` as that of their parent.
-
-    Without LangChain's context variable it does nothing.
-    """
-    return nullcontext() if _PARENT_CONFIG is None else _ChildConfig(config)
-
-
-class _ChildConfig(AbstractContextManager[None]):
-    """Sets LangChain's context variable. A generator would take longer, and each node needs it."""
-
-    __slots__ = ("_config", "_token")
-
-    def __init__(self, config: RunnableConfig) -> None:
-        self._config = config
-
-    def __enter__(self) -> None:
-        self._token = _PARENT_CONFIG.set(self._config)
-
-    def __exit__(self, *_: object) -> None:
-        _PARENT_CONFIG.reset(self._token)
-
-
 def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
     """The checkpointer of the run that `config` belongs to, or None."""
     saver = config.get("configurable", {}).get(_CHECKPOINTER)
@@ -113,6 +88,15 @@ def writes_at_exit(config: RunnableConfig) -> bool:
 def is_resuming(config: RunnableConfig) -> bool:
     """Whether the run continues from a checkpoint instead of starting with an input."""
     return bool(config.get("configurable", {}).get(_RESUMING))
+
+
+def has_interrupts(config: RunnableConfig) -> bool:
+    """Whether an `interrupt()` of the task that runs was answered.
+
+    To run its node once more would ask the same question again.
+    """
+    scratchpad = config.get("configurable", {}).get(_SCRATCHPAD)
+    return bool(getattr(scratchpad, "resume", None))
 
 
 def is_nested(config: RunnableConfig) -> bool:
@@ -165,14 +149,24 @@ def input_of(config: RunnableConfig) -> Any:
     return stored_value(config, START)
 
 
+def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> dict[str, Any]:
+    """The values of these state keys, as far as they have one; none outside of a graph.
+
+    Args:
+        config: The config of a node, or of a conditional edge that leaves it.
+        keys: The state keys; managed values, such as `remaining_steps`, are found too.
+        fresh: Whether to apply what the node has written: for its conditional edges.
+    """
+    read = config.get("configurable", {}).get(_READ)
+    return dict(read(list(keys), fresh)) if callable(read) else {}
+
+
 def fresh_value(config: RunnableConfig, key: str) -> Any:
     """The value of a state key with the writes of the node that runs, or None.
 
-    The router of a conditional edge runs as a part of its source node. It needs this for a key
-    that its own input schema lacks.
+    The router of a conditional edge needs this for a key that its own input schema lacks.
     """
-    read = config.get("configurable", {}).get(_READ)
-    return read([key], True).get(key) if callable(read) else None  # noqa: FBT003 - its signature
+    return values_of(config, [key], fresh=True).get(key)
 
 
 # --- the task and its superstep -----------------------------------------------------------
@@ -201,13 +195,24 @@ def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:
     return "task" if path[-1] is True else "send"
 
 
+def pending_sends(config: RunnableConfig) -> Sequence[Any]:
+    """The `Send`s that made tasks of the superstep that runs, in their order."""
+    return stored_value(config, _TASKS) or ()
+
+
+def sent_payload(config: RunnableConfig) -> Any:
+    """What the `Send` carries that made the task that runs with `config`; None for any other."""
+    index = send_index(config.get("metadata", {}).get(_PATH, ()))
+    sends = pending_sends(config)
+    if task_kind(config) != "send" or index is None or index >= len(sends):
+        return None
+    return sends[index].arg
+
+
 def carries_call(config: RunnableConfig, call_id: str | None) -> bool:
     """Whether a `Send` made the task that runs with `config`, for the tool call with this id."""
-    sends, path = stored_value(config, _TASKS) or [], config.get("metadata", {}).get(_PATH, ())
-    index = None if task_kind(config) != "send" else send_index(path)
-    if index is None or index >= len(sends) or call_id is None:
-        return False
-    return (sent_call(sends[index]) or {}).get("id") == call_id
+    call = sent_call(sent_payload(config))
+    return call is not None and call.get("id") == call_id
 
 
 def task_notes(config: RunnableConfig) -> dict[str, Any]:

@@ -44,6 +44,11 @@ def keys_read_by(builder: Any, node: str) -> Collection[str]:
     return keys
 
 
+def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
+    """The input schema of a node, and its keys."""
+    return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
+
+
 def annotations_of(builder: Any) -> dict[str, Any]:
     """The annotation of each state key, of all schemas. A bare value as the state has one key."""
     found: dict[str, Any] = {}
@@ -95,6 +100,35 @@ def take_branches(builder: Any, source: str) -> tuple[list[str], dict[str, Any]]
 def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
     """Add a conditional edge that `take_branches` removed, with some of its fields changed."""
     builder.branches[source][name] = branch._replace(**changes)
+
+
+def route_edge(builder: Any, source: str, target: str, router: Runnable[Any, Any]) -> None:
+    """Replace a plain edge by a conditional edge that still leads to `target` only."""
+    builder.edges.discard((source, target))
+    builder.add_conditional_edges(source, router, [target])
+
+
+def branches_into(builder: Any, nodes: Collection[str]) -> list[tuple[str, str, Any]]:
+    """The conditional edges that may lead to one of `nodes`: source, name and edge."""
+    return [
+        (source, name, branch)
+        for source, branches in builder.branches.items()
+        for name, branch in branches.items()
+        if branch.ends is None or not set(nodes).isdisjoint(branch.ends.values())
+    ]
+
+
+def starts_it_whole(builder: Any, node: str) -> str:
+    """What starts a node without an edge that could be replaced by `Send`s; `""` if nothing."""
+    if any(target == node for _, target in builder.waiting_edges):
+        return "an edge from several nodes leads to it"
+    if builder.nodes[node].defer:
+        return "it is deferred"
+    named = [name for name, spec in builder.nodes.items() if node in (spec.ends or ())]
+    if named:
+        return f"a Command of {', '.join(map(repr, named))} leads to it"
+    has_edge = any(target == node for _, target in builder.edges)
+    return "" if has_edge or branches_into(builder, [node]) else "no edge leads to it"
 
 
 def read_by_branches(builder: Any, source: str, schema: type) -> None:

@@ -10,8 +10,7 @@ LangGraph changes the detail.
 from __future__ import annotations
 
 import copy
-import types
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Final
 
 # --- the nodes of prebuilt agents ---------------------------------------------------------
@@ -63,52 +62,34 @@ def tool_messages_key(tool_node: Any) -> str:
     return "messages"
 
 
-_WRAPPERS = ("_wrap_tool_call", "_awrap_tool_call")
-"""The attributes of a `ToolNode` with its wrappers; `create_agent` offers no way to set them."""
+def overridden_method(tool_node: Any) -> str | None:
+    """The name of a method of `ToolNode` that the class of a tool node overrides, or None.
 
-
-def tool_call_wrappers(node: Any) -> tuple[Any, Any] | None:
-    """The synchronous and the asynchronous wrapper of a `ToolNode`; None for anything else."""
-    attributes = getattr(node, "__dict__", {})
-    if not hasattr(type(node), "tools_by_name") or not attributes.keys() >= set(_WRAPPERS):
-        return None
-    return attributes[_WRAPPERS[0]], attributes[_WRAPPERS[1]]
-
-
-_RUNNERS = ("_run_one", "_arun_one")
-"""The methods of a `ToolNode` that run one call and return its result."""
-
-
-def with_tool_call_wrappers(
-    node: Any, wrap: Any, awrap: Any, *, unpack: Callable[[Any], Any]
-) -> Any:
-    """A copy of a `ToolNode` with other wrappers.
-
-    The node holds its own methods as `func` and `afunc`. The copy must run its own.
-
-    Args:
-        node: The node.
-        wrap: The synchronous wrapper.
-        awrap: The asynchronous wrapper.
-        unpack: Called with what a wrapper returned for a call. The node continues with what it
-            returns or raises. Without the methods of `_RUNNERS` it is not called.
+    `__init__` does not count: it does not decide how the node runs.
     """
-    copied = copy.copy(node)
-    for attribute, value in vars(node).items():
-        if getattr(value, "__self__", None) is node:
-            setattr(copied, attribute, types.MethodType(value.__func__, copied))
-    for attribute, wrapper in zip(_WRAPPERS, (wrap, awrap), strict=True):
-        setattr(copied, attribute, wrapper)
-    run: Any = getattr(copied, _RUNNERS[0], None)
-    arun: Any = getattr(copied, _RUNNERS[1], None)
+    bases = type(tool_node).__mro__
+    known = next((i for i, base in enumerate(bases) if base.__name__ == "ToolNode"), len(bases))
+    own = {name: value for base in bases[:known] for name, value in vars(base).items()}
+    return next(
+        (
+            name
+            for name, value in own.items()
+            if callable(value) and not name.startswith("__") and hasattr(bases[known], name)
+        ),
+        None,
+    )
 
-    def run_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(run(*args, **kwargs))
 
-    async def arun_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(await arun(*args, **kwargs))
+def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:
+    """A copy of a `ToolNode` that runs other functions: `func`, and asynchronously `afunc`.
 
-    if run is not None and arun is not None:
-        for attribute, runner in zip(_RUNNERS, (run_one, arun_one), strict=True):
-            setattr(copied, attribute, runner)
+    What they are called with is decided by the functions that the node was made with.
+    """
+    copied = copy.copy(tool_node)
+    copied.func, copied.afunc = func, afunc
     return copied
+
+
+def call_with_state(call: Mapping[str, Any], state: Any) -> dict[str, Any]:
+    """The input of a `ToolNode` for one call, with the state that its tool reads."""
+    return {"__type": "tool_call_with_context", "tool_call": call, "state": state}

@@ -6,6 +6,7 @@
     |-- GraphError              a graph, node name or state key cannot be patched
     |-- EvidenceError           a checkpointer failed while its records were read
     |-- RecordingError          a tool call could not be recorded
+    |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- StreamError             the chunks of a stream contradict each other
     `-- ThreadError             a stored thread or its database cannot be read or repaired
 
@@ -42,6 +43,10 @@ class EvidenceError(PatchError):
 
 class RecordingError(PatchError):
     """A tool call could not be recorded."""
+
+
+class ModelError(PatchError, AttributeError):
+    """What `patch_model` returns was taken for a chat model."""
 
 
 class StreamError(PatchError, ValueError):

@@ -22,10 +22,9 @@ from langgraph_patch._own_names import OwnNames
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.apply_repair import repaired_for_model, write_repair_as_dict
-from langgraph_patch.graph.guarded_node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.shown_update import new_messages, show_repair
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, last_turn
 from langgraph_patch.history.placeholders import Language, Placeholder
 from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
@@ -223,6 +222,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         history = self._repairer.close_calls([*request.messages, last])
         request = request.override(messages=cast("list[AnyMessage]", history))
         again, _ = yield from _guarded(handler, request, config)
+        again = self._with_incomplete_answered(request, again)
         return replace(again, result=[*last_turn(history), *again.result])
 
     def _with_incomplete_answered(
@@ -272,9 +272,8 @@ def _guarded(
     handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any], config: RunnableConfig
 ) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
     """The response of the model, without truncated calls, and the guard that corrected it."""
-    response, guard = yield from guarded_call(
-        config, lambda _: handler(request), lambda _: handler(request)
-    )
+    guard = TruncationGuard(config)
+    response = yield from guarded_call(guard, lambda: handler(request), lambda: handler(request))
     if isinstance(response, AIMessage):
         response = ModelResponse(result=[response])
     return replace(response, result=guard.corrected(response.result)), guard

@@ -193,7 +193,7 @@ def _model_keys(
         tool_messages_key(tools)
         for name, runnable in node_runnables(node.builder).items()
         if node.name in (nodes_after(node.builder, name) or ())
-        for tools in _tool_nodes(runnable)
+        for tools in tool_nodes_in(runnable)
     }
     if found and keys == {ROOT_CHANNEL}:
         return keys
@@ -218,12 +218,12 @@ def _answered(
 
 def is_tool_node(runnable: object) -> bool:
     """Whether a runnable is a `ToolNode`, also with a config, retries or fallbacks."""
-    return _tool_node(runnable) is not None
+    return tool_node_in(runnable) is not None
 
 
 def runs_subagents(runnable: object) -> bool:
     """Whether a `ToolNode` has the tool of deepagents that runs agents of its own."""
-    node = _tool_node(runnable)
+    node = tool_node_in(runnable)
     tool = node.tools_by_name.get("task") if node is not None else None
     return tool is not None and "subagent_type" in _argument_names(tool)
 
@@ -234,7 +234,7 @@ def _argument_names(tool: BaseTool) -> Collection[str]:
     return schema.get("properties", {}) if isinstance(schema, dict) else get_fields(schema)
 
 
-def _tool_node(runnable: object) -> ToolNode | None:
+def tool_node_in(runnable: object) -> ToolNode | None:
     while (inner := _wrapped(runnable)) is not None:
         runnable = inner
     return runnable if _is_bare_tool_node(runnable) else None
@@ -266,12 +266,12 @@ def replace_tool_node(
     return copied
 
 
-def _tool_nodes(runnable: object) -> Iterator[ToolNode]:
+def tool_nodes_in(runnable: object) -> Iterator[ToolNode]:
     """The `ToolNode` that a runnable is, or those of a sequence."""
-    if (node := _tool_node(runnable)) is not None:
+    if (node := tool_node_in(runnable)) is not None:
         yield node
     for step in getattr(runnable, "steps", None) or ():
-        yield from _tool_nodes(step)
+        yield from tool_nodes_in(step)
 
 
 # --- keys ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -21,6 +22,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_patch._langgraph_builder import (
     compile_like,
     copy_builder,
+    input_of_node,
+    keys_read_by,
     node_runnables,
     replace_runnable,
 )
@@ -32,11 +35,21 @@ from langgraph_patch.graph.checked_arguments import (
     checked_keys,
     checked_names,
 )
-from langgraph_patch.graph.coverage import Coverage, all_keys, cover, replace_tool_node
+from langgraph_patch.graph.coverage import (
+    Coverage,
+    all_keys,
+    cover,
+    replace_tool_node,
+    tool_nodes_in,
+)
 from langgraph_patch.graph.entry import add_entry_check
+from langgraph_patch.graph.fan_out import (
+    guarded_tool_node,
+    record_tool_nodes,
+    recorded_tool_node,
+)
 from langgraph_patch.graph.histories import Histories
 from langgraph_patch.graph.node_wrapper import NodeWrapper
-from langgraph_patch.graph.recorded_tool_nodes import recorded_tool_node
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Language, Placeholder
 
@@ -143,9 +156,15 @@ def with_patching(
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
-        record: Whether to record every tool call of the graph's ToolNodes, as `record_tool_calls`
-            does, also in graphs that are nodes. A `ToolNode` that a node calls is not reached.
-            Default: False.
+        record: Whether each call of a `ToolNode` that an edge or a router leads to becomes a task
+            of its own, as in `create_agent`, also in graphs that are nodes. LangGraph then stores
+            the result of each call at once: it is not lost if another call of the message pauses,
+            fails or is killed, and it is not run again. Two calls that wait for an answer at the
+            same time must be answered by interrupt id: `Command(resume="yes")` without an id then
+            raises a `RuntimeError`. If a router leaves the `ToolNode`, it runs in a node of its
+            own, `after_<name>`, one superstep later. A WARNING names each `ToolNode` whose calls
+            cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
+            calls have ended.
 
     Returns:
         A new graph of the same type, with the same nodes, settings and checkpointer.
@@ -238,8 +257,12 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
             f"or give the new node another name with name=..."
         )
     patched: _Builder = copy_builder(builder)
+    recorded: list[str] = []
+    if context.record:
+        nodes = [name for name, r in node_runnables(builder).items() if any(tool_nodes_in(r))]
+        recorded = record_tool_nodes(patched, nodes)
     for node in node_runnables(builder):
-        _patch_node(patched, node, context, prefix)
+        _patch_node(patched, node, context, prefix, is_recorded=node in recorded)
     keys = [key for key in context.repairers if key in builder.channels]
     if context.persist and keys:
         repairers = [context.repairers_before_tools[key] for key in keys]
@@ -247,20 +270,23 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     return patched
 
 
-def _patch_node(patched: _Builder, node: str, context: _Context, prefix: str) -> None:
+def _patch_node(
+    patched: _Builder, node: str, context: _Context, prefix: str, *, is_recorded: bool
+) -> None:
     """Wrap the runnable of a node, and patch it if it is a graph."""
     covered, runnable = context.coverage.nodes[prefix + node], node_runnables(patched)[node]
-    if covered.kind == "tools" and context.record:
-        replace_runnable(patched, node, replace_tool_node(runnable, recorded_tool_node))
-    if covered.kind in ("tools", "repair"):
+    if covered.kind == "repair":
         return
-    keys = [key for key in context.repairers if key in patched.channels]
+    if covered.kind == "tools":
+        replacement: Any = guarded_tool_node
+        if is_recorded:
+            replacement = partial(recorded_tool_node, *input_of_node(patched, node))
+        replace_runnable(patched, node, replace_tool_node(runnable, replacement))
+        return
+    keys = [key for key in context.repairers if key in keys_read_by(patched, node)]
     if isinstance(runnable, CompiledStateGraph):
         runnable = _patch_subgraph(runnable, context, f"{prefix}{node}.")
         keys = [key for key in keys if key in runnable.builder.channels]
-        if not keys:
-            replace_runnable(patched, node, runnable)
-            return
     before_model, before_tools = context.repairers, context.repairers_before_tools
     histories = Histories(
         repairers=tuple(

@@ -82,45 +82,32 @@ def written_keys(output: Any) -> set[str]:
     return set(vars(output)) if is_state(output) else set()
 
 
-def written_messages(output: Any, key: str) -> list[BaseMessage]:
-    """The messages that the output of a node writes to `key`, of any form of output."""
+def written_messages(output: Any, key: str) -> list[Any]:
+    """The messages that a dict, a `Command` with a dict, or a list of these writes to `key`."""
     if isinstance(output, Command):
-        return written_messages(output.update, key)
-    if _is_pair(output):
-        return _listed(output[1]) if output[0] == key else []
-    if isinstance(output, list | tuple):
+        output = output.update
+    if isinstance(output, list):
         return [message for part in output for message in written_messages(part, key)]
-    value = get_value(output, key)
+    value = output.get(key) if isinstance(output, dict) else None
     return _listed(value.value if isinstance(value, Overwrite) else value)
 
 
 def with_messages_before(output: Any, key: str, messages: Sequence[BaseMessage]) -> Any:
-    """The output of a node, of the same form, that also writes `messages`, before its own.
+    """The output of a node that also writes `messages`, before its own.
 
     An output that overwrites the whole history stays as it is.
     """
-    if is_root_output(output, key):
-        return messages_before(messages, output)
-    if output is None:
-        return {key: [*messages]}
-    if isinstance(output, Command):
+    if isinstance(output, Command) and isinstance(output.update, dict):
         return replace(output, update=with_messages_before(output.update, key, messages))
-    if _is_pair(output):
-        return (key, messages_before(messages, output[1])) if output[0] == key else output
-    if isinstance(output, list | tuple):
-        return _with_messages_before_parts(output, key, messages)
-    value = get_value(output, key)
-    return replace_values(output, {key: messages_before(messages, value)})
-
-
-def _with_messages_before_parts(
-    parts: Sequence[Any], key: str, messages: Sequence[BaseMessage]
-) -> list[Any]:
-    for place, part in enumerate(parts):
-        if written_messages(part, key):
-            return [*parts[:place], with_messages_before(part, key, messages), *parts[place + 1 :]]
-    pairs = bool(parts) and all(map(_is_pair, parts))
-    return [(key, [*messages]) if pairs else {key: [*messages]}, *parts]
+    if isinstance(output, dict):
+        return {**output, key: messages_before(messages, output.get(key))}
+    if isinstance(output, list):
+        for place, part in enumerate(output):
+            if written_messages(part, key):
+                before = with_messages_before(part, key, messages)
+                return [*output[:place], before, *output[place + 1 :]]
+    parts = [] if output is None else output if isinstance(output, list) else [output]
+    return [Command(update={key: [*messages]}), *parts]
 
 
 def is_root_output(output: Any, key: str) -> bool:

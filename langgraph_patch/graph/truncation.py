@@ -1,62 +1,134 @@
-"""Keep a node from running tool calls that the model did not finish writing.
+"""Keep a node from running tool calls that the model did not finish writing; ask the model again.
 
 A stream can end inside the arguments of a tool call: the token limit is reached, or the connection
-breaks. LangChain then completes the arguments, and LangGraph runs the call. Here a callback handler
-collects the chunks of every model run of a node, and corrects the message before the node sees it:
-a truncated call is listed in `invalid_tool_calls`, with its raw text. Complete calls are not
-touched. `guarded_node` runs a node so.
+breaks. LangChain then completes the arguments, and LangGraph runs the call. A `TruncationGuard` is
+a callback handler that collects the chunks of every model run below a node, and corrects the
+message before the node sees it: a truncated call is listed in `invalid_tool_calls`, with its raw
+text. Complete calls are not touched.
 
-A model run that is not streamed costs nothing. What a serialising LLM cache stores, it stores
-before the message is corrected.
+The guard is in a context variable that LangChain reads for each callback manager that it configures
+(`register_configure_hook`). So it reaches models with callbacks of their own, agents that a node
+calls and agents in tools. It does not reach a model in a thread that copies no context. What a
+serialising LLM cache stores, it stores before the message is corrected, and other handlers, such as
+tracers, receive the message before it is corrected.
+
+If a message has no call left that can run, a `GuardedNode` runs the node once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Any, cast
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler, BaseCallbackManager
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, RemoveMessage
 from langchain_core.messages.utils import message_chunk_to_message
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, GenerationChunk, LLMResult
-from langchain_core.runnables import RunnableConfig
-from langgraph.types import Command, Overwrite
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.tracers.context import register_configure_hook
+from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph import child_config
-from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.graph.state_values import is_state, replace_values
+from langgraph_patch._langgraph import graph_namespace, has_interrupts
+from langgraph_patch._langgraph_prebuilt import sent_call
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async
+from langgraph_patch.graph.state_values import (
+    is_state,
+    messages_or_none,
+    replace_values,
+    with_messages_before,
+    written_messages,
+)
 from langgraph_patch.history.truncated_calls import (
     StreamedCall,
     StreamedCalls,
+    drop_truncated,
     refuse_truncated,
 )
 
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-class TruncationGuard(BaseCallbackHandler):
+RepairHistory: TypeAlias = Callable[[Sequence[BaseMessage]], list[BaseMessage]]
+
+_GUARD: ContextVar[Any] = ContextVar("langgraph_patch_guard", default=None)
+"""The guard of the innermost patched node that runs. Only this one acts."""
+
+register_configure_hook(_GUARD, inheritable=True)
+
+
+def is_guarded() -> bool:
+    """Whether a guard is in charge of the model runs that start here."""
+    return _GUARD.get() is not None
+
+
+class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGuard"]):
     """Collects the chunks of model runs and corrects their messages when they end.
 
-    The message of `on_llm_end` is the object that `invoke` returns, so it is corrected in place.
-    It must not define `tap_output_*` methods: they would make LangChain stream.
+    It is in charge of what runs inside its `with` block. Chunks are only stored, and judged once
+    when the model run ends. The message of `on_llm_end` is the object that `invoke` returns, so it
+    is corrected in place. It must not define `tap_output_*` methods: they would make LangChain
+    stream.
+
+    A model run in a graph that is not patched, below the node, loses a truncated call altogether,
+    and a WARNING reports it: nothing would answer an invalid call there.
+
+    Args:
+        config: The config of the node.
     """
 
     run_inline = True
-    ignore_chain = True
     ignore_agent = True
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self) -> None:
+    def __init__(self, config: RunnableConfig) -> None:
+        self._graph = graph_namespace(config)
         self._runs: dict[UUID, StreamedCalls] = {}
+        self._nested: set[UUID] = set()
         self._event_runs: set[UUID] = set()
         self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
-        self._finished = False
+        self._model_runs = 0
+        self._ran_more = False
+        self._token: Token[Any] | None = None
 
-    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
-        """Do nothing. Without this method LangChain would format the whole history as text."""
+    def __enter__(self) -> TruncationGuard:
+        self._token = _GUARD.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._token is not None:
+            _GUARD.reset(self._token)
+
+    # --- callbacks -------------------------------------------------------------------------
+
+    def on_chain_start(self, *_: Any, metadata: Any = None, **__: Any) -> None:
+        """Note whether a graph runs below the node."""
+        self._note(metadata)
+
+    def on_tool_start(self, *_: Any, **__: Any) -> None:
+        """Note that a tool runs below the node."""
+        self._ran_more = True
+
+    def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
+        """Count the model run, and note whether a graph below the node runs it."""
+        self._model_runs += 1
+        if self._note(metadata):
+            self._nested.add(run_id)
+        if _GUARD.get() is self:
+            self._runs[run_id] = StreamedCalls()
+
+    on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
+
+    def _note(self, metadata: Mapping[str, Any] | None) -> bool:
+        """Whether what starts belongs to a graph below the node."""
+        nested = _GUARD.get() is not self or _graph_of(metadata) not in (None, self._graph)
+        self._ran_more = self._ran_more or nested
+        return nested
 
     def on_llm_new_token(
         self,
@@ -67,11 +139,8 @@ class TruncationGuard(BaseCallbackHandler):
         **_: Any,
     ) -> None:
         """Store a chunk."""
-        message = getattr(chunk, "message", None)
-        if isinstance(message, AIMessageChunk) and not self._finished:
-            run = self._runs.get(run_id)
-            if run is None:
-                run = self._runs[run_id] = StreamedCalls()
+        message, run = getattr(chunk, "message", None), self._runs.get(run_id)
+        if run is not None and isinstance(message, AIMessageChunk):
             run.add(message)
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
@@ -88,14 +157,24 @@ class TruncationGuard(BaseCallbackHandler):
         if calls and generations and isinstance(generations[0], ChatGeneration):
             message = generations[0].message
             if isinstance(message, AIMessage):
-                refuse_truncated(message, calls)
+                self._correct(message, calls, run_id)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
         self._ended(run_id, failed=True)
 
+    def _correct(self, message: AIMessage, calls: Sequence[StreamedCall], run_id: UUID) -> None:
+        if run_id not in self._nested:
+            refuse_truncated(message, calls)
+        elif drop_truncated(message, calls):
+            logger.warning(
+                "dropped a tool call that the model did not finish writing, in a graph that is "
+                "not patched (below %r): patch that graph, so that its model is asked again",
+                self._graph,
+            )
+
     def _ended(self, run_id: UUID, *, failed: bool) -> list[StreamedCall]:
-        """The calls of a run, if one of them is truncated; else an empty list."""
+        """The calls of a run, if this guard is in charge and one of them is truncated."""
         run = self._runs.pop(run_id, None)
         if run is None or run_id in self._event_runs:
             return []
@@ -105,35 +184,51 @@ class TruncationGuard(BaseCallbackHandler):
         self._truncated.append((run.message_ids, calls))
         return calls
 
+    # --- the output of the node ------------------------------------------------------------
+
     @property
     def has_truncated(self) -> bool:
         """Whether a model run ended with a truncated call."""
         return bool(self._truncated)
 
+    @property
+    def ran_one_model(self) -> bool:
+        """Whether one model ran below the node, and no tool and no graph."""
+        return self._model_runs == 1 and not self._ran_more
+
     def finish(self) -> None:
         """Judge the runs that the node stopped reading. What its other runs do is ignored."""
-        self._finished = True
         for run_id in list(self._runs):
             self._ended(run_id, failed=False)
 
-    # --- the output of the node ------------------------------------------------------------
-
     def corrected(self, output: Any) -> Any:
-        """The output of the node, with the messages corrected that it merged itself."""
+        """The output of the node, with the messages corrected that it merged itself.
+
+        `Send`s and plain dicts that carry a truncated call are left out.
+        """
         return self._corrected(output) if self._truncated else output
 
     def _corrected(self, value: Any) -> Any:
         if isinstance(value, AIMessage):
             return self._corrected_message(value)
         if isinstance(value, Command):
-            return replace(value, update=self._corrected(value.update))
+            return replace(
+                value, update=self._corrected(value.update), goto=self._corrected(value.goto)
+            )
         if isinstance(value, Overwrite):
             return Overwrite(self._corrected(value.value))
         if isinstance(value, dict):
             return {key: self._corrected(part) for key, part in value.items()}
         if type(value) in (list, tuple):
-            return type(value)(self._corrected(part) for part in value)
+            kept = (part for part in value if not self._carries_truncated(part))
+            return type(value)(self._corrected(part) for part in kept)
         return self._corrected_state(value) if is_state(value) else value
+
+    def _carries_truncated(self, value: Any) -> bool:
+        """Whether a value is a truncated call that the node took out of a message, or sends on."""
+        call = sent_call(value if isinstance(value, Send) else Send("", value))
+        refused = (each for _, calls in self._truncated for each in calls if each.args is None)
+        return call is not None and "args" in call and any(r.is_completed(call) for r in refused)
 
     def _corrected_state(self, state: Any) -> Any:
         values = {k: v for k, v in vars(state).items() if isinstance(v, AIMessage | list)}
@@ -154,72 +249,161 @@ class TruncationGuard(BaseCallbackHandler):
             isinstance(message, AIMessage)
             and not message.tool_calls
             and bool(message.invalid_tool_calls)
-            and self.has_truncated
             and any(message.id is None or message.id in ids for ids, _ in self._truncated)
         )
 
 
-class guarded(AbstractContextManager[RunnableConfig]):  # noqa: N801 - used as a function
-    """Let every model run below a config report to a guard, while the block runs.
-
-    Each task of LangGraph has a callback manager of its own, so the guard is put into it, and taken
-    out at the end: a copy would cost more than all the rest. The guard comes first, so that
-    other handlers see the corrected message. A guard of a graph further out is left out: one guard
-    is enough. Runnables that are called without a config find the guarded one as that of their
-    parent: `create_agent` calls its model so.
-    """
-
-    __slots__ = ("_child", "_config", "_guard", "_kept")
-
-    def __init__(self, config: RunnableConfig, guard: TruncationGuard) -> None:
-        self._config = config
-        self._guard = guard
-        self._kept: list[tuple[list[BaseCallbackHandler], list[BaseCallbackHandler]]] = []
-
-    def __enter__(self) -> RunnableConfig:
-        callbacks = self._config.get("callbacks")
-        config = self._config
-        if isinstance(callbacks, BaseCallbackManager):
-            lists = (callbacks.handlers, callbacks.inheritable_handlers)
-            self._kept = [(handlers, handlers[:]) for handlers in lists]
-            for handlers in lists:
-                handlers[:] = [self._guard, *_others(handlers)] if handlers else [self._guard]
-        else:
-            config = {**config, "callbacks": [self._guard, *_others(callbacks or [])]}
-        self._child = child_config(config)
-        self._child.__enter__()
-        return config
-
-    def __exit__(self, *error: object) -> None:
-        self._child.__exit__(None, None, None)
-        for handlers, before in self._kept:
-            handlers[:] = before
-
-
-def _others(handlers: Sequence[BaseCallbackHandler]) -> list[BaseCallbackHandler]:
-    return [handler for handler in handlers if not isinstance(handler, TruncationGuard)]
+def _graph_of(metadata: Mapping[str, Any] | None) -> str | None:
+    """The namespace of the graph in which a run starts; None if its metadata has none."""
+    namespace = (metadata or {}).get("langgraph_checkpoint_ns")
+    if namespace is None:
+        return None
+    config: Any = {"configurable": {"checkpoint_ns": namespace}, "metadata": metadata}
+    return graph_namespace(config)
 
 
 def guarded_call(
-    config: RunnableConfig,
-    sync: Callable[[RunnableConfig], Any],
-    asynchronous: Callable[[RunnableConfig], Awaitable[Any]],
-) -> IOGenerator[tuple[Any, TruncationGuard]]:
-    """Call a node, or the model of a middleware, with a guard.
-
-    Returns:
-        What the call returned, and the guard; the caller corrects the output with it.
-    """
-    guard = TruncationGuard()
+    guard: TruncationGuard, sync: Callable[[], Any], asynchronous: Callable[[], Awaitable[Any]]
+) -> IOGenerator[Any]:
+    """Call a node or a model with a guard. The caller corrects the output with it."""
 
     def call() -> Any:
-        with guarded(config, guard) as own:
-            return sync(own)
+        with guard:
+            return sync()
 
     async def acall() -> Any:
-        with guarded(config, guard) as own:
-            return await asynchronous(own)
+        with guard:
+            return await asynchronous()
 
     output = yield IORequest(call, acall)
     guard.finish()
-    return output, guard
+    return output
+
+
+# --- a node --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedNode:
+    """A node without truncated tool calls in its output.
+
+    If its message has no call left that can run, the node runs once more: its history ends with
+    that message and a placeholder for each call, as if its tools had answered. It does so only if
+    nothing is done twice that a user would notice: one model ran below the node, no tool, no graph
+    and no interrupt, and the output is a usual one (see `new_message`). In any other case, and
+    after a second such message, the turn ends without running the call.
+
+    Attributes:
+        inner: The runnable of the node.
+        keys: The state keys of the histories that it may read and write.
+        model_input: The state key of a history that it may read, and does not write.
+        repair: Repairs a history, so that its truncated calls are answered by placeholders.
+    """
+
+    inner: Runnable[Any, Any]
+    keys: Sequence[str]
+    model_input: str
+    repair: RepairHistory
+
+    def run(
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[Any]:
+        """Run the node.
+
+        Returns:
+            Its output. If it ran twice: the second output, and before its messages the truncated
+            message with its placeholders.
+        """
+        output, guard = yield from self._called(state, config, kwargs)
+        if not guard.has_truncated:
+            return output
+        return (yield from self._asked_again(state, config, kwargs, output, guard))
+
+    async def astream(
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> AsyncIterator[Any]:
+        """Stream the node.
+
+        Its parts come at once until a call is truncated. From then on the newest part waits for
+        the next one, since the last part may be replaced by a second run.
+        """
+        guard = TruncationGuard(config)
+        waiting: list[Any] = []
+        parts = aiter(self.inner.astream(state, config, **kwargs))
+        while True:
+            try:
+                with guard:  # not across the `yield`: the caller may be in another context
+                    part = await anext(parts)
+            except StopAsyncIteration:
+                break
+            for ready in waiting:
+                yield ready
+            waiting = [part] if guard.has_truncated else []
+            if not waiting:
+                yield part
+        guard.finish()
+        for part in waiting:
+            output = guard.corrected(part)
+            yield await run_async(self._asked_again(state, config, kwargs, output, guard))
+
+    def _called(
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[tuple[Any, TruncationGuard]]:
+        guard = TruncationGuard(config)
+        output = yield from guarded_call(
+            guard,
+            lambda: self.inner.invoke(state, config, **kwargs),
+            lambda: self.inner.ainvoke(state, config, **kwargs),
+        )
+        return guard.corrected(output), guard
+
+    def _asked_again(
+        self,
+        state: Any,
+        config: RunnableConfig,
+        kwargs: Mapping[str, Any],
+        output: Any,
+        guard: TruncationGuard,
+    ) -> IOGenerator[Any]:
+        """The output, or that of a second run."""
+        message = new_message(output, state, self.keys)
+        if message is None or not guard.left_without_calls(message):
+            return output
+        if not guard.ran_one_model or has_interrupts(config):
+            return output
+        written = [key for key in self.keys if written_messages(output, key)]
+        histories = {key: messages_or_none(state, key) for key in [*written, self.model_input]}
+        repaired = {k: self.repair([*h, message]) for k, h in histories.items() if h is not None}
+        thread_id = config.get("configurable", {}).get("thread_id")
+        logger.info("asked the model of thread %r again: its tool call was cut off", thread_id)
+        again = cast("RunnableConfig", {k: v for k, v in config.items() if k != "run_id"})
+        output, _ = yield from self._called(replace_values(state, repaired), again, kwargs)
+        for key in written:
+            output = with_messages_before(output, key, last_turn(repaired[key]))
+        return output
+
+
+def new_message(output: Any, state: Any, keys: Sequence[str]) -> BaseMessage | None:
+    """The one message that a node adds to its histories.
+
+    None if it adds several, or if its output is none of the usual ones: a dict, a `Command` with a
+    dict, or a list of these.
+    """
+    parts = output if isinstance(output, list) else [output]
+    updates = [part.update if isinstance(part, Command) else part for part in parts]
+    if not all(isinstance(update, dict | None) for update in updates):
+        return None
+    known = {m.id for key in keys for m in messages_or_none(state, key) or []} - {None}
+    new = {
+        id(message): message
+        for key in keys
+        for message in written_messages(output, key)
+        if not isinstance(message, RemoveMessage) and message.id not in known
+    }
+    return next(iter(new.values())) if len(new) == 1 else None
+
+
+def last_turn(history: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The last message of a model, and what follows it."""
+    place = max(i for i, message in enumerate(history) if isinstance(message, AIMessage))
+    return list(history[place:])

@@ -72,6 +72,11 @@ class StreamedCall:
     raw: str = ""
     args: dict[str, Any] | None = None
 
+    def is_completed(self, call: Mapping[str, Any]) -> bool:
+        """Whether `call` is what LangChain makes of this call, if it is truncated."""
+        same_id = text_of(call.get("id")) == self.id
+        return same_id and self.args is None and call.get("args") == completed_args(self.raw)
+
 
 class StreamedCalls:
     """Collects the chunks of one model run. `add` runs for every chunk, so it only stores them.
@@ -142,6 +147,36 @@ def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     Returns:
         Whether a call was moved.
     """
+    refused = _take_truncated(message, calls)
+    message.invalid_tool_calls = [*message.invalid_tool_calls, *map(_invalid, refused)]
+    if refused and isinstance(message.content, list):
+        ids = {call.id for call in refused}
+        message.content = [_emptied(block, ids) for block in message.content]
+    return bool(refused)
+
+
+def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
+    """Take the truncated calls out of `message` altogether, in place.
+
+    Args:
+        message: The message as LangChain merged it; it is changed.
+        calls: The calls of its stream.
+
+    Returns:
+        Whether a call was dropped.
+    """
+    refused = _take_truncated(message, calls)
+    ids = {call.id for call in refused} | {call.id for call in calls if call.args is None}
+    left = [call for call in message.invalid_tool_calls if text_of(call.get("id")) not in ids]
+    changed = bool(refused) or len(left) < len(message.invalid_tool_calls)
+    message.invalid_tool_calls = left
+    if changed and isinstance(message.content, list):
+        message.content = [block for block in message.content if not _is_of_call(block, ids)]
+    return changed
+
+
+def _take_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> list[StreamedCall]:
+    """Take the truncated calls out of `tool_calls` and out of the raw copies of it, in place."""
     candidates: dict[str, list[StreamedCall]] = defaultdict(list)
     for call in calls:
         candidates[call.id].append(call)
@@ -152,19 +187,17 @@ def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
             kept.append(entry)
         else:
             refused.append(truncated)
-    if not refused:
-        return False
-    message.tool_calls = kept
-    message.invalid_tool_calls = [*message.invalid_tool_calls, *map(_invalid, refused)]
-    ids = {call.id for call in refused}
-    if isinstance(message.content, list):
-        message.content = [_emptied(block, ids) for block in message.content]
-    if isinstance(raws := message.additional_kwargs.get("tool_calls"), list):
-        left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
-        message.additional_kwargs = {**message.additional_kwargs, "tool_calls": left}
-    if isinstance(message, AIMessageChunk):
-        message.tool_call_chunks = [c for c in message.tool_call_chunks if c.get("id") not in ids]
-    return True
+    if refused:
+        ids = {call.id for call in refused}
+        message.tool_calls = kept
+        if isinstance(raws := message.additional_kwargs.get("tool_calls"), list):
+            left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
+            message.additional_kwargs = {**message.additional_kwargs, "tool_calls": left}
+        if isinstance(message, AIMessageChunk):
+            message.tool_call_chunks = [
+                chunk for chunk in message.tool_call_chunks if chunk.get("id") not in ids
+            ]
+    return refused
 
 
 def _truncated(entry: Mapping[str, Any], candidates: list[StreamedCall]) -> StreamedCall | None:
@@ -201,9 +234,7 @@ def _invalid(call: StreamedCall) -> Any:
 
 def _emptied(block: Any, ids: set[str]) -> Any:
     """The content block in its final form, with empty arguments if its call was refused."""
-    if not isinstance(block, dict) or type_of(block) not in CALL_BLOCKS:
-        return block
-    if block_call_id(block) not in ids:
+    if not _is_of_call(block, ids):
         return block
     kind = type_of(block)
     emptied = {key: value for key, value in block.items() if key != "partial_json"}
@@ -212,22 +243,7 @@ def _emptied(block: Any, ids: set[str]) -> Any:
     return emptied
 
 
-def breaking_suffix(raw: str) -> str:
-    """A suffix with which LangChain's partial parser finds `raw` invalid instead of completing it.
-
-    It ends an open string, then closes a bracket that is not open.
-    """
-    stack: list[str] = []
-    in_string = escaped = False
-    for character in raw:
-        if in_string:
-            in_string = character != '"' or escaped
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            in_string = True
-        elif character in "{[":
-            stack.append(character)
-        elif character in "}]" and stack:
-            stack.pop()
-    quotes = '""' if escaped else '"' if in_string else ""
-    return quotes + ("]" if stack and stack[-1] == "{" else "}")
+def _is_of_call(block: Any, ids: set[str]) -> bool:
+    """Whether a content block is a call with one of these ids."""
+    is_call = isinstance(block, dict) and type_of(block) in CALL_BLOCKS
+    return is_call and block_call_id(block) in ids

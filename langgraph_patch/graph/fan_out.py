@@ -1,0 +1,309 @@
+"""`with_patching(record=True)`: a task of its own for each call of a `ToolNode`.
+
+LangGraph stores what each task of a superstep writes, its error and its interrupts. A `ToolNode`
+that an edge leads to is one task, so of two calls the result of the first is lost if the second one
+waits for a human, fails or is killed. `create_agent` therefore sends each call to its `ToolNode` as
+`Send(node, [call])`, and so does this module: every edge and router that leads to the `ToolNode`
+leads to one `Send` for each open call instead. LangGraph then keeps each result, does not run a
+finished call again, and gives each answer to its own call.
+
+- The state is not part of the `Send`. The `ToolNode` reads it when the call runs, in the schema of
+  the node.
+- If no call is open, the edge leads to the `ToolNode` itself, which does nothing then, so that the
+  run goes where the `ToolNode` leads.
+- A router behind the `ToolNode` would run once for each call. It runs once, in a node of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.graph import StateGraph
+from langgraph.types import Send
+
+from langgraph_patch._langgraph import node_of, pending_sends, sent_payload, values_of
+from langgraph_patch._langgraph_builder import (
+    branches_into,
+    node_runnables,
+    put_branch,
+    route_edge,
+    starts_it_whole,
+)
+from langgraph_patch._langgraph_prebuilt import (
+    call_with_state,
+    overridden_method,
+    tool_messages_key,
+    with_functions,
+)
+from langgraph_patch._langgraph_tasks import allow_one_more_superstep
+from langgraph_patch.graph.coverage import tool_node_in
+from langgraph_patch.graph.state_values import get_value, messages_or_none
+from langgraph_patch.graph.truncation import TruncationGuard
+
+if TYPE_CHECKING:  # the import costs as much time as all other imports together
+    from langgraph.prebuilt import ToolNode
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+SENDER: Final = "langgraph_patch"
+"""The key of a call that a `Send` of this module carries: the node whose edge sent it."""
+
+
+def record_tool_nodes(
+    builder: StateGraph[Any, Any, Any, Any], nodes: Sequence[str]
+) -> Collection[str]:
+    """Let every edge and router that leads to these `ToolNode`s lead to a `Send` for each call.
+
+    Args:
+        builder: The graph; it is changed.
+        nodes: The names of its `ToolNode`s. One that cannot be recorded is left as it is, and a
+            WARNING names it with the reason.
+
+    Returns:
+        The names of those that are recorded. Their runnables must be `recorded_tool_node`s.
+    """
+    keys: dict[str, str] = {}
+    for node in nodes:
+        if reason := _reason_against(builder, node):
+            logger.warning(
+                "record=True does not record the calls of the node %r one by one, because %s: they "
+                "run as one task, whose results are lost if one of them pauses or fails",
+                node,
+                reason,
+            )
+        else:
+            keys[node] = tool_messages_key(tool_node_in(node_runnables(builder)[node]))
+    for node in keys:
+        _move_routers_behind(builder, node)
+    for source, name, branch in branches_into(builder, keys):
+        router = _EachCall(source, keys, branch.ends, branch.path)
+        put_branch(builder, source, name, branch, path=router)
+    for source, target in sorted(builder.edges):
+        if target in keys:
+            route_edge(builder, source, target, _EachCall(source, keys, None, target))
+    return keys.keys()
+
+
+def _reason_against(builder: StateGraph[Any, Any, Any, Any], node: str) -> str:
+    """Why the calls of a `ToolNode` cannot be sent one by one; `""` if they can."""
+    tool_node = tool_node_in(node_runnables(builder)[node])
+    if tool_node is None:
+        return "its ToolNode is one step of a sequence"
+    if method := overridden_method(tool_node):
+        return f"{type(tool_node).__name__}.{method} overrides the method of ToolNode"
+    return starts_it_whole(builder, node)
+
+
+# --- before the tool node ------------------------------------------------------------------
+
+
+class _EachCall(Runnable[Any, Any]):
+    """A router that leads to one `Send` for each open call, instead of to a `ToolNode`.
+
+    Args:
+        source: The node that it leaves.
+        keys: The `ToolNode`s, and the state key of the history that each of them reads.
+        ends: The node for each label that the inner router returns, or None.
+        onward: The inner router, or the one node to which an edge led.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        keys: Mapping[str, str],
+        ends: Mapping[Any, str] | None,
+        onward: Runnable[Any, Any] | str,
+    ) -> None:
+        is_router = isinstance(onward, Runnable)
+        self.name = onward.name if is_router else f"each call of {onward}"
+        self._source, self._keys, self._ends, self._onward = source, keys, ends or {}, onward
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Where the inner router leads, with a `Send` for each call."""
+        onward = self._onward
+        result = onward.invoke(input, config) if isinstance(onward, Runnable) else onward
+        return self._sent(result, input, config or {})
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Do the same as `invoke`, asynchronously."""
+        onward = self._onward
+        result = await onward.ainvoke(input, config) if isinstance(onward, Runnable) else onward
+        return self._sent(result, input, config or {})
+
+    def _sent(self, result: Any, state: Any, config: RunnableConfig) -> list[Any]:
+        targets = result if isinstance(result, list | tuple) else [result]
+        return [each for target in targets for each in self._sends(target, state, config)]
+
+    def _sends(self, target: Any, state: Any, config: RunnableConfig) -> list[Any]:
+        node = target if isinstance(target, Send) else self._ends.get(target, target)
+        if node not in self._keys:
+            return [target]
+        key = self._keys[node]
+        if get_value(state, key) is None:  # the router may read a part of the state
+            state = values_of(config, [key], fresh=True)
+        calls = open_calls(messages_or_none(state, key) or [])
+        return [Send(node, [{**call, SENDER: self._source}]) for call in calls] or [target]
+
+
+def open_calls(history: Sequence[Any]) -> list[Any]:
+    """The calls of the last message of a model that have no result yet."""
+    places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
+    if not places:
+        return []
+    last, after = history[places[-1]], history[places[-1] :]
+    answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
+    found = []
+    for call in last.tool_calls:
+        if answered[str(call["id"])]:
+            answered[str(call["id"])] -= 1
+        else:
+            found.append({**call, "type": "tool_call"})
+    return found
+
+
+# --- the tool node -------------------------------------------------------------------------
+
+
+def guarded_tool_node(node: ToolNode) -> ToolNode:
+    """A copy of a `ToolNode` whose tools run with a `TruncationGuard`.
+
+    So no agent that a tool calls runs a tool call that its model did not finish writing.
+    """
+    return _tool_node_with(node, lambda value, _: value)
+
+
+def recorded_tool_node(schema: type[Any], keys: Sequence[str], node: ToolNode) -> ToolNode:
+    """The same, for a `ToolNode` whose calls come one by one.
+
+    Args:
+        schema: The input schema of its node.
+        keys: The keys of that schema.
+        node: The `ToolNode`.
+    """
+    messages_key = tool_messages_key(node)
+
+    def with_state(value: Any, config: RunnableConfig) -> Any:
+        """The input of the node for a call that an `_EachCall` sent; None to run nothing."""
+        call = _own_call(value)
+        if call is None:
+            return value if _has_open_calls(value, messages_key) else None
+        if _was_sent_before(call, config):
+            return None
+        values = values_of(config, keys, fresh=False)
+        state = values if issubclass(schema, dict) else schema(**values)
+        return call_with_state({k: v for k, v in call.items() if k != SENDER}, state)
+
+    return _tool_node_with(node, with_state)
+
+
+def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any]) -> ToolNode:
+    nothing = {tool_messages_key(node): []}
+
+    def func(value: Any, **kwargs: Any) -> Any:
+        config = kwargs.get("config") or {}
+        if (value := prepare(value, config)) is None:
+            return nothing
+        with TruncationGuard(config):
+            return node.func(value, **kwargs)
+
+    async def afunc(value: Any, **kwargs: Any) -> Any:
+        config = kwargs.get("config") or {}
+        if (value := prepare(value, config)) is None:
+            return nothing
+        with TruncationGuard(config):
+            return await node.afunc(value, **kwargs)
+
+    return with_functions(node, func, afunc)
+
+
+def _own_call(value: Any) -> Mapping[str, Any] | None:
+    """The call in the input of a `ToolNode`, if an `_EachCall` sent it."""
+    call = value[0] if isinstance(value, list) and len(value) == 1 else None
+    return call if isinstance(call, dict) and SENDER in call else None
+
+
+def _has_open_calls(value: Any, messages_key: str) -> bool:
+    """Whether a `ToolNode` that got a whole state has something to do, or an error to raise."""
+    history = messages_or_none(value, messages_key) or []
+    last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
+    return last is None or not last.tool_calls or bool(open_calls(history))
+
+
+def _was_sent_before(call: Mapping[str, Any], config: RunnableConfig) -> bool:
+    """Whether another node of the last superstep sent the same call.
+
+    Two nodes that run side by side may both lead to a `ToolNode`. The bare graph runs it once.
+    """
+    senders = [
+        other[SENDER]
+        for send in pending_sends(config)
+        if send.node == node_of(config) and (other := _own_call(send.arg)) is not None
+        if {**other, SENDER: ""} == {**call, SENDER: ""}
+    ]
+    return bool(senders) and senders[0] != call[SENDER]
+
+
+# --- behind the tool node ------------------------------------------------------------------
+
+
+def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> None:
+    """Let the routers of a `ToolNode` run once after all its calls, in a node of their own."""
+    branches = dict(builder.branches.get(node, {}))
+    if not branches:
+        return
+    behind = f"after_{node}"
+    while behind in builder.nodes:
+        behind += "_"
+    schema = builder.nodes[node].input_schema
+    builder.add_node(behind, _Gate(), input_schema=schema)
+    for index, (name, branch) in enumerate(branches.items()):
+        put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
+        ends = {**branch.ends, behind: behind} if branch.ends is not None else None
+        router = _AfterEachCall(branch.path, behind, is_first=index == 0)
+        put_branch(builder, node, name, branch, path=router, ends=ends)
+
+
+class _Gate(Runnable[Any, Any]):
+    """The node with the routers of a `ToolNode`. It writes nothing."""
+
+    name = "gate"
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
+        """Do nothing."""
+
+
+class _AfterEachCall(Runnable[Any, Any]):
+    """A router of a `ToolNode`: after a call that an `_EachCall` sent, it leads to the node behind.
+
+    The superstep of that node does not count against the `recursion_limit` of the run.
+    """
+
+    def __init__(self, onward: Runnable[Any, Any], behind: str, *, is_first: bool) -> None:
+        self.name = onward.name
+        self._onward, self._behind, self._is_first = onward, behind, is_first
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """The node behind, or where the inner router leads."""
+        if self._follows_own_send(config or {}):
+            return self._behind if self._is_first else []
+        return self._onward.invoke(input, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Do the same as `invoke`, asynchronously."""
+        if self._follows_own_send(config or {}):
+            return self._behind if self._is_first else []
+        return await self._onward.ainvoke(input, config)
+
+    def _follows_own_send(self, config: RunnableConfig) -> bool:
+        payload, node = sent_payload(config), node_of(config)
+        if _own_call(payload) is None:
+            return False
+        own = (send.arg for send in pending_sends(config) if send.node == node)
+        if self._is_first and next(own) is payload:  # once for all calls
+            allow_one_more_superstep(config)
+        return True

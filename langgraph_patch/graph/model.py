@@ -1,0 +1,227 @@
+"""`patch_model`: a chat model that reads a valid history, for places without a node to patch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import BaseMessage
+from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_patch._langgraph import current_config
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.errors import MessagesError, ModelError, OptionError
+from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.apply_repair import repaired_for_model
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, is_guarded
+from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.placeholders import Language, Placeholder
+
+
+def patch_model(
+    model: Runnable[Any, Any],
+    *,
+    placeholder: Placeholder | None = None,
+    language: Language | None = None,
+    messages_key: str = "messages",
+    recover: Recover = True,
+    replace_foreign: bool = False,
+    checkpointer: BaseCheckpointSaver[Any] | None = None,
+    reconcile: Mapping[str, Lookup] | None = None,
+    on_patch: OnPatch | None = None,
+) -> PatchedModel:
+    """Make a runnable that repairs the history and then calls a chat model with it.
+
+    Use it where no node of a graph can be patched: in nodes that trim the history before they call
+    the model (`trim_messages`, `state["messages"][-8:]`), in `@entrypoint` functions, in loops
+    written by hand. The state is not written, so the repair is made again at each call.
+
+    A tool call that the model did not finish writing (token limit, broken connection) is left in
+    `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. At the next
+    call the model reads that the tool call was not run. The model is not asked again: a loop of
+    your own may go on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often. A
+    loop that merges the chunks of `stream` itself uses
+    `langgraph_patch.streaming.message_from_stream`.
+
+    `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
+    model. The result is no `BaseChatModel`: for agents that need one (`create_react_agent` with
+    `response_format`, `SummarizationMiddleware`), use `with_patching` or
+    `PatchToolCallsMiddleware` on the agent instead.
+
+    Args:
+        model: A chat model, or what `bind_tools`, `with_structured_output`, `with_retry`,
+            `with_fallbacks` or `with_config` made of one. It is not changed.
+        placeholder: The text for a call without a result: one text, a mapping from cause to text,
+            or a callable that takes a `DanglingCall`. Default: a text per cause.
+        language: `"en"` or `"zh"`. Default: the language of the process.
+        messages_key: The state key under which the checkpointer stores the history; used where
+            results are recovered. Default: `"messages"`.
+        recover: Whether recorded results are read from the checkpointer of the run, where the
+            model is called inside a graph with one. If it cannot be read, a WARNING reports it;
+            with `"required"` an `EvidenceError` is raised. Default: True.
+        replace_foreign: Whether placeholders of deepagents and langgraph-checkpoint-aws are
+            replaced too. Default: False.
+        checkpointer: The checkpointer to read. Default: that of the run.
+        reconcile: For each tool name a function that takes a `DanglingCall` and returns the
+            result of the call as a `ToolMessage` or a text, or None if it does not know. It is
+            asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
+            `awaiting_input`). It may be asynchronous if the run is. If it raises, a WARNING
+            reports it and the call stays as it was. Default: None.
+        on_patch: Called with the patch and the config of the run for each repair. Default: None.
+
+    Returns:
+        The runnable; `model` itself if it is patched already.
+
+    Raises:
+        OptionError: If `model` is no chat model and not made of one, or an option is none of the
+            values that it may have.
+
+    Examples:
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph_patch import patch_model
+        >>> repairs = []
+        >>> model = FakeListChatModel(responses=["hello"])
+        >>> patched = patch_model(model, on_patch=lambda patch, config: repairs.append(str(patch)))
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> patched.invoke([AIMessage("", tool_calls=[call]), HumanMessage("never mind")]).content
+        'hello'
+        >>> repairs
+        ["inserted 'wire' 'c1' (unknown)"]
+    """
+    repairer = Repairer(
+        placeholder=placeholder,
+        language=language,
+        messages_key=messages_key,
+        recover=recover,
+        replace_foreign=replace_foreign,
+        checkpointer=checkpointer,
+        reconcile=reconcile,
+        on_patch=on_patch,
+    )
+    if isinstance(model, PatchedModel):
+        return model
+    if not _reads_messages(model):
+        raise OptionError(
+            f"model={model!r:.200} is a {type(model).__name__}: expected a chat model, or what "
+            f"bind_tools, with_structured_output, with_retry or with_config made of one. In a "
+            f"sequence such as `prompt | model`, patch the model: `prompt | patch_model(model)`."
+        )
+    return PatchedModel(model, repairer)
+
+
+def _reads_messages(model: object) -> bool:
+    """Whether a runnable is a chat model, or passes its input to one.
+
+    A sequence passes it to its first step; `bound` and `runnable` are what `bind`, `with_retry`
+    and `with_fallbacks` were called on.
+    """
+    while isinstance(model, Runnable) and not hasattr(type(model), "bind_tools"):
+        inner = (vars(model).get(name) for name in ("first", "bound", "runnable"))
+        model = next((each for each in inner if each is not None), None)
+    return isinstance(model, Runnable)
+
+
+class PatchedModel(Runnable[LanguageModelInput, Any]):
+    """What `patch_model` returns. It adds no run to traces.
+
+    Args:
+        model: The chat model, or a runnable made of one.
+        repairer: Repairs its input.
+    """
+
+    def __init__(self, model: Runnable[Any, Any], repairer: Repairer) -> None:
+        self.name = model.get_name()
+        self._model, self._repairer = model, repairer
+
+    def __repr__(self) -> str:
+        return f"patch_model({self._model!r})"
+
+    def invoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Any:
+        """Call the model with a valid history; no truncated call is left in its answer."""
+        return run_sync(self._called(input, config, kwargs))
+
+    async def ainvoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Any:
+        """Do the same as `invoke`, asynchronously."""
+        return await run_async(self._called(input, config, kwargs))
+
+    def stream(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """Stream the answer to a valid history. Its chunks are those of the model."""
+        yield from self._model.stream(run_sync(self._repaired(input)), config, **kwargs)
+
+    async def astream(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """Do the same as `stream`, asynchronously."""
+        repaired = await run_async(self._repaired(input))
+        async for chunk in self._model.astream(repaired, config, **kwargs):
+            yield chunk
+
+    def bind_tools(self, *args: Any, **kwargs: Any) -> PatchedModel:
+        """Do what the method of the model does, and patch the result."""
+        return self._remade("bind_tools", *args, **kwargs)
+
+    def with_structured_output(self, *args: Any, **kwargs: Any) -> PatchedModel:
+        """Do what the method of the model does, and patch the result."""
+        return self._remade("with_structured_output", *args, **kwargs)
+
+    def bind(self, **kwargs: Any) -> PatchedModel:
+        """Do what the method of the model does, and patch the result."""
+        return self._remade("bind", **kwargs)
+
+    def with_config(self, config: RunnableConfig | None = None, **kwargs: Any) -> PatchedModel:
+        """Do what the method of the model does, and patch the result."""
+        return self._remade("with_config", config, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise ModelError(
+            f"patch_model(model) has no attribute {name!r}: it is no chat model. Take it from the "
+            f"model itself; if an agent asks for it, give the agent the model itself and use "
+            f"with_patching(agent) or PatchToolCallsMiddleware()."
+        )
+
+    def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
+        return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
+
+    def _called(
+        self, input: LanguageModelInput, config: RunnableConfig | None, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[Any]:
+        repaired = yield from self._repaired(input)
+
+        def call() -> Any:
+            return self._model.invoke(repaired, config, **kwargs)
+
+        async def acall() -> Any:
+            return await self._model.ainvoke(repaired, config, **kwargs)
+
+        if is_guarded():  # of a patched node: it may ask again
+            return (yield IORequest(call, acall))
+        return (yield from guarded_call(TruncationGuard(current_config()), call, acall))
+
+    def _repaired(self, input: LanguageModelInput) -> IOGenerator[LanguageModelInput]:
+        """The input with a valid history; the same object if it is valid, or a text."""
+        messages = _messages_of(input)
+        if messages is None:
+            return input
+        repaired = yield from repaired_for_model(self._repairer, messages, current_config())
+        return input if repaired is messages else repaired
+
+
+def _messages_of(input: LanguageModelInput) -> list[BaseMessage] | None:
+    """The messages of an input; None if it is a text, or nothing that a model accepts."""
+    if isinstance(input, PromptValue):
+        return input.to_messages()
+    try:
+        return None if isinstance(input, str) else as_messages(input)
+    except MessagesError:
+        return None

@@ -1,0 +1,410 @@
+"""One agent of each kind, and what happens to it: run, pause, abandon, resume, kill.
+
+`Desk` has the tools and counts what they did. `StrictModel` says its script and refuses every
+history that a provider would refuse. `Agent` is a graph of one of `KINDS` with one thread:
+
+    agent = Agent("recorded", calls(("mail", {"to": "bob"}), ("wire", {"amount": 5})))
+    agent.say("pay bob")        # the mail is sent, `wire` waits for an answer
+    agent.say("never mind")     # the pause is abandoned
+    agent.results               # {"c1": "sent to bob", "c2": "Tool call wire ..."}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from langchain.agents import create_agent
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+)
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import BaseTool, tool
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
+from langgraph.types import Command, Send, interrupt
+from pydantic import BaseModel, Field
+
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.strict import refuse
+
+Parts = Sequence[Any]
+"""What a model sends in one turn: `AIMessageChunk`s, or errors to raise."""
+
+
+# --- what a model says ---------------------------------------------------------------------
+
+
+def calls(*named: tuple[str, dict[str, Any]], first: int = 1, **fields: Any) -> AIMessage:
+    """A message with these calls; their ids are `c1`, `c2`, and so on."""
+    listed = [
+        {"name": name, "args": args, "id": f"c{number}", "type": "tool_call"}
+        for number, (name, args) in enumerate(named, first)
+    ]
+    return AIMessage("", tool_calls=listed, **fields)
+
+
+def streamed(*named: tuple[str, str], reason: str = "", first: int = 1) -> list[AIMessageChunk]:
+    """The chunks of a message with calls. Each has the text of its arguments, cut or not."""
+    chunks = []
+    for index, (name, raw) in enumerate(named):
+        pieces = [raw[place : place + 4] for place in range(0, len(raw), 4)] or [""]
+        for place, piece in enumerate(pieces):
+            call = {
+                "name": name if place == 0 else None,
+                "args": piece,
+                "id": f"c{first + index}" if place == 0 else None,
+                "index": index,
+            }
+            chunks.append(AIMessageChunk("", tool_call_chunks=[call]))
+    if reason:
+        chunks.append(AIMessageChunk("", response_metadata={"finish_reason": reason}))
+    return chunks
+
+
+class StrictModel(BaseChatModel):
+    """Says its script line by line, and then `done`; refuses a broken history before each line.
+
+    Attributes:
+        script: What it says: messages, callables that take the history, or chunks to stream. A
+            line of chunks is merged, if the model is not streamed.
+        seen: The histories that it read, in order.
+    """
+
+    script: list[Any] = Field(default_factory=list)
+    seen: list[list[BaseMessage]] = Field(default_factory=list)
+
+    @property
+    def _llm_type(self) -> str:
+        return "strict"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """Bind the names of the tools."""
+        return self.bind(tools=[getattr(each, "name", str(each)) for each in tools], **kwargs)
+
+    def _line(self, messages: list[BaseMessage]) -> Any:
+        self.seen.append(list(messages))
+        refuse(messages)
+        line = self.script.pop(0) if self.script else AIMessage("done")
+        return line(messages) if callable(line) else line
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
+    ) -> ChatResult:
+        line = self._line(messages)
+        if isinstance(line, list):
+            merged = line[0]
+            for chunk in line[1:]:
+                merged += chunk
+            line = AIMessage(
+                merged.content,
+                tool_calls=merged.tool_calls,
+                invalid_tool_calls=merged.invalid_tool_calls,
+                response_metadata=merged.response_metadata,
+            )
+        return ChatResult(generations=[ChatGeneration(message=line.model_copy())])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        line = self._line(messages)
+        if isinstance(line, AIMessage):
+            line = [AIMessageChunk(line.content, id=line.id, tool_calls=line.tool_calls)]
+        for chunk in line:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield ChatGenerationChunk(message=chunk.model_copy())
+
+
+# --- what tools do --------------------------------------------------------------------------
+
+
+@dataclass
+class Desk:
+    """The tools of an agent.
+
+    Attributes:
+        did: How often each tool did its work, with which arguments: `"mail bob"`.
+        dies_in: The name of a tool in which the process kills itself.
+        log: A file that `did` is also written to, for processes that are killed.
+    """
+
+    did: Counter[str] = field(default_factory=Counter)
+    dies_in: str = ""
+    log: Path | None = None
+
+    def note(self, work: str) -> None:
+        """Count a piece of work."""
+        self.did[work] += 1
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(f"{work}\n")
+
+    def tools(self) -> list[BaseTool]:
+        """The tools: `mail` works, `wire` asks a human, `boom` raises."""
+
+        @tool
+        def mail(to: str) -> str:
+            """Send a mail."""
+            self.note(f"mail {to}")
+            return f"sent to {to}"
+
+        @tool
+        def wire(amount: int = 0) -> str:
+            """Wire money, if a human agrees."""
+            if self.dies_in == "wire":
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = interrupt(f"wire {amount}?")
+            self.note(f"wire {amount}")
+            return f"wired {amount}: {answer}"
+
+        @tool
+        def boom(text: str) -> str:
+            """Raise an error."""
+            raise RuntimeError(f"kaput {text}")
+
+        return [mail, wire, boom]
+
+
+# --- kinds of agents ------------------------------------------------------------------------
+
+
+class PydanticState(BaseModel):
+    """A state that is a pydantic model."""
+
+    messages: Annotated[list[AnyMessage], add_messages] = []
+    tone: str = "calm"
+
+
+@dataclass
+class DataclassState:
+    """A state that is a dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
+    tone: str = "calm"
+
+
+STATES = {"dict": MessagesState, "pydantic": PydanticState, "dataclass": DataclassState}
+
+
+def history_of(state: Any, key: str = "messages") -> list[Any]:
+    """The history of a state of any form."""
+    return state[key] if isinstance(state, dict) else getattr(state, key)
+
+
+def model_node(model: Any, key: str = "messages") -> RunnableLambda[Any, Any]:
+    """A node that calls a model, in both ways."""
+
+    def call(state: Any) -> dict[str, Any]:
+        return {key: [model.invoke(history_of(state, key))]}
+
+    async def acall(state: Any) -> dict[str, Any]:
+        return {key: [await model.ainvoke(history_of(state, key))]}
+
+    return RunnableLambda(call, acall, name="agent")
+
+
+def send_each(state: Any) -> Any:
+    """A router with a task for each call of the last message."""
+    return [Send("tools", [call]) for call in history_of(state)[-1].tool_calls] or END
+
+
+def loop(
+    model: Any,
+    tools: Sequence[Any] | ToolNode,
+    *,
+    state: Any = MessagesState,
+    router: Callable[..., Any] = tools_condition,
+    key: str = "messages",
+) -> StateGraph[Any]:
+    """The builder of a loop with a model node and a `ToolNode`, as LangGraph's tutorial has it."""
+    builder = StateGraph(state)
+    builder.add_node("agent", model_node(model, key))
+    node = tools if isinstance(tools, ToolNode) else ToolNode(tools, messages_key=key)
+    builder.add_node("tools", node)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", router, ["tools", END])
+    builder.add_edge("tools", "agent")
+    return builder
+
+
+def _hand_built(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return with_patching(loop(model, tools).compile(checkpointer=saver), **options)
+
+
+def _recorded(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return _hand_built(model, tools, saver, record=True, **options)
+
+
+def _send(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    graph = loop(model, tools, router=send_each).compile(checkpointer=saver)
+    return with_patching(graph, **options)
+
+
+def _react(version: str) -> Callable[..., Any]:
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+            graph = create_react_agent(model, tools, version=version, checkpointer=saver)
+        return with_patching(graph, **options)
+
+    return build
+
+
+def _create_agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return with_patching(create_agent(model, tools, checkpointer=saver), **options)
+
+
+def _middleware(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    patch = PatchToolCallsMiddleware(**options)
+    return create_agent(model, tools, middleware=[patch], checkpointer=saver)
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "hand_built": _hand_built,
+    "recorded": _recorded,
+    "send": _send,
+    "react_v1": _react("v1"),
+    "react_v2": _react("v2"),
+    "create_agent": _create_agent,
+    "middleware": _middleware,
+}
+"""Each makes a graph of a model, tools, a checkpointer and options of `with_patching`."""
+
+OWN_TASKS = ("recorded", "send", "react_v2", "create_agent", "middleware")
+"""The kinds in which each call is a task of its own, so that results beside a pause are stored."""
+
+
+class Agent:
+    """An agent with one thread.
+
+    Args:
+        kind: One of `KINDS`, or a function with the signature of one.
+        *script: What its model says.
+        saver: The checkpointer, or the file of a SQLite database. Default: one in memory.
+        asynchronous: Whether it runs asynchronously. Default: False.
+        desk: Its tools. Default: new ones.
+        options: Options of `with_patching`.
+    """
+
+    def __init__(
+        self,
+        kind: str | Callable[..., Any],
+        *script: Any,
+        saver: BaseCheckpointSaver[Any] | Path | None = None,
+        asynchronous: bool = False,
+        desk: Desk | None = None,
+        **options: Any,
+    ) -> None:
+        self.desk = desk or Desk()
+        self.model = StrictModel(script=list(script))
+        self.asynchronous = asynchronous
+        if isinstance(saver, Path):
+            saver = SqliteSaver.from_conn_string(str(saver)).__enter__()
+        build = KINDS[kind] if isinstance(kind, str) else kind
+        self.graph = build(self.model, self.desk.tools(), saver or InMemorySaver(), **options)
+        self.config: Any = {"configurable": {"thread_id": "1"}}
+
+    def run(self, value: Any, **options: Any) -> Any:
+        """Run the graph with an input, `None` or a `Command`."""
+        if self.asynchronous:
+            return asyncio.run(self.graph.ainvoke(value, self.config, **options))
+        return self.graph.invoke(value, self.config, **options)
+
+    def stream(self, value: Any, mode: Any = "updates", **options: Any) -> list[Any]:
+        """Run the graph and return all chunks."""
+
+        async def collect() -> list[Any]:
+            stream = self.graph.astream(value, self.config, stream_mode=mode, **options)
+            return [chunk async for chunk in stream]
+
+        if self.asynchronous:
+            return asyncio.run(collect())
+        return list(self.graph.stream(value, self.config, stream_mode=mode, **options))
+
+    def say(self, text: str, **options: Any) -> Any:
+        """Send a message of the user. If the thread waits for an answer, this abandons the pause."""
+        return self.run({"messages": [HumanMessage(text)]}, **options)
+
+    def resume(self, answer: Any = "yes") -> Any:
+        """Answer every question that waits, by the id of its interrupt."""
+        return self.run(Command(resume={each.id: answer for each in self.interrupts}))
+
+    @property
+    def interrupts(self) -> Sequence[Any]:
+        """The questions that wait."""
+        return self.graph.get_state(self.config).interrupts
+
+    @property
+    def history(self) -> list[BaseMessage]:
+        """The stored history."""
+        return history_of(self.graph.get_state(self.config).values)
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The stored result of each call."""
+        return results_in(self.history)
+
+    @property
+    def read(self) -> dict[str, str]:
+        """The result of each call that the model read last."""
+        return results_in(self.model.seen[-1])
+
+
+def results_in(messages: Sequence[BaseMessage]) -> dict[str, str]:
+    """The text of each tool message, by the id of its call."""
+    return {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+
+
+# --- killed processes -----------------------------------------------------------------------
+
+
+def kill(kind: str, database: Path, text: str = "go") -> Counter[str]:
+    """Run an agent in a process that dies in its tool `wire`, beside a mail to bob.
+
+    Returns:
+        What its tools did.
+    """
+    log = database.with_suffix(".log")
+    log.touch()
+    code = f"import kit; kit.run_until_killed({kind!r}, {str(database)!r}, {text!r})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)  # noqa: S603 - our own code
+    assert done.returncode == -signal.SIGKILL, done.returncode
+    return Counter(log.read_text().splitlines())
+
+
+def run_until_killed(kind: str, database: str, text: str) -> None:
+    """What the process of `kill` runs."""
+    desk = Desk(dies_in="wire", log=Path(database).with_suffix(".log"))
+    script = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
+    Agent(kind, script, saver=Path(database), desk=desk).say(text, durability="sync")
