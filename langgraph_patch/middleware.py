@@ -276,4 +276,4 @@ def _guarded(
     response = yield from guarded_call(guard, lambda: handler(request), lambda: handler(request))
     if isinstance(response, AIMessage):
         response = ModelResponse(result=[response])
-    return replace(response, result=guard.corrected(response.result)), guard
+    return replace(response, result=guard.corrected(response.result, ["messages"])), guard

@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -87,12 +89,13 @@ class StrictModel(BaseChatModel):
     """Says its script line by line, and then `done`; refuses a broken history before each line.
 
     Attributes:
-        script: What it says: messages, callables that take the history, or chunks to stream. A
-            line of chunks is merged, if the model is not streamed.
+        script: What it says: messages, callables that take the history, or chunks to stream.
+        streaming: Whether it streams although nobody asks for it.
         seen: The histories that it read, in order.
     """
 
     script: list[Any] = Field(default_factory=list)
+    streaming: bool = False
     seen: list[list[BaseMessage]] = Field(default_factory=list)
 
     @property
@@ -117,16 +120,6 @@ class StrictModel(BaseChatModel):
         **_: Any,
     ) -> ChatResult:
         line = self._line(messages)
-        if isinstance(line, list):
-            merged = line[0]
-            for chunk in line[1:]:
-                merged += chunk
-            line = AIMessage(
-                merged.content,
-                tool_calls=merged.tool_calls,
-                invalid_tool_calls=merged.invalid_tool_calls,
-                response_metadata=merged.response_metadata,
-            )
         return ChatResult(generations=[ChatGeneration(message=line.model_copy())])
 
     def _stream(
@@ -182,6 +175,7 @@ class Desk:
         def wire(amount: int = 0) -> str:
             """Wire money, if a human agrees."""
             if self.dies_in == "wire":
+                time.sleep(1)  # LangGraph stores the results of the calls beside this one
                 os.kill(os.getpid(), signal.SIGKILL)
             answer = interrupt(f"wire {amount}?")
             self.note(f"wire {amount}")
@@ -329,7 +323,7 @@ class Agent:
         self.model = StrictModel(script=list(script))
         self.asynchronous = asynchronous
         if isinstance(saver, Path):
-            saver = SqliteSaver.from_conn_string(str(saver)).__enter__()
+            saver = SqliteSaver(sqlite3.connect(saver, check_same_thread=False))
         build = KINDS[kind] if isinstance(kind, str) else kind
         self.graph = build(self.model, self.desk.tools(), saver or InMemorySaver(), **options)
         self.config: Any = {"configurable": {"thread_id": "1"}}
@@ -352,7 +346,7 @@ class Agent:
         return list(self.graph.stream(value, self.config, stream_mode=mode, **options))
 
     def say(self, text: str, **options: Any) -> Any:
-        """Send a message of the user. If the thread waits for an answer, this abandons the pause."""
+        """Send a message of the user. If the thread waits for an answer, the pause is abandoned."""
         return self.run({"messages": [HumanMessage(text)]}, **options)
 
     def resume(self, answer: Any = "yes") -> Any:

@@ -235,6 +235,7 @@ def _argument_names(tool: BaseTool) -> Collection[str]:
 
 
 def tool_node_in(runnable: object) -> ToolNode | None:
+    """The `ToolNode` that a runnable is, or that it was made of; None for anything else."""
     while (inner := _wrapped(runnable)) is not None:
         runnable = inner
     return runnable if _is_bare_tool_node(runnable) else None

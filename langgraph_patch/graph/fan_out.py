@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -54,22 +54,22 @@ SENDER: Final = "langgraph_patch"
 """The key of a call that a `Send` of this module carries: the node whose edge sent it."""
 
 
-def record_tool_nodes(
-    builder: StateGraph[Any, Any, Any, Any], nodes: Sequence[str]
-) -> Collection[str]:
-    """Let every edge and router that leads to these `ToolNode`s lead to a `Send` for each call.
+def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
+    """Those of these nodes with a `ToolNode` whose calls can be sent one by one.
+
+    A WARNING names each other one, with the reason.
 
     Args:
-        builder: The graph; it is changed.
-        nodes: The names of its `ToolNode`s. One that cannot be recorded is left as it is, and a
-            WARNING names it with the reason.
+        builder: The graph.
+        nodes: The names of nodes that are a `ToolNode`, or have one as a step.
 
     Returns:
-        The names of those that are recorded. Their runnables must be `recorded_tool_node`s.
+        The state key of the history that each of them reads, by its name.
     """
     keys: dict[str, str] = {}
     for node in nodes:
-        if reason := _reason_against(builder, node):
+        tool_node = tool_node_in(node_runnables(builder)[node])
+        if reason := _reason_against(builder, node, tool_node):
             logger.warning(
                 "record=True does not record the calls of the node %r one by one, because %s: they "
                 "run as one task, whose results are lost if one of them pauses or fails",
@@ -77,7 +77,17 @@ def record_tool_nodes(
                 reason,
             )
         else:
-            keys[node] = tool_messages_key(tool_node_in(node_runnables(builder)[node]))
+            keys[node] = tool_messages_key(tool_node)
+    return keys
+
+
+def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) -> None:
+    """Let every edge and router that leads to these nodes lead to a `Send` for each call.
+
+    Args:
+        builder: The graph; it is changed.
+        keys: What `recordable` returned. Their runnables must have a `recorded_tool_node`.
+    """
     for node in keys:
         _move_routers_behind(builder, node)
     for source, name, branch in branches_into(builder, keys):
@@ -86,12 +96,12 @@ def record_tool_nodes(
     for source, target in sorted(builder.edges):
         if target in keys:
             route_edge(builder, source, target, _EachCall(source, keys, None, target))
-    return keys.keys()
 
 
-def _reason_against(builder: StateGraph[Any, Any, Any, Any], node: str) -> str:
+def _reason_against(
+    builder: StateGraph[Any, Any, Any, Any], node: str, tool_node: ToolNode | None
+) -> str:
     """Why the calls of a `ToolNode` cannot be sent one by one; `""` if they can."""
-    tool_node = tool_node_in(node_runnables(builder)[node])
     if tool_node is None:
         return "its ToolNode is one step of a sequence"
     if method := overridden_method(tool_node):
@@ -140,9 +150,9 @@ class _EachCall(Runnable[Any, Any]):
         return [each for target in targets for each in self._sends(target, state, config)]
 
     def _sends(self, target: Any, state: Any, config: RunnableConfig) -> list[Any]:
-        node = target if isinstance(target, Send) else self._ends.get(target, target)
-        if node not in self._keys:
+        if isinstance(target, Send) or self._ends.get(target, target) not in self._keys:
             return [target]
+        node = self._ends.get(target, target)
         key = self._keys[node]
         if get_value(state, key) is None:  # the router may read a part of the state
             state = values_of(config, [key], fresh=True)
@@ -208,14 +218,14 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
         config = kwargs.get("config") or {}
         if (value := prepare(value, config)) is None:
             return nothing
-        with TruncationGuard(config):
+        with TruncationGuard(config, drops=True):
             return node.func(value, **kwargs)
 
     async def afunc(value: Any, **kwargs: Any) -> Any:
         config = kwargs.get("config") or {}
         if (value := prepare(value, config)) is None:
             return nothing
-        with TruncationGuard(config):
+        with TruncationGuard(config, drops=True):
             return await node.afunc(value, **kwargs)
 
     return with_functions(node, func, afunc)

@@ -44,8 +44,9 @@ from langgraph_patch.graph.coverage import (
 )
 from langgraph_patch.graph.entry import add_entry_check
 from langgraph_patch.graph.fan_out import (
+    fan_out,
     guarded_tool_node,
-    record_tool_nodes,
+    recordable,
     recorded_tool_node,
 )
 from langgraph_patch.graph.histories import Histories
@@ -257,12 +258,13 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
             f"or give the new node another name with name=..."
         )
     patched: _Builder = copy_builder(builder)
-    recorded: list[str] = []
+    nodes = node_runnables(builder)
+    recorded: dict[str, str] = {}
     if context.record:
-        nodes = [name for name, r in node_runnables(builder).items() if any(tool_nodes_in(r))]
-        recorded = record_tool_nodes(patched, nodes)
-    for node in node_runnables(builder):
+        recorded = recordable(builder, [n for n in nodes if any(tool_nodes_in(nodes[n]))])
+    for node in nodes:
         _patch_node(patched, node, context, prefix, is_recorded=node in recorded)
+    fan_out(patched, recorded)
     keys = [key for key in context.repairers if key in builder.channels]
     if context.persist and keys:
         repairers = [context.repairers_before_tools[key] for key in keys]

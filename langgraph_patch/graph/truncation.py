@@ -18,11 +18,11 @@ If a message has no call left that can run, a `GuardedNode` runs the node once m
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -33,7 +33,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph import graph_namespace, has_interrupts
+from langgraph_patch._langgraph import graph_namespace, has_interrupts, node_of
 from langgraph_patch._langgraph_prebuilt import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async
 from langgraph_patch.graph.state_values import (
@@ -73,11 +73,13 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     is corrected in place. It must not define `tap_output_*` methods: they would make LangChain
     stream.
 
-    A model run in a graph that is not patched, below the node, loses a truncated call altogether,
-    and a WARNING reports it: nothing would answer an invalid call there.
+    In a history that is not patched nothing would answer an invalid call, and the next model would
+    refuse it. So in a graph below the node, and in a node without a patched history, a truncated
+    call is dropped from the message, and a WARNING reports it.
 
     Args:
         config: The config of the node.
+        drops: Whether the node has no patched history. Default: False.
     """
 
     run_inline = True
@@ -86,8 +88,10 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     ignore_retry = True
     ignore_custom_event = True
 
-    def __init__(self, config: RunnableConfig) -> None:
+    def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._graph = graph_namespace(config)
+        self._node = node_of(config)
+        self._drops = drops
         self._runs: dict[UUID, StreamedCalls] = {}
         self._nested: set[UUID] = set()
         self._event_runs: set[UUID] = set()
@@ -96,7 +100,7 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         self._ran_more = False
         self._token: Token[Any] | None = None
 
-    def __enter__(self) -> TruncationGuard:
+    def __enter__(self) -> Self:
         self._token = _GUARD.set(self)
         return self
 
@@ -157,21 +161,26 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         if calls and generations and isinstance(generations[0], ChatGeneration):
             message = generations[0].message
             if isinstance(message, AIMessage):
-                self._correct(message, calls, run_id)
+                self._correct(message, calls, nested=run_id in self._nested)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
         self._ended(run_id, failed=True)
 
-    def _correct(self, message: AIMessage, calls: Sequence[StreamedCall], run_id: UUID) -> None:
-        if run_id not in self._nested:
-            refuse_truncated(message, calls)
-        elif drop_truncated(message, calls):
+    def _correct(
+        self, message: AIMessage, calls: Sequence[StreamedCall], *, nested: bool = False
+    ) -> bool:
+        """Whether `message` has a truncated call; it is corrected in place."""
+        if not (nested or self._drops):
+            return refuse_truncated(message, calls)
+        dropped = drop_truncated(message, calls)
+        if dropped:
             logger.warning(
-                "dropped a tool call that the model did not finish writing, in a graph that is "
-                "not patched (below %r): patch that graph, so that its model is asked again",
-                self._graph,
+                "dropped a tool call that the model did not finish writing, below the node %r: its "
+                "history is not patched, so the model is not asked again",
+                self._node,
             )
+        return dropped
 
     def _ended(self, run_id: UUID, *, failed: bool) -> list[StreamedCall]:
         """The calls of a run, if this guard is in charge and one of them is truncated."""
@@ -201,45 +210,54 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         for run_id in list(self._runs):
             self._ended(run_id, failed=False)
 
-    def corrected(self, output: Any) -> Any:
+    def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself.
 
         `Send`s and plain dicts that carry a truncated call are left out.
-        """
-        return self._corrected(output) if self._truncated else output
 
-    def _corrected(self, value: Any) -> Any:
+        Args:
+            output: The output.
+            keys: The state keys of the patched histories. In messages under other keys truncated
+                calls are dropped.
+        """
+        return self._corrected(output, keys, drops=not keys) if self._truncated else output
+
+    def _corrected(self, value: Any, keys: Collection[str], *, drops: bool) -> Any:  # noqa: PLR0911 - one for each form of output
         if isinstance(value, AIMessage):
-            return self._corrected_message(value)
+            return self._corrected_message(value, drops=drops)
         if isinstance(value, Command):
+            goto = value.goto if isinstance(value.goto, list | tuple) else [value.goto]
             return replace(
-                value, update=self._corrected(value.update), goto=self._corrected(value.goto)
+                value,
+                update=self._corrected(value.update, keys, drops=drops),
+                goto=[each for each in goto if not self._carries_truncated(each)],
             )
         if isinstance(value, Overwrite):
-            return Overwrite(self._corrected(value.value))
+            return Overwrite(self._corrected(value.value, keys, drops=drops))
         if isinstance(value, dict):
-            return {key: self._corrected(part) for key, part in value.items()}
+            return {
+                k: self._corrected(part, keys, drops=k not in keys) for k, part in value.items()
+            }
         if type(value) in (list, tuple):
             kept = (part for part in value if not self._carries_truncated(part))
-            return type(value)(self._corrected(part) for part in kept)
-        return self._corrected_state(value) if is_state(value) else value
+            return type(value)(self._corrected(part, keys, drops=drops) for part in kept)
+        if not is_state(value):
+            return value
+        parts = {k: v for k, v in vars(value).items() if isinstance(v, AIMessage | list)}
+        return replace_values(value, self._corrected(parts, keys, drops=drops))
 
     def _carries_truncated(self, value: Any) -> bool:
         """Whether a value is a truncated call that the node took out of a message, or sends on."""
         call = sent_call(value if isinstance(value, Send) else Send("", value))
         refused = (each for _, calls in self._truncated for each in calls if each.args is None)
-        return call is not None and "args" in call and any(r.is_completed(call) for r in refused)
+        return call is not None and any(each.is_completed(call) for each in refused)
 
-    def _corrected_state(self, state: Any) -> Any:
-        values = {k: v for k, v in vars(state).items() if isinstance(v, AIMessage | list)}
-        return replace_values(state, {key: self._corrected(value) for key, value in values.items()})
-
-    def _corrected_message(self, message: AIMessage) -> AIMessage:
+    def _corrected_message(self, message: AIMessage, *, drops: bool) -> AIMessage:
         for ids, calls in self._truncated:
             if message.id is None or message.id in ids:
                 copied = cast("AIMessage", message_chunk_to_message(message))
                 copied = copied.model_copy() if copied is message else copied
-                if refuse_truncated(copied, calls):
+                if self._correct(copied, calls, nested=drops):
                     return copied
         return message
 
@@ -327,7 +345,7 @@ class GuardedNode:
         Its parts come at once until a call is truncated. From then on the newest part waits for
         the next one, since the last part may be replaced by a second run.
         """
-        guard = TruncationGuard(config)
+        guard = self._guard(config)
         waiting: list[Any] = []
         parts = aiter(self.inner.astream(state, config, **kwargs))
         while True:
@@ -343,19 +361,22 @@ class GuardedNode:
                 yield part
         guard.finish()
         for part in waiting:
-            output = guard.corrected(part)
+            output = guard.corrected(part, self.keys)
             yield await run_async(self._asked_again(state, config, kwargs, output, guard))
+
+    def _guard(self, config: RunnableConfig) -> TruncationGuard:
+        return TruncationGuard(config, drops=not self.keys)
 
     def _called(
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
-        guard = TruncationGuard(config)
+        guard = self._guard(config)
         output = yield from guarded_call(
             guard,
             lambda: self.inner.invoke(state, config, **kwargs),
             lambda: self.inner.ainvoke(state, config, **kwargs),
         )
-        return guard.corrected(output), guard
+        return guard.corrected(output, self.keys), guard
 
     def _asked_again(
         self,

@@ -1225,7 +1225,7 @@ def test_a_child_without_the_history():
     builder.add_edge(START, "jotter")
     builder.add_edge("jotter", "agent")
     graph = with_patching(builder.compile())
-    assert graph.builder.nodes["jotter"].runnable is jotter
+    assert dict(graph.get_subgraphs()) == {"jotter": jotter}
     out = graph.invoke({"messages": OPEN})
     assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
     assert out["notes"] == ["jotted"]

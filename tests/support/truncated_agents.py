@@ -129,7 +129,6 @@ AGENTS = {
     "create_agent": lambda model, used: with_patching(agent(model, used)),
     "middleware": lambda model, used: agent(model, used, [PatchToolCallsMiddleware()]),
     "patch_model": lambda model, used: hand_built(patch_model(model), used),
-    "patch_model, merges stream()": lambda model, used: merging(patch_model(model), used),
 }
 
 BARE = {
@@ -139,7 +138,6 @@ BARE = {
     "create_agent": agent,
     "middleware": agent,
     "patch_model": hand_built,
-    "patch_model, merges stream()": merging,
 }
 
 
