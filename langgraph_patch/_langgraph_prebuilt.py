@@ -9,9 +9,6 @@ LangGraph changes the detail.
 
 from __future__ import annotations
 
-import copy
-import types
-from collections.abc import Callable
 from typing import Any, Final
 
 # --- the nodes of prebuilt agents ---------------------------------------------------------
@@ -61,54 +58,3 @@ def tool_messages_key(tool_node: Any) -> str:
         if isinstance(key := getattr(tool_node, attribute, None), str):
             return key
     return "messages"
-
-
-_WRAPPERS = ("_wrap_tool_call", "_awrap_tool_call")
-"""The attributes of a `ToolNode` with its wrappers; `create_agent` offers no way to set them."""
-
-
-def tool_call_wrappers(node: Any) -> tuple[Any, Any] | None:
-    """The synchronous and the asynchronous wrapper of a `ToolNode`; None for anything else."""
-    attributes = getattr(node, "__dict__", {})
-    if not hasattr(type(node), "tools_by_name") or not attributes.keys() >= set(_WRAPPERS):
-        return None
-    return attributes[_WRAPPERS[0]], attributes[_WRAPPERS[1]]
-
-
-_RUNNERS = ("_run_one", "_arun_one")
-"""The methods of a `ToolNode` that run one call and return its result."""
-
-
-def with_tool_call_wrappers(
-    node: Any, wrap: Any, awrap: Any, *, unpack: Callable[[Any], Any]
-) -> Any:
-    """A copy of a `ToolNode` with other wrappers.
-
-    The node holds its own methods as `func` and `afunc`. The copy must run its own.
-
-    Args:
-        node: The node.
-        wrap: The synchronous wrapper.
-        awrap: The asynchronous wrapper.
-        unpack: Called with what a wrapper returned for a call. The node continues with what it
-            returns or raises. Without the methods of `_RUNNERS` it is not called.
-    """
-    copied = copy.copy(node)
-    for attribute, value in vars(node).items():
-        if getattr(value, "__self__", None) is node:
-            setattr(copied, attribute, types.MethodType(value.__func__, copied))
-    for attribute, wrapper in zip(_WRAPPERS, (wrap, awrap), strict=True):
-        setattr(copied, attribute, wrapper)
-    run: Any = getattr(copied, _RUNNERS[0], None)
-    arun: Any = getattr(copied, _RUNNERS[1], None)
-
-    def run_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(run(*args, **kwargs))
-
-    async def arun_one(*args: Any, **kwargs: Any) -> Any:
-        return unpack(await arun(*args, **kwargs))
-
-    if run is not None and arun is not None:
-        for attribute, runner in zip(_RUNNERS, (run_one, arun_one), strict=True):
-            setattr(copied, attribute, runner)
-    return copied

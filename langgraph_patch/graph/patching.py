@@ -32,11 +32,10 @@ from langgraph_patch.graph.checked_arguments import (
     checked_keys,
     checked_names,
 )
-from langgraph_patch.graph.coverage import Coverage, all_keys, cover, replace_tool_node
+from langgraph_patch.graph.coverage import Coverage, all_keys, cover
 from langgraph_patch.graph.entry import add_entry_check
 from langgraph_patch.graph.histories import Histories
 from langgraph_patch.graph.node_wrapper import NodeWrapper
-from langgraph_patch.graph.recorded_tool_nodes import recorded_tool_node
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.history.placeholders import Language, Placeholder
 
@@ -250,8 +249,6 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
 def _patch_node(patched: _Builder, node: str, context: _Context, prefix: str) -> None:
     """Wrap the runnable of a node, and patch it if it is a graph."""
     covered, runnable = context.coverage.nodes[prefix + node], node_runnables(patched)[node]
-    if covered.kind == "tools" and context.record:
-        replace_runnable(patched, node, replace_tool_node(runnable, recorded_tool_node))
     if covered.kind in ("tools", "repair"):
         return
     keys = [key for key in context.repairers if key in patched.channels]
