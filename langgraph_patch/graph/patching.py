@@ -142,8 +142,8 @@ def with_patching(
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
-        record: Whether to record every tool call of the graph's ToolNodes, as `record_tool_calls`
-            does, also in graphs that are nodes. A `ToolNode` that a node calls is not reached.
+        record: Whether to record every tool call of the graph's ToolNodes,
+            also in graphs that are nodes. A `ToolNode` that a node calls is not reached.
             Default: False.
 
     Returns:
