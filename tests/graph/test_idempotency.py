@@ -1,174 +1,195 @@
 """`idempotency_key`: one key for one call, however often and wherever it runs."""
 
-import asyncio
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AnyMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import InjectedToolCallId, tool
+from langchain_core.tools import InjectedToolCallId, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
-from langgraph.prebuilt import ToolNode, ToolRuntime
-from langgraph.types import Command, interrupt
+from langgraph.func import task
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
+from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from langgraph_patch import idempotency_key
-from langgraph_patch.errors import RecordingError
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
-from support.recorded_agents import (
-    GO,
-    THREAD,
-    WITH_SEND,
-    State,
-    TwoHistories,
-    World,
-    ask,
-    plain_loop,
-    recorded,
-)
+from langgraph_patch import GraphError, idempotency_key
+from support.agents import human, thread
+from support.running import run, sync_and_async
+from support.strict import StrictModel, ai
+
+pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+
+GO = {"messages": [human("go")]}
 
 
-class Keys(World):
-    """Tools that note their keys."""
+class State(MessagesState):
+    """Messages, a second list of messages, and a key that an update changes."""
 
-    def __init__(self):
-        super().__init__()
+    other: Annotated[list[AnyMessage], add_messages]
+    flag: bool
+
+
+class Tools:
+    """One tool with a runtime and one with a config: both note their keys, and ask."""
+
+    def __init__(self, failures: int = 0) -> None:
         self.keys: list[str] = []
+        self.failures = failures
 
-    def tools(self):
-        """One tool with a runtime, one with a config; both ask."""
+    def note(self, key: str) -> str:
+        """Note a key, fail as often as asked for, then ask."""
+        self.keys.append(key)
+        if len(self.keys) <= self.failures:
+            raise ConnectionError
+        return str(interrupt("?"))
 
-        @tool
-        def mail(to: str, runtime: ToolRuntime) -> str:
-            """Send a mail, if a human agrees."""
-            self.keys.append(idempotency_key(runtime, runtime.tool_call_id))
-            return interrupt(f"{to}?")
+    def mail(self, to: str, runtime: ToolRuntime) -> str:
+        """Send a mail, if a human agrees."""
+        return self.note(idempotency_key(runtime, runtime.tool_call_id))
 
-        @tool
-        def wire(
-            to: str, config: RunnableConfig, call_id: Annotated[str, InjectedToolCallId]
-        ) -> str:
-            """Wire money, if a human agrees."""
-            self.keys.append(idempotency_key(config, call_id))
-            return interrupt(f"{to}?")
+    def wire(
+        self, to: str, config: RunnableConfig, call_id: Annotated[str, InjectedToolCallId]
+    ) -> str:
+        """Wire money, if a human agrees."""
+        return self.note(idempotency_key(config, call_id))
 
-        return [mail, wire]
-
-
-def plain(world, saver, message):
-    """A `ToolNode` without recording."""
-    return plain_loop(world, saver, message, node=ToolNode(world.tools()))
+    def all(self) -> list[StructuredTool]:
+        """As the agents take them."""
+        return [StructuredTool.from_function(tool) for tool in (self.mail, self.wire)]
 
 
-KINDS = {"recorded": plain_loop, "plain": plain, **WITH_SEND}
+def call(name: str, call_id: str = "c1", **fields: Any) -> AIMessage:
+    """A message with one call."""
+    return ai((name, {"to": "bob"}, call_id), **{"id": "a1", **fields})
 
 
+def loop(tools: Tools, message: AIMessage, *, sends: bool = False, **options: Any) -> Any:
+    """START -> agent -> tools -> END, with one task for all calls or one for each."""
+    builder = StateGraph(State)
+    builder.add_node("agent", lambda _: {"messages": [message]})
+    builder.add_node("tools", ToolNode(tools.all(), handle_tool_errors=False), **options)
+    builder.add_edge(START, "agent")
+    if sends:
+        to = [Send("tools", [made]) for made in message.tool_calls]
+        builder.add_conditional_edges("agent", lambda _: to, ["tools"])
+    else:
+        builder.add_edge("agent", "tools")
+    return builder.compile(checkpointer=InMemorySaver())
+
+
+def send_loop(tools: Tools, message: AIMessage) -> Any:
+    """A task for each call."""
+    return loop(tools, message, sends=True)
+
+
+def prebuilt(make: Any) -> Any:
+    """An agent of LangChain or LangGraph."""
+    return lambda tools, message: make(
+        StrictModel(script=[message, AIMessage("done")]), tools.all(), checkpointer=InMemorySaver()
+    )
+
+
+KINDS = {
+    "node": loop,
+    "send": send_loop,
+    "create_agent": prebuilt(create_agent),
+    "react_v2": prebuilt(create_react_agent),
+}
+
+
+@sync_and_async
 @pytest.mark.parametrize("name", ["mail", "wire"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_key_is_the_same_after_a_resume(runs, kind, name):
+async def test_the_key_is_the_same_after_a_resume(kind: str, name: str, *, asynchronous: bool):
     """Each start of the tool has the key of the first one."""
-    world = Keys()
+    tools = Tools()
+    graph = KINDS[kind](tools, call(name))
+    for value in ("go", None, Command(resume="yes")):
+        await run(graph, value, asynchronous=asynchronous)
+    assert len(tools.keys) == 3
+    assert len(set(tools.keys)) == 1
 
-    def scenario(saver):
-        app = KINDS[kind](world, saver, ask((name, "bob", "c1")))
-        yield app, "invoke", GO, THREAD
-        yield app, "invoke", None, THREAD
-        yield app, "invoke", Command(resume="yes"), THREAD
 
-    runs(scenario)
-    assert len(world.keys) == 3
-    assert len(set(world.keys)) == 1
+def keys_of(graph: Any, tools: Tools, *values: Any, config: Any = None) -> Sequence[str]:
+    """The keys that the tools note while the graph runs."""
+    for value in (GO, *values):
+        graph.invoke(value, config or thread())
+    return tools.keys
 
 
 @pytest.mark.parametrize("name", ["mail", "wire"])
-def test_the_key_is_the_same_after_an_update_and_without_recording(runs, name):
-    """Neither the task id nor the namespace of a recorded call is a part of it."""
-    world = Keys()
-
-    def scenario(saver):
-        app = plain_loop(world, saver, ask((name, "bob", "c1")))
-        yield app, "invoke", GO, THREAD
-        yield app, "update_state", THREAD, {"flag": True}
-        yield app, "invoke", Command(resume="yes"), THREAD
-        yield plain(world, None, ask((name, "bob", "c1"))), "invoke", GO, THREAD
-
-    runs(scenario)
-    assert len(world.keys) == 3
-    assert len(set(world.keys)) == 1
+def test_the_key_does_not_depend_on_the_task(name: str):
+    """After a retry, an update or a restart, and with a task for each call, it is the same."""
+    tools = Tools(failures=1)
+    again = RetryPolicy(initial_interval=0, jitter=False)
+    graph = loop(tools, call(name), retry_policy=again)
+    graph.invoke(GO, thread())
+    graph.update_state(thread(), {"flag": True})
+    graph.invoke(Command(resume="yes"), thread())
+    keys_of(send_loop(tools, call(name)), tools)
+    assert len(tools.keys) == 4
+    assert len(set(tools.keys)) == 1
 
 
-def test_the_runtime_and_the_config_give_one_key(runs):
-    """So do two tools with the same call, and other keys for what is another call."""
-    world = Keys()
-    calls = [
-        (THREAD, ask(("mail", "bob", "c1"))),
-        (THREAD, ask(("wire", "bob", "c1"))),
-        (THREAD, ask(("wire", "bob", "c2"))),
-        (THREAD, ask(("wire", "bob", "c1"), message_id="ai2")),
-        ({"configurable": {"thread_id": "2"}}, ask(("wire", "bob", "c1"))),
-    ]
-
-    def scenario(_):
-        for thread, message in calls:
-            yield plain_loop(world, InMemorySaver(), message), "invoke", GO, thread
-
-    runs(scenario)
-    assert world.keys[0] == world.keys[1]
-    assert len(set(world.keys)) == 4
+def test_each_call_has_its_key():
+    """Two tools with the same call have one key; another call has another."""
+    tools = Tools()
+    for message in (call("mail"), call("wire"), call("wire", "c2"), call("wire", id="a2")):
+        keys_of(loop(tools, message), tools)
+    keys_of(loop(tools, call("wire")), tools, config={"configurable": {"thread_id": "2"}})
+    assert tools.keys[0] == tools.keys[1]
+    assert len(set(tools.keys)) == 4
 
 
-def test_two_histories_with_one_call_have_two_keys(runs):
+def test_two_histories_with_one_call_have_two_keys():
     """The node tells the calls apart."""
-    world = Keys()
-
-    def scenario(saver):
-        builder = StateGraph(TwoHistories)
-        one, two = (ask(("wire", "bob", "c1"), message_id=i) for i in ("ai1", "ai2"))
-        builder.add_node("agent", lambda _: {"messages": [one], "other": [two]})
-        builder.add_node("tools", recorded(world.tools()))
-        builder.add_node("others", recorded(world.tools(), messages_key="other"))
-        builder.add_edge(START, "agent")
-        builder.add_edge("agent", "tools")
-        builder.add_edge("agent", "others")
-        yield builder.compile(checkpointer=saver), "invoke", GO, THREAD
-
-    runs(scenario)
-    assert len(set(world.keys)) == len(world.keys) == 2
+    tools, builder = Tools(), StateGraph(State)
+    written = {"messages": [call("wire")], "other": [call("wire", id="a2")]}
+    builder.add_node("agent", lambda _: written).add_edge(START, "agent")
+    for key in written:
+        builder.add_node(f"tools of {key}", ToolNode(tools.all(), messages_key=key))
+        builder.add_edge("agent", f"tools of {key}")
+    keys_of(builder.compile(checkpointer=InMemorySaver()), tools)
+    assert len(set(tools.keys)) == len(tools.keys) == 2
 
 
-@pytest.mark.parametrize("inner", [False, True])
-def test_inside_a_wrapper(runs_mode, inner):
-    """A wrapper around the recorder and the tool that it runs see one key."""
-    world, seen = Keys(), []
+def test_inside_a_task_and_a_wrapper():
+    """A wrapper of a `ToolNode` and a tool in a `@task` have the same key after a resume."""
+    tools, seen = Tools(), []
 
-    def note(request):
+    def wrap(request: Any, execute: Any) -> Any:
         seen.append(idempotency_key(request.runtime, request.tool_call["id"]))
+        return execute(request)
 
-    def wrapper(request, execute):
-        note(request)
-        return record_tool_calls(request, lambda r: (inner and note(r)) or execute(r))
+    node = ToolNode(tools.all(), wrap_tool_call=wrap)
 
-    async def awrapper(request, execute):
-        note(request)
-        return await arecord_tool_calls(request, lambda r: (inner and note(r)) or execute(r))
+    @task
+    def work(messages: Any) -> Any:
+        return node.invoke({"messages": messages})
 
-    node = ToolNode(world.tools(), wrap_tool_call=wrapper, awrap_tool_call=awrapper)
-    app = plain_loop(world, InMemorySaver(), ask(("mail", "bob", "c1")), node=node)
-    app.invoke(GO, THREAD) if runs_mode == "sync" else asyncio.run(app.ainvoke(GO, THREAD))
-    assert set(seen) == set(world.keys)
-    assert len(set(seen)) == 1
+    builder = StateGraph(State).add_node("loop", lambda _: work([call("mail")]).result())
+    graph = builder.add_edge(START, "loop").compile(checkpointer=InMemorySaver())
+    keys_of(graph, tools, Command(resume="yes"))
+    assert len(tools.keys) == 2
+    assert len({*tools.keys, *seen}) == 1
 
 
 def test_where_no_key_identifies_the_call():
     """An error, because two calls with one key would be done once."""
-    with pytest.raises(RecordingError, match="no message of the state makes it"):
+    with pytest.raises(GraphError, match="no message of the state makes it"):
         idempotency_key({"configurable": {}}, "c1")
-    twice = ask(("mail", "bob", "c1"), ("mail", "eve", "c1"))
-    unnamed = AIMessage("", tool_calls=ask(("mail", "bob", "c1")).tool_calls)
-    node = ToolNode(Keys().tools(), handle_tool_errors=False)
-    for message, reason in ((twice, "two calls with this id"), (unnamed, "has no id")):
+    twice = ai(("mail", {"to": "bob"}, "c1"), ("mail", {"to": "eve"}, "c1"), id="a1")
+    node = ToolNode(Tools().all(), handle_tool_errors=False)
+    for message, reason in (
+        (twice, "two calls with this id"),
+        (call("mail", id=None), "has no id"),
+    ):
         builder = StateGraph(State)
         builder.add_node("tools", lambda _, m=message: node.invoke({"messages": [m]}))
         app = builder.add_edge(START, "tools").compile()
-        with pytest.raises(RecordingError, match=reason):
+        with pytest.raises(GraphError, match=reason):
             app.invoke(GO)
