@@ -246,7 +246,7 @@ async def test_patch_node_before_the_model(asynchronous, durability):
         builder.add_edge(START, "patch_tool_calls")
         builder.add_edge("patch_tool_calls", "agent")
         builder.add_conditional_edges("agent", one_send_each, ["tools", END])
-        builder.add_edge("tools", "patch_tool_calls")
+        builder.add_edge("tools", "agent")
         return builder.compile(**options)
 
     how = {"asynchronous": asynchronous, "durability": durability}
