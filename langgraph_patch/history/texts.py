@@ -1,7 +1,7 @@
 """The texts of placeholders: the causes, and one text for each cause in each language.
 
-A text speaks of the record. Only a recorded result, error or start mark allows a sentence
-about what the tool did.
+A text speaks of the record. Only a recorded result or error allows a sentence about what the tool
+did.
 """
 
 from __future__ import annotations
