@@ -72,16 +72,11 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
         return False
     if finding is not None and finding.detail != "timeout":
         return False
-    began = _unfinished(message)
+    steps = message.pending_supersteps()
+    began = [step.began for step in steps if not (step.is_passed or step.is_over)]
     sent = tracked.sent_in if tracked.outcome is None else [tracked.outcome.checkpoint]
     began += [checkpoint.saved.checkpoint["ts"] for checkpoint in sent]
     return max(began, default="") > since
-
-
-def _unfinished(message: TrackedMessage) -> list[str]:
-    """When the supersteps began that may have run the calls and have recorded no end."""
-    steps = message.pending_supersteps()
-    return [step.began for step in steps if not (step.is_passed or step.is_over)]
 
 
 def may_be_started_again(tracked: TrackedCall, message: TrackedMessage) -> bool:
@@ -95,4 +90,4 @@ def may_be_started_again(tracked: TrackedCall, message: TrackedMessage) -> bool:
         return any(step.is_over for step in message.pending_supersteps())
     if isinstance(found, Finding) and found.detail == "approval":
         return True
-    return outcome is not None and found is outcome.finding
+    return found is not None and outcome is not None and found is outcome.finding
