@@ -25,10 +25,9 @@ state, but they stay in the database, as do older checkpoints. This package read
 2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
    *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
    Such a task is that of a `Send`. The task of a node that runs all calls of a message (a plain
-   `ToolNode`) counts only if the message makes one call, no other
-   node ran in that superstep, and a node wrote the message in the superstep before. An error
-   counts only if that node is called `tools`, because in another node a middleware may have
-   failed.
+   `ToolNode`) counts only if the message makes one call, no other node ran in that superstep, and
+   a node wrote the message in the superstep before. An error counts only if that node is called
+   `tools`, because in another node a middleware may have failed.
 3. That nothing has started the call (`not_started`): only nodes between the model and the tools
    ran, the supersteps that they led to are in this branch, and the last one paused without a
    recorded answer.
