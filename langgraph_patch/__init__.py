@@ -2,9 +2,8 @@
 
 `with_patching` repairs a graph while it runs, `patch_node` and
 `langgraph_patch.middleware` do so at one point of it, `repair_thread` repairs a stored thread,
-and `patch_messages` repairs a list of messages. `record_tool_calls` lets a tool node record
-each result at once, `idempotency_key` names a call for the services that its tool uses, and
-`langgraph_patch.streaming` builds messages from streams.
+and `patch_messages` repairs a list of messages. `idempotency_key` names a call for the services
+that its tool uses, and `langgraph_patch.streaming` builds messages from streams.
 """
 
 import importlib
@@ -18,11 +17,10 @@ if typing.TYPE_CHECKING:
         ModelError,
         OptionError,
         PatchError,
-        RecordingError,
         StreamError,
         ThreadError,
     )
-    from langgraph_patch.evidence.recover_messages import arecover_messages, recover_messages
+    from langgraph_patch.graph.idempotency import idempotency_key
     from langgraph_patch.graph.model import patch_model
     from langgraph_patch.graph.patch_node import PatchNode, patch_node
     from langgraph_patch.graph.patching import with_patching
@@ -35,9 +33,6 @@ if typing.TYPE_CHECKING:
         is_placeholder,
         set_language,
     )
-    from langgraph_patch.recording.idempotency import idempotency_key
-    from langgraph_patch.recording.recorded_tool import recorded_tool
-    from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
     from langgraph_patch.threads import (
         arepair_thread,
         ascan_threads,
@@ -63,13 +58,10 @@ __all__ = [
     "Patch",
     "PatchError",
     "PatchNode",
-    "RecordingError",
     "StreamError",
     "ThreadError",
     "ThreadRepair",
     "ThreadReport",
-    "arecord_tool_calls",
-    "arecover_messages",
     "arepair_thread",
     "ascan_threads",
     "aundo_repair",
@@ -79,9 +71,6 @@ __all__ = [
     "patch_messages",
     "patch_model",
     "patch_node",
-    "record_tool_calls",
-    "recorded_tool",
-    "recover_messages",
     "repair_thread",
     "scan_threads",
     "set_language",
@@ -100,14 +89,10 @@ _MODULES = {
         "ModelError",
         "OptionError",
         "PatchError",
-        "RecordingError",
         "StreamError",
         "ThreadError",
     ),
-    "langgraph_patch.evidence.recover_messages": (
-        "arecover_messages",
-        "recover_messages",
-    ),
+    "langgraph_patch.graph.idempotency": ("idempotency_key",),
     "langgraph_patch.graph.model": ("patch_model",),
     "langgraph_patch.graph.patch_node": (
         "PatchNode",
@@ -131,12 +116,6 @@ _MODULES = {
         "cancelled_text",
         "is_placeholder",
         "set_language",
-    ),
-    "langgraph_patch.recording.idempotency": ("idempotency_key",),
-    "langgraph_patch.recording.recorded_tool": ("recorded_tool",),
-    "langgraph_patch.recording.wrappers": (
-        "arecord_tool_calls",
-        "record_tool_calls",
     ),
     "langgraph_patch.threads": (
         "arepair_thread",

@@ -1,7 +1,7 @@
 """The private details of LangGraph that a node reaches through its config.
 
-LangGraph passes a node its checkpointer, its channels and its way to start a child task in
-`config["configurable"]`, under keys that start with `__pregel_`. No public API provides them.
+LangGraph passes a node its checkpointer and its channels in `config["configurable"]`, under keys
+that start with `__pregel_`. No public API provides them.
 Each function checks what it reads: it returns None or an empty value if LangGraph has changed
 the detail, and the run goes on.
 
@@ -33,7 +33,6 @@ from langgraph_patch._langgraph_names import (
     send_index,
     triggered_node,
 )
-from langgraph_patch._langgraph_prebuilt import sent_call
 
 _CHECKPOINTER = "__pregel_checkpointer"
 """The checkpointer of the run. A server sets its own here, so the compiled graph lacks it."""
@@ -41,14 +40,8 @@ _CHECKPOINTER = "__pregel_checkpointer"
 _READ = "__pregel_read"
 """A partial that reads the state. Its arguments include the live channels with their reducers."""
 
-_CALL = "__pregel_call"
-"""Starts a `@task`. It is present only inside a graph, where `task()` may be called."""
-
 _DURABILITY = "__pregel_durability"
 """The durability of the run. With "exit" nothing is written before the run ends."""
-
-_RESUMING = "__pregel_resuming"
-"""Whether the run continues from a checkpoint, so that earlier results may exist."""
 
 _SCRATCHPAD = "__pregel_scratchpad"
 """The counters of the task that runs; `resume` lists the answers to its interrupts."""
@@ -83,11 +76,6 @@ def checkpointer_of(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
 def writes_at_exit(config: RunnableConfig) -> bool:
     """Whether the run writes nothing before it ends (durability "exit")."""
     return config.get("configurable", {}).get(_DURABILITY) == "exit"
-
-
-def is_resuming(config: RunnableConfig) -> bool:
-    """Whether the run continues from a checkpoint instead of starting with an input."""
-    return bool(config.get("configurable", {}).get(_RESUMING))
 
 
 def has_interrupts(config: RunnableConfig) -> bool:
@@ -209,27 +197,6 @@ def sent_payload(config: RunnableConfig) -> Any:
     return sends[index].arg
 
 
-def carries_call(config: RunnableConfig, call_id: str | None) -> bool:
-    """Whether a `Send` made the task that runs with `config`, for the tool call with this id."""
-    call = sent_call(sent_payload(config))
-    return call is not None and call.get("id") == call_id
-
-
-def task_notes(config: RunnableConfig) -> dict[str, Any]:
-    """A dict that lives as long as the task of the node, over all attempts of a `RetryPolicy`.
-
-    It is the `__dict__` of the partial that LangGraph creates for each task. Without that
-    partial it is a new dict, and what is put into it is lost.
-    """
-    notes: dict[str, Any] = getattr(config.get("configurable", {}).get(_READ), "__dict__", {})
-    return notes
-
-
-def can_start_tasks(config: RunnableConfig) -> bool:
-    """Whether a `@task` may be called here."""
-    return config.get("configurable", {}).get(_CALL) is not None
-
-
 def runs_alone(config: RunnableConfig) -> bool:
     """Whether no other task runs in the superstep of the node; True outside of a graph.
 
@@ -280,19 +247,12 @@ def thread_config(config: RunnableConfig) -> RunnableConfig | None:
         return None
     namespace = graph_namespace(config)
     thread = {"thread_id": str(thread_id), "checkpoint_ns": namespace}  # str: as it is stored
-    current: Any = current_checkpoint_id(config)
+    current: Any = configurable.get("checkpoint_map", {}).get(namespace)
     if writes_at_exit(config):
         current = None if namespace else config.get("metadata", {}).get("checkpoint_id")
     if isinstance(current, str):
         thread["checkpoint_id"] = current
     return {"configurable": thread}
-
-
-def current_checkpoint_id(config: RunnableConfig) -> str | None:
-    """The id of the checkpoint that the run of `config` is on, also if it is not written yet."""
-    checkpoints = config.get("configurable", {}).get("checkpoint_map", {})
-    current = checkpoints.get(graph_namespace(config))
-    return current if isinstance(current, str) else None
 
 
 def graph_namespace(config: RunnableConfig) -> str:

@@ -27,9 +27,6 @@ NEWEST_FORMAT: Final = 4
 RUN_KEYS: Final = ("checkpoint_id", "checkpoint_map")
 """What `config["configurable"]` holds for one run only, beside the keys that start with `__`."""
 
-_PREVIOUS = "__previous__"
-"""The channel with what the last finished run of an `@entrypoint` saved."""
-
 _UUID6 = 6
 """Checkpoint ids are UUIDs of version 6: their order is the order of time."""
 
@@ -40,11 +37,6 @@ _DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
 def accepted_input(saved: CheckpointTuple) -> Any:
     """The input of a run that is stored and not yet applied to the state; None if there is none."""
     return saved.checkpoint["channel_values"].get(START)
-
-
-def previous_value(saved: CheckpointTuple) -> Any:
-    """What the last finished run of an `@entrypoint` saved; None if there is none."""
-    return saved.checkpoint["channel_values"].get(_PREVIOUS)
 
 
 def last_nodes(saved: CheckpointTuple) -> set[str]:

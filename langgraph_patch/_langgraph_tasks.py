@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from langgraph_patch._langgraph import current_checkpoint_id
 from langgraph_patch._langgraph_names import RETURN, ROOT_CHANNEL
 
 _SEND = "__pregel_send"
@@ -28,50 +27,6 @@ _SEND = "__pregel_send"
 _CALL = "__pregel_call"
 """A partial: its first argument is a weak reference to the task, `schedule_task` is a method of
 the loop."""
-
-_TASK_ID = "__pregel_task_id"
-"""The id of the task that runs."""
-
-UNKNOWN_ATTEMPT: Final = 0
-"""Instead of the number of an attempt, where nothing counts them."""
-
-
-class TaskInfo(NamedTuple):
-    """What identifies an attempt of a task.
-
-    Attributes:
-        task_id: The id of the task.
-        checkpoint_id: The checkpoint that the task runs on.
-        thread_id: The thread, or None.
-        node_attempt: Which attempt of the task this is, from 1, or `UNKNOWN_ATTEMPT`.
-    """
-
-    task_id: str
-    checkpoint_id: str
-    thread_id: str | None
-    node_attempt: int
-
-
-def task_info(config: RunnableConfig, runtime: Any) -> TaskInfo | None:
-    """What identifies the task that runs; None outside of a graph.
-
-    Since langgraph 1.1.3, `runtime.execution_info` has it. In older versions the config has all
-    but the number of the attempt. If no `RetryPolicy` applies, it is the first.
-    """
-    info = getattr(runtime, "execution_info", None)
-    if info is not None:
-        return TaskInfo(info.task_id, info.checkpoint_id, info.thread_id, info.node_attempt)
-    configurable = config.get("configurable", {})
-    task_id, checkpoint_id = configurable.get(_TASK_ID), current_checkpoint_id(config)
-    if task_id is None or checkpoint_id is None:
-        return None
-    attempt = UNKNOWN_ATTEMPT if _may_be_retried(config) else 1
-    return TaskInfo(task_id, checkpoint_id, configurable.get("thread_id"), attempt)
-
-
-def _may_be_retried(config: RunnableConfig) -> bool:
-    """Whether a task has a `RetryPolicy`: that of its node, or else that of the graph."""
-    return bool(getattr(_task(config), "retry_policy", True))
 
 
 def is_node_of_task(config: RunnableConfig, *runnables: object) -> bool:

@@ -1,9 +1,8 @@
 """What LangGraph gained after 1.0, and what the package does where it is missing.
 
 Each function here is for one feature of a newer version. Without the feature, it returns what
-keeps the rest working, or raises an error that names the version that is needed. Two smaller
-differences are elsewhere: `_langgraph_builder.compile_like` (transformers) and
-`_langgraph_tasks.task_info` (the attempts of a node).
+keeps the rest working, or raises an error that names the version that is needed. A smaller
+difference is elsewhere: `_langgraph_builder.compile_like` (transformers).
 
 `docs/pages/compatibility.md` lists what each version lacks, and `tests/versions.py` tests it.
 """

@@ -5,7 +5,6 @@
     |-- OptionError             an option has an invalid value
     |-- GraphError              a graph, node name or state key cannot be patched
     |-- EvidenceError           a checkpointer failed while its records were read
-    |-- RecordingError          a tool call could not be recorded
     |-- ModelError              patch_model(model) lacks an attribute of a chat model
     |-- StreamError             the chunks of a stream contradict each other
     `-- ThreadError             a stored thread or its database cannot be read or repaired
@@ -39,10 +38,6 @@ class GraphError(PatchError, ValueError):
 
 class EvidenceError(PatchError):
     """A checkpointer failed while it was searched for the result of a call."""
-
-
-class RecordingError(PatchError):
-    """A tool call could not be recorded."""
 
 
 class ModelError(PatchError, AttributeError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +25,6 @@ from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.shown_update import new_messages, show_repair
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, last_turn
 from langgraph_patch.history.placeholders import Language, Placeholder
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -105,8 +103,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
             fails with its exception and nothing is written. Default: None.
         persist: Whether to repair the state before the agent runs. If False, only the requests
             to the model are repaired. Default: True.
-        record: Whether to record the tool calls of the agent, as `record_tool_calls` does: each
-            start is marked, so that a call that was not run is reported as not run. Default: False.
         trace_policy: What the traces of the hooks record: a `TracePolicy` of LangChain. Default:
             inputs are left out, as by deepagents' middleware. `TracePolicy()` records them.
 
@@ -139,15 +135,11 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
         persist: bool = True,
-        record: bool = False,
         trace_policy: TracePolicy | None = None,
     ) -> None:
         super().__init__()
         if trace_policy is not None:
             self.trace_policy = trace_policy
-        if record:  # `create_agent` asks the class whether it wraps tool calls
-            kind: Any = type(self)  # mypy does not take a class for hashable
-            self.__class__ = _recording_class(kind)
         self._persist = persist
         self._repairer = Repairer(
             placeholder=placeholder,
@@ -247,25 +239,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         if repaired is messages:
             return request
         return request.override(messages=cast("list[AnyMessage]", repaired))
-
-
-@cache
-def _recording_class(base: type[PatchToolCallsMiddleware]) -> type[PatchToolCallsMiddleware]:
-    """The subclass that records tool calls. Its name is that of `base`, which replaces by name."""
-
-    def wrap_tool_call(_: Any, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return record_tool_calls(request, handler)
-
-    async def awrap_tool_call(_: Any, request: Any, handler: Callable[[Any], Any]) -> Any:
-        return await arecord_tool_calls(request, handler)
-
-    namespace = {
-        "__module__": base.__module__,
-        "__qualname__": base.__qualname__,
-        "wrap_tool_call": wrap_tool_call,
-        "awrap_tool_call": awrap_tool_call,
-    }
-    return type(base.__name__, (base,), namespace)
 
 
 def _guarded(

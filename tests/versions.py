@@ -27,7 +27,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 CORE = (
     "tests/history",
-    "tests/recording",
     "tests/middleware",
     "tests/graph/test_agents_and_breaks.py",
     "tests/graph/test_patching.py",

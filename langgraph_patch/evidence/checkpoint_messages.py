@@ -26,14 +26,11 @@ from langgraph_patch.evidence.open_calls import (
     OpenCall,
     calls_elsewhere,
     index_of,
-    is_record_of,
     is_version_of,
-    names_call,
     renamed_elsewhere,
 )
 from langgraph_patch.history.field_check import usable
 from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.recording.records import Record, read_record
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +91,10 @@ class Checkpoint:
         writes, key = self.saved.pending_writes or (), self.messages_key
         found = set()
         for task, channel, value in writes:
-            if channel == RETURN and read_record(value) is None:
+            if channel == RETURN:
                 own = [(c, v) for t, c, v in writes if t == task and not is_reserved(c)]
-                ids = {m.id for c, v in own if c == key for m in _messages_in(v, key)}
-                if own and ids.issuperset(m.id for m in _messages_in(value, key)):
+                ids = {m.id for c, v in own if c == key for m in messages_in(v, key)}
+                if own and ids.issuperset(m.id for m in messages_in(value, key)):
                     found.add(task)
         return found
 
@@ -125,37 +122,13 @@ class Checkpoint:
         Args:
             include_returned: Whether to include what each `@task` returned.
         """
-        return [(t, m) for t, c, m, _ in self._written if include_returned or c != RETURN]
-
-    def written_for(
-        self, call: OpenCall, *, include_returned: bool = True
-    ) -> list[tuple[str, list[BaseMessage], bool]]:
-        """The same without the records of `record_tool_calls` that belong to another call.
-
-        The third part is whether it is a record of this very call.
-        """
-        return [
-            (task_id, messages, record is not None)
-            for task_id, channel, messages, record in self._written
-            if (include_returned or channel != RETURN)
-            and (record is None or is_record_of(record, call))
-        ]
-
-    def written_of(
-        self, call: OpenCall, tasks: AbstractSet[str]
-    ) -> list[tuple[str, list[BaseMessage]]]:
-        """The task id and the messages of the records that name a call, and what `tasks` wrote."""
-        return [
-            (task_id, messages)
-            for task_id, _, messages, record in self._written
-            if (task_id in tasks if record is None else names_call(record, call))
-        ]
+        return [(t, m) for t, c, m in self._written if include_returned or c != RETURN]
 
     @cached_property
-    def _written(self) -> list[tuple[str, str, list[BaseMessage], Record | None]]:
+    def _written(self) -> list[tuple[str, str, list[BaseMessage]]]:
         key = self.messages_key
         read = ((t, c, v) for t, c, v in self.writes if c in (key, RETURN))
-        return [(t, c, usable(_messages_in(v, key)), read_record(v)) for t, c, v in read]
+        return [(t, c, usable(messages_in(v, key))) for t, c, v in read]
 
 
 def configured_id(config: RunnableConfig | None) -> str | None:
@@ -164,23 +137,22 @@ def configured_id(config: RunnableConfig | None) -> str | None:
     return str(checkpoint_id) if checkpoint_id else None
 
 
-def _messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
+def messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
+    """The messages in what a task wrote to the history or returned."""
     if isinstance(value, BaseMessage):
         yield value
     elif isinstance(value, list | tuple):
         for part in value[1:] if value[:1] == (messages_key,) else value:
-            yield from _messages_in(part, messages_key)
+            yield from messages_in(part, messages_key)
     elif isinstance(value, Overwrite):
-        yield from _messages_in(value.value, messages_key)
+        yield from messages_in(value.value, messages_key)
     elif isinstance(value, Command):
-        yield from _messages_in(value.update, messages_key)
+        yield from messages_in(value.update, messages_key)
     elif isinstance(value, dict) and "content" in value and ("role" in value or "type" in value):
         with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
             yield from as_messages([value])
     elif isinstance(value, dict):
-        record = read_record(value)
-        content = value.get(messages_key) if record is None else record.get("result")
-        yield from _messages_in(content, messages_key)
+        yield from messages_in(value.get(messages_key), messages_key)
 
 
 # --- what a superstep wrote ---------------------------------------------------------------

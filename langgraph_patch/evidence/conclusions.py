@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import ToolMessage
 
-from langgraph_patch.evidence.checkpoint_messages import Checkpoint
-from langgraph_patch.evidence.supersteps import Superstep, start_marks
+from langgraph_patch.evidence.supersteps import Superstep
 from langgraph_patch.evidence.task_outcomes import outcome_of_only_call
 from langgraph_patch.evidence.tracked_calls import MAX_SUPERSTEPS, TrackedCall, TrackedMessage
 from langgraph_patch.history.patch import Finding
@@ -44,9 +43,6 @@ def add_calls_that_did_not_start(message: TrackedMessage) -> Superstep | None:
             if not tracked.sent_in:
                 tracked.evidence = Finding("not_started", detail="approval")
         return steps[-1]
-    if all(step.is_passed or step.is_marked for step in steps) and steps[-1].is_marked:
-        for tracked in open_calls:
-            tracked.evidence = Finding("not_started", detail="start_marks")
     return None
 
 
@@ -76,50 +72,22 @@ def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> 
         return False
     if finding is not None and finding.detail != "timeout":
         return False
-    began = _unfinished(message)
+    steps = message.pending_supersteps()
+    began = [step.began for step in steps if not (step.is_passed or step.is_over)]
     sent = tracked.sent_in if tracked.outcome is None else [tracked.outcome.checkpoint]
     began += [checkpoint.saved.checkpoint["ts"] for checkpoint in sent]
     return max(began, default="") > since
 
 
-def may_start(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool:
-    """Whether a call without a start mark may still start, because its superstep may be running.
-
-    Args:
-        tracked: The call.
-        message: Its message.
-        since: The time, in the format of a checkpoint; a superstep that began before is over.
-    """
-    found = tracked.evidence
-    if not isinstance(found, Finding) or found.detail != "start_marks":
-        return False
-    return max(_unfinished(message), default="") > since
-
-
-def _unfinished(message: TrackedMessage) -> list[str]:
-    """When the supersteps began that may have run the calls and have recorded no end."""
-    steps = message.pending_supersteps()
-    return [step.began for step in steps if not (step.is_passed or step.is_over)]
-
-
-def may_be_started_again(tracked: TrackedCall, message: TrackedMessage, newest: Checkpoint) -> bool:
+def may_be_started_again(tracked: TrackedCall, message: TrackedMessage) -> bool:
     """Whether a call that ended without a result may run again, or may be started again.
 
     A task that is started again records nothing before it ends: not the answer by interrupt id,
-    nor that it runs again after an error. A start mark is recorded at once.
-
-    Args:
-        tracked: The call.
-        message: Its message.
-        newest: The newest checkpoint. If that is the one with the outcome, its superstep may be
-            running now, or be started later.
+    nor that it runs again after an error.
     """
     found, outcome = tracked.evidence, tracked.outcome
     if found is None and outcome is None:  # one task ran all calls, and may have been answered
         return any(step.is_over for step in message.pending_supersteps())
     if isinstance(found, Finding) and found.detail == "approval":
         return True
-    if outcome is None or found is None or found is not outcome.finding:
-        return False
-    is_marked = any(start_marks(outcome.checkpoint, form) for form in tracked.forms)
-    return not is_marked or outcome.checkpoint.id == newest.id
+    return found is not None and outcome is not None and found is outcome.finding

@@ -17,9 +17,8 @@ from langgraph.types import Command, Send
 from langgraph_patch._langgraph_checkpoints import is_delta_snapshot, last_nodes, whole_value
 from langgraph_patch._langgraph_names import RETURN, is_reserved, triggered_node
 from langgraph_patch._langgraph_prebuilt import leads_to_model
-from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.evidence.checkpoint_messages import Checkpoint, messages_in
 from langgraph_patch.evidence.tracked_calls import Source
-from langgraph_patch.recording.records import MARK, STARTED, read_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,12 @@ def effects_of(source: Source, current: Checkpoint | None, result: ToolMessage) 
         if task_id != source.task_id:
             continue
         if channel == RETURN:
-            for command in _commands_in(value, result.tool_call_id):
+            for command in _commands_in(value, result, messages_key):
                 update = _updates_of(command)
                 writes += update
                 nodes += _targets_of(command)
                 elsewhere |= {key for key, _ in update} if command.graph is not None else set()
-        elif not (triggered_node(channel) or is_reserved(channel) or channel in (MARK, STARTED)):
+        elif not (triggered_node(channel) or is_reserved(channel)):
             writes.append((channel, value))
     goto = [*nodes, *_gotos(then, source.task_id)]
     writes = [write for write in writes if write[0] != messages_key]
@@ -108,13 +107,12 @@ def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:
     yield from sorted(node for node in own - by_edge if not leads_to_model(node))
 
 
-def _commands_in(value: object, tool_call_id: str) -> Iterator[Command[Any]]:
-    """The commands in the record of a call."""
-    record = read_record(value)
-    if record is not None and record.get("call_id") == tool_call_id:
-        result = record.get("result")
-        for part in result if isinstance(result, list | tuple) else [result]:
-            if isinstance(part, Command):
+def _commands_in(value: object, result: ToolMessage, messages_key: str) -> Iterator[Command[Any]]:
+    """The commands with a result among what a `@task` returned."""
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, Command):
+            messages = messages_in(part, messages_key)
+            if any(getattr(m, "tool_call_id", None) == result.tool_call_id for m in messages):
                 yield part
 
 

@@ -37,7 +37,7 @@ def check_outcome(
     if is_waiting and (yield from _is_answered_above(reader, config, outcome.checkpoint)):
         tracked.evidence = None
         return
-    if outcome.node is None or interrupted_itself(outcome, namespace):
+    if interrupted_itself(outcome, namespace):
         return
     tracked.evidence = None
     found, is_whole = yield from subgraph_checkpoints(reader, config, outcome.checkpoint)

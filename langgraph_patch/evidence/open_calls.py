@@ -16,7 +16,6 @@ from langgraph_patch.history.placeholders import (
     is_placeholder,
 )
 from langgraph_patch.history.tool_calls import Call, read_calls
-from langgraph_patch.recording.records import Record, hash_of_call
 
 
 class OpenCall(NamedTuple):
@@ -60,28 +59,6 @@ def _original_id(call_id: str, message_id: str | None, ordinal: int) -> str:
     if stem is None or derived_id(stem, message_id, ordinal) != call_id:
         return call_id
     return stem
-
-
-def request_hash_of(call: OpenCall) -> str | None:
-    """The hash of a call in records; None, which may be any, if `tool_calls` does not have it."""
-    calls = call.message.tool_calls
-    if call.ordinal < len(calls) and calls[call.ordinal]["id"] == call.id:
-        return hash_of_call(calls, call.ordinal)
-    return None if len(call.twins) == 1 else ""  # "" is the hash of no call
-
-
-def is_record_of(record: Record, call: OpenCall) -> bool:
-    """Whether a record may belong to a call: by message, id and request, where it has them."""
-    expected = {"message_id": call.message.id, "request_hash": request_hash_of(call)}
-    return record.get("call_id", call.id) == call.id and all(
-        None in (value, record.get(key)) or record[key] == value for key, value in expected.items()
-    )
-
-
-def names_call(record: Record, call: OpenCall) -> bool:
-    """Whether a record is certainly of a call: it names its message, id and request."""
-    named = tuple(record.get(key) for key in ("message_id", "call_id", "request_hash"))
-    return None not in named and named == (call.message.id, call.id, request_hash_of(call))
 
 
 # --- messages that may be of the call -----------------------------------------------------

@@ -10,31 +10,27 @@ state, but they stay in the database, as do older checkpoints. This package read
 **What counts as evidence**, in this order of precedence:
 
 1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder and names no
-   other tool. It is read from a write to the history, from a record of `record_tool_calls` of
-   this very call, or from the history of an older checkpoint.
+   other tool. It is read from a write to the history, from what a `@task` returned, or from the
+   history of an older checkpoint.
 
-   - It always counts if it is certainly of this call: if its record has the call's message id,
-     id and request, or if the task that wrote it has marked the start of the call.
-   - Any other result counts only if at that point no other message made an open call with the
-     id, and the call had the name and the arguments that it has now. With durability "exit", one
-     checkpoint may have the writes of several supersteps. If they make another call with the id,
-     only what the task of the call's own `Send` wrote counts there.
-   - Calls of one message with one id are told apart by their records or their `Send`s, else as
-     in a history. If a repair gave the call a new id, its former id counts before that repair.
+   - It counts only if at that point no other message made an open call with the id, and the call
+     had the name and the arguments that it has now. With durability "exit", one checkpoint may
+     have the writes of several supersteps. If they make another call with the id, only what the
+     task of the call's own `Send` wrote counts there.
+   - Calls of one message with one id are told apart by their `Send`s, else as in a history. If a
+     repair gave the call a new id, its former id counts before that repair.
 
    What the task of a result wrote beside it is returned as `Effects`, if the superstep was
    abandoned, or if a gap in the step numbers may hide that it was.
 2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
    *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
-   Such a task is that of a `Send`, or of `record_tool_calls`. The task of a node that runs all
-   calls of a message (a plain `ToolNode`) counts only if the message makes one call, no other
-   node ran in that superstep, and a node wrote the message in the superstep before. An error
-   counts only if that node is called `tools`, because in another node a middleware may have
-   failed.
+   Such a task is that of a `Send`. The task of a node that runs all calls of a message (a plain
+   `ToolNode`) counts only if the message makes one call, no other node ran in that superstep, and
+   a node wrote the message in the superstep before. An error counts only if that node is called
+   `tools`, because in another node a middleware may have failed.
 3. That nothing has started the call (`not_started`): only nodes between the model and the tools
    ran, the supersteps that they led to are in this branch, and the last one paused without a
-   recorded answer; or the supersteps after the message have start marks of other calls of the
-   message, each of which has ended, and none of this one.
+   recorded answer.
 
 Every finding is one about the record. It stays true if the call was started again without a
 trace. If the writes of a task do not say how it ended (an error and an interrupt, or an interrupt
@@ -48,15 +44,10 @@ read: the checkpointer raised, or, with durability "exit", the run has not store
 newest checkpoint is from the last 10 minutes, it is also set, together with `searched` and so for
 one more search:
 
-- for a call that waits, failed or was cancelled and has no start mark, or that was not approved: a
-  task that is started again, with an answer by interrupt id or after an error, leaves no trace
-  before it ends;
-- for such a call with a start mark, if the newest checkpoint has it: its superstep may be
-  running, or be started again;
+- for a call that waits, failed or was cancelled, or that was not approved: a task that is started
+  again, with an answer by interrupt id or after an error, leaves no trace before it ends;
 - for a call without evidence, if each task of a superstep that may have run it has recorded an
-  end: one task ran all calls, and it may have been answered;
-- for a call without a start mark, if a task of its superstep has not recorded an end: the call may
-  be the next to start. The search also waits for that, less than a second.
+  end: one task ran all calls, and it may have been answered.
 
 **Which checkpoints are read**: those from which the current one was made, those of the subgraphs
 of the task that wrote the message (if no task is recorded that wrote it, as with durability
@@ -100,7 +91,6 @@ from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.conclusions import (
     finding_of_malformed,
     may_be_started_again,
-    may_start,
     may_still_run,
 )
 from langgraph_patch.evidence.effects import Effects, effects_of
@@ -118,9 +108,6 @@ _RUNNING = timedelta(minutes=10)
 
 _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 """How long to wait for a result that is perhaps being written, before each further search."""
-
-_JUST_STARTED = timedelta(seconds=5)
-"""How old a superstep may be for such a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +217,13 @@ def _key_of(tracked: TrackedCall) -> EvidenceKey:
 
 
 def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
-    """Whether the result or the start of a call is perhaps being written.
+    """Whether the result of a call is perhaps being written.
 
     LangGraph does not wait until a result is stored. After a handoff, the next agent, which is a
-    nested graph, may read the checkpoint a moment too early. And while a superstep runs, a call
-    that has no start mark may be the next to start.
+    nested graph, may read the checkpoint a moment too early.
     """
     is_nested = bool(config.get("configurable", {}).get("checkpoint_ns"))
-    since = _time_before_now(_JUST_STARTED)
-    running = _time_before_now(_RUNNING)
-    return any(
-        may_start(tracked, message, running)
-        if tracked.evidence is not None
-        else is_nested
-        or (
-            tracked.outcome is not None
-            and tracked.outcome.is_open_start
-            and tracked.outcome.checkpoint.saved.checkpoint["ts"] > since
-        )
-        for message in messages
-        for tracked in message.calls
-    )
+    return is_nested and any(message.calls_without_evidence() for message in messages)
 
 
 def _time_before_now(ago: timedelta) -> str:
@@ -279,10 +252,7 @@ def _evidence_of(
     may_change = may_still_run(tracked, message, since)
     searched = None if may_change else newest.id
     is_recent = newest.saved.checkpoint["ts"] > since
-    may_start_later = may_be_started_again(tracked, message, newest) or may_start(
-        tracked, message, since
-    )
-    recheck = may_change or (is_recent and may_start_later)
+    recheck = may_change or (is_recent and may_be_started_again(tracked, message))
     return replace(found, inner=tracked.inner, searched=searched, recheck=recheck)
 
 

@@ -1,7 +1,7 @@
 """Read from a checkpoint which tasks ran in the superstep that followed it.
 
 A checkpoint has no list of tasks. The nodes are derived from the channels that triggered them,
-the tool calls from the payload of each `Send` and from the marks of `record_tool_calls`.
+the tool calls from the payload of each `Send`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,9 @@ from langgraph_patch._langgraph_prebuilt import runs_after_model, sent_call
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, adds_other_message
 from langgraph_patch.evidence.open_calls import (
     OpenCall,
-    is_record_of,
-    original_message,
-    request_hash_of,
     result_of_call,
 )
 from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.records import (
-    MARK,
-    STARTED,
-    StartMark,
-    is_recorded_superstep,
-    read_record,
-    start_marks_in,
-)
 
 
 class Superstep(NamedTuple):
@@ -51,7 +40,6 @@ class Superstep(NamedTuple):
         is_passed: Whether it ran nothing but nodes between the model and the tools, and what they
             led to is in this branch.
         is_approval: Whether such a node paused and has no recorded answer.
-        is_marked: Whether it marked each start of the message's calls, and each start has ended.
         is_over: Whether each of its tasks has recorded an end, so that none runs, unless a human
             has just answered one.
     """
@@ -64,7 +52,6 @@ class Superstep(NamedTuple):
     is_idle: bool
     is_passed: bool
     is_approval: bool
-    is_marked: bool
     is_over: bool
 
 
@@ -99,9 +86,6 @@ def summarize(
         is_idle=not nodes and not sends and not is_goto,
         is_passed=is_passed,
         is_approval=is_passed and own == {INTERRUPT} and not is_answered(checkpoint),
-        is_marked=_marks_each_start(
-            checkpoint, message, nodes | {s.node for s in sends if isinstance(s, Send)}
-        ),
         is_over=not is_goto and len(_ended_tasks(checkpoint)) >= len(nodes) + len(sends),
     )
 
@@ -117,30 +101,9 @@ def _ended_tasks(checkpoint: Checkpoint) -> set[str]:
     A `@task` writes to `RETURN` only, so it does not count. A task that timed out or was cancelled
     does not count either: a synchronous tool goes on.
     """
-    inner = (MARK, STARTED, RETURN)
     cut_off = {t for t, channel, v in checkpoint.writes if channel == ERROR and _is_cut_off(v)}
-    ended = {task for task, channel, _ in checkpoint.writes if channel not in inner}
+    ended = {task for task, channel, _ in checkpoint.writes if channel != RETURN}
     return ended - cut_off - {NO_TASK}
-
-
-def _marks_each_start(checkpoint: Checkpoint, message: AIMessage, nodes: set[str]) -> bool:
-    records = [read_record(v) for _, channel, v in checkpoint.writes if channel == STARTED]
-    own = [record for record in records if record and record["message_id"] == message.id]
-    calls = [
-        OpenCall(version, call.id, i)
-        for version in (message, original_message(message))
-        for i, call in enumerate(read_calls(version))
-    ]
-    requests = {(call.id, request_hash_of(call)) for call in calls}
-    return (
-        len(nodes) == 1
-        and message.id is not None
-        and bool(own)
-        # Otherwise, the ids of the calls have been changed since.
-        and all((record["call_id"], record["request_hash"]) in requests for record in own)
-        and is_recorded_superstep(checkpoint.saved, next(iter(nodes)))
-        and not _has_unfinished_start(checkpoint)
-    )
 
 
 def sends_call(checkpoint: Checkpoint, call: OpenCall) -> bool:
@@ -192,48 +155,6 @@ def updated_channels(checkpoint: Checkpoint, child: Checkpoint | None) -> set[st
     return {channel for channel in new if new[channel] != old.get(channel)} - empty
 
 
-def recorded_tasks(checkpoint: Checkpoint, call: OpenCall) -> list[str]:
-    """The tasks of the last attempt in which `record_tool_calls` ran a call without a result.
-
-    For supersteps without start marks. Empty if it is not certain which attempt was the last.
-    """
-    attempts: dict[str, int] = {}
-    for _, channel, value in checkpoint.writes:
-        mark = read_record(value) if channel == MARK else None
-        if mark is not None and is_record_of(mark, call):
-            attempts[mark["task_id"]] = mark["node_attempt"]
-    last = max(attempts.values(), default=1)
-    interrupted = {task for task, channel, _ in checkpoint.writes if channel == INTERRUPT}
-    if any(attempt < last and task in interrupted for task, attempt in attempts.items()):
-        return []  # An interrupt ends a run, and the next run counts its attempts from 1.
-    tasks = [task for task, attempt in attempts.items() if attempt == last]
-    # Several tasks of one attempt: a wrapper or the node itself started the call again. They
-    # must agree on how they ended, since their order is not recorded.
-    return tasks if len({task in interrupted for task in tasks}) == 1 else []
-
-
-def start_marks(checkpoint: Checkpoint, call: OpenCall) -> list[StartMark]:
-    """The recorded starts of a call in a superstep, oldest first.
-
-    Calls of one message with one id, name and arguments are alike in their records, but not in
-    the task that a `Send` made for each.
-    """
-    own = send_task(checkpoint, call) if len(call.twins) > 1 else None
-    request_hash = None if own else request_hash_of(call)
-    marks = start_marks_in(checkpoint.saved, call.message.id, call.id, request_hash=request_hash)
-    return [mark for mark in marks if own is None or mark.task_id == own[0]]
-
-
-def _has_unfinished_start(checkpoint: Checkpoint) -> bool:
-    """Whether a recorded start of any call has no end, and its task no writes."""
-    with_writes = {task for task, _, _ in checkpoint.writes}
-    return any(
-        mark["task_id"] not in with_writes
-        for _, channel, value in checkpoint.writes
-        if channel == STARTED and (mark := read_record(value)) is not None
-    )
-
-
 def written_results(
     checkpoint: Checkpoint, call: OpenCall, *, include_returned: bool
 ) -> Iterator[tuple[str, ToolMessage]]:
@@ -245,38 +166,21 @@ def written_results(
         include_returned: Whether to include what each `@task` returned.
     """
     sent = send_task(checkpoint, call) if len(call.twins) > 1 else None
-    for task_id, messages, is_record in checkpoint.written_for(
-        call, include_returned=include_returned
-    ):
-        is_own = is_record or (sent is not None and sent[0] == task_id)
-        if sent is not None and not is_own:
-            continue  # the task of a call with the same id
-        result = result_of_call(messages, call, is_own=is_own)
-        if result is not None:
-            yield task_id, result
+    for task_id, messages in checkpoint.written(include_returned=include_returned):
+        if sent is None or sent[0] == task_id:  # else the task of a call with the same id
+            result = result_of_call(messages, call, is_own=sent is not None)
+            if result is not None:
+                yield task_id, result
 
 
-def own_results(
-    checkpoint: Checkpoint, call: OpenCall, *, is_sent: bool = False
-) -> Iterator[tuple[str, ToolMessage]]:
-    """The results that are certainly a call's own, each with the id of its task.
-
-    A record names the call, or the task that wrote the result has marked its start.
-
-    Args:
-        checkpoint: The checkpoint before the superstep.
-        call: The call.
-        is_sent: Whether a `Send` of the superstep is certainly of this call. Then the results of
-            its task count too. Default: False.
-    """
-    marks = start_marks(checkpoint, call) if request_hash_of(call) else []
-    tasks = {mark.task_id for mark in marks if mark.message_id is not None}
-    if is_sent and (sent := send_task(checkpoint, call)):
-        tasks.add(sent[0])
-    for task_id, messages in checkpoint.written_of(call, tasks):
-        result = result_of_call(messages, call, is_own=True)
-        if result is not None:
-            yield task_id, result
+def sent_results(checkpoint: Checkpoint, call: OpenCall) -> Iterator[tuple[str, ToolMessage]]:
+    """The results that the task of exactly this call's `Send` wrote, each with its id."""
+    sent = send_task(checkpoint, call)
+    for task_id, messages in checkpoint.written():
+        if sent is not None and sent[0] == task_id:
+            result = result_of_call(messages, call, is_own=True)
+            if result is not None:
+                yield task_id, result
 
 
 def send_task(checkpoint: Checkpoint, call: OpenCall) -> tuple[str, str] | None:

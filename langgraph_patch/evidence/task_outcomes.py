@@ -29,14 +29,11 @@ from langgraph_patch.evidence.open_calls import OpenCall, calls_elsewhere, index
 from langgraph_patch.evidence.supersteps import (
     is_answered,
     pending_sends,
-    recorded_tasks,
     send_task,
-    start_marks,
     triggered_nodes,
 )
 from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.tool_calls import read_calls
-from langgraph_patch.recording.records import MARK, STARTED, StartMark
 
 _TOOLS = "tools"
 """LangGraph's name for the node that runs tools. A node with another name may do anything."""
@@ -50,73 +47,30 @@ class TaskOutcome:
         finding: The cause why the call has no result; None if the writes of the task do not say.
         checkpoint: The checkpoint that has the outcome in its pending writes.
         task_id: The id of the task.
-        node: The node of the task, or None if the outcome is that of the tool itself, because
-            `record_tool_calls` recorded it.
+        node: The node of the task.
     """
 
     finding: Finding | None
     checkpoint: Checkpoint
     task_id: str
-    node: str | None
-
-    @property
-    def is_open_start(self) -> bool:
-        """Whether the tool was started, and no end is recorded."""
-        return self.node is None and self.finding is None
+    node: str
 
 
 # --- the outcome of a call ----------------------------------------------------------------
 
 
-def outcome_of_call(
-    checkpoint: Checkpoint, call: OpenCall, *, is_pending: bool
-) -> TaskOutcome | None:
-    """The outcome of a task that ran this one call; None if none has recorded anything.
+def outcome_of_call(checkpoint: Checkpoint, call: OpenCall) -> TaskOutcome | None:
+    """The outcome of the task that ran this one call; None if it has recorded nothing.
 
     Args:
         checkpoint: The checkpoint before the superstep.
         call: The call.
-        is_pending: Whether the call was still pending, so that records with its id are its own.
     """
-    if marks := start_marks(checkpoint, call):
-        return _outcome_of_start(checkpoint, marks[-1])
-    tasks: list[tuple[str, str | None]] = []
-    if is_pending:
-        tasks += [(task_id, None) for task_id in recorded_tasks(checkpoint, call)]
-    if any(task != NO_TASK for task, _, _ in checkpoint.writes) and (
-        sent := send_task(checkpoint, call)
-    ):
-        tasks.append(sent)
-    with_writes = {task for task, _, _ in checkpoint.writes}
-    outcomes = [
-        TaskOutcome(_finding_of(checkpoint, task_id), checkpoint, task_id, node)
-        for task_id, node in tasks
-        if task_id in with_writes
-    ]
-    return max(outcomes, key=_precedence, default=None)
-
-
-def _precedence(outcome: TaskOutcome) -> int:
-    causes = (None, "awaiting_input", "cancelled", "failed")
-    return causes.index(outcome.finding.cause if outcome.finding else None)
-
-
-def _outcome_of_start(checkpoint: Checkpoint, mark: StartMark) -> TaskOutcome:
-    """The outcome of the last recorded start of a call."""
-    own = dict(_writes_of(checkpoint, mark.task_id))
-    finding = None
-    if mark.ended == "interrupt" and not is_answered(checkpoint):
-        finding = Finding("awaiting_input")
-    elif mark.ended in ("error", None) and ERROR in own:
-        failure = _failure(own[ERROR])
-        # A task that failed elsewhere does not say how the start ended.
-        is_own = mark.ended is not None or (failure and _is_cut_off(failure))
-        finding = failure if is_own else None
-    return TaskOutcome(finding, checkpoint, mark.task_id, None)
-
-
-def _is_cut_off(failure: Finding) -> bool:
-    return failure.cause == "cancelled" or failure.detail == "timeout"
+    tasks = {task for task, _, _ in checkpoint.writes} - {NO_TASK}
+    sent = send_task(checkpoint, call) if tasks else None
+    if sent is None or sent[0] not in tasks:
+        return None
+    return TaskOutcome(_finding_of(checkpoint, sent[0]), checkpoint, *sent)
 
 
 def outcome_of_only_call(
@@ -140,8 +94,8 @@ def outcome_of_only_call(
     # A node runs all calls of a message, also those that a client has answered since.
     if not len(read_calls(message)) == len(nodes) == len(ended) == 1:
         return None
-    is_recorded = any(channel in (MARK, STARTED, RETURN) for _, channel, _ in checkpoint.writes)
-    if pending_sends(checkpoint) or is_recorded or _wrote_results(origin, origin_task, message):
+    has_tasks = any(channel == RETURN for _, channel, _ in checkpoint.writes)
+    if pending_sends(checkpoint) or has_tasks or _wrote_results(origin, origin_task, message):
         return None
     task_id = ended.pop()
     finding = _finding_of(checkpoint, task_id)
@@ -191,8 +145,6 @@ def _failure(error: object) -> Finding | None:
 def interrupted_itself(outcome: TaskOutcome, namespace: str) -> bool:
     """Whether the task of a node raised its interrupts itself, not one of its subgraphs."""
     if outcome.finding is None or outcome.finding.cause != "awaiting_input":
-        return False
-    if outcome.node is None:
         return False
     own = own_interrupt_id(namespace, outcome.node, outcome.task_id)
     raised = {of for task, of in _interrupts_in(outcome.checkpoint) if task == outcome.task_id}

@@ -32,9 +32,9 @@ from langgraph_patch.evidence.open_calls import (
     result_of_call,
 )
 from langgraph_patch.evidence.supersteps import (
-    own_results,
     sends_call,
     sends_request,
+    sent_results,
     summarize,
     updated_channels,
     written_results,
@@ -109,7 +109,6 @@ def read_checkpoint(
         message.later |= updated_channels(checkpoint, child)
     source = Source(checkpoint, "", child, later=message.later)
     for tracked in message.calls:
-        _read_own_results(tracked, source)
         if not tracked.is_edited:
             _read_call(tracked, checkpoint, source)
     if child is not None and child.source != "input" and message.later is not None:
@@ -182,13 +181,6 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
         _read_sent(tracked, (tracked.original,), source)  # made before the call was renamed
 
 
-def _read_own_results(tracked: TrackedCall, source: Source) -> None:
-    """Read the results that name the call. They count whatever else the superstep wrote."""
-    for form in tracked.forms:
-        for task_id, result in own_results(source.checkpoint, form):
-            tracked.add_own_result(result, source._replace(task_id=task_id))
-
-
 def _read_sent(tracked: TrackedCall, forms: Sequence[OpenCall], source: Source) -> None:
     """Read the task of the `Send` of a call in a superstep in which its id is another call's too.
 
@@ -197,7 +189,7 @@ def _read_sent(tracked: TrackedCall, forms: Sequence[OpenCall], source: Source) 
     for form in forms:
         if sends_request(source.checkpoint, form):
             tracked.sent_in.append(source.checkpoint)
-            for task_id, result in own_results(source.checkpoint, form, is_sent=True):
+            for task_id, result in sent_results(source.checkpoint, form):
                 tracked.add_result(result, source._replace(task_id=task_id))
 
 
@@ -208,7 +200,7 @@ def _read_writes(tracked: TrackedCall, form: OpenCall, source: Source, *, is_pen
     for task_id, result in written_results(checkpoint, form, include_returned=is_pending):
         own = source._replace(task_id=task_id, is_rewrite=task_id in rewriters)
         tracked.add_result(result, own)
-    tracked.add_outcome(outcome_of_call(checkpoint, form, is_pending=is_pending))
+    tracked.add_outcome(outcome_of_call(checkpoint, form))
     if sends_call(checkpoint, form):
         tracked.sent_in.append(checkpoint)
 

@@ -81,8 +81,6 @@ class TrackedCall:
         newer: The evidence that is newer than a write of a client that may have edited the call.
         certain: The evidence found so far that is certainly this call's own: a stored history
             showed it, or it has an id that a repair made.
-        own_result: The newest result that names the call, and where it was found. It counts
-            whatever else the checkpoints have.
     """
 
     call: OpenCall
@@ -97,7 +95,6 @@ class TrackedCall:
     inner: tuple[str, ...] = ()
     newer: tuple[Any, ...] | None = None
     certain: tuple[Any, ...] = (None, None, None)
-    own_result: tuple[ToolMessage, Source] | None = None
 
     @property
     def found(self) -> tuple[Any, ...]:
@@ -129,12 +126,6 @@ class TrackedCall:
         if is_first:
             self.evidence, self.source = result, source
 
-    def add_own_result(self, result: ToolMessage, source: Source) -> None:
-        """Keep the newest result that is certainly the call's own."""
-        if self.own_result is None:
-            self.own_result = result, source
-            self.add_result(*self.own_result)
-
     @property
     def has_result(self) -> bool:
         """Whether the result is found, and the task that wrote it first."""
@@ -150,8 +141,6 @@ class TrackedCall:
     def reset(self, evidence: tuple[Any, ...] | None = None) -> None:
         """Forget everything but what is certain; `evidence` is what remains instead."""
         self.evidence, self.source, self.outcome = evidence or self.certain
-        if self.own_result is not None:
-            self.add_result(*self.own_result)
 
 
 @dataclass(slots=True, eq=False)

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -129,8 +129,7 @@ class _EachCall(Runnable[Any, Any]):
         ends: Mapping[Any, str] | None,
         onward: Runnable[Any, Any] | str,
     ) -> None:
-        is_router = isinstance(onward, Runnable)
-        self.name = onward.name if is_router else f"each call of {onward}"
+        self.name = onward.name if isinstance(onward, Runnable) else f"each call of {onward}"
         self._source, self._keys, self._ends, self._onward = source, keys, ends or {}, onward
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
@@ -187,7 +186,7 @@ def guarded_tool_node(node: ToolNode) -> ToolNode:
     return _tool_node_with(node, lambda value, _: value)
 
 
-def recorded_tool_node(schema: type[Any], keys: Sequence[str], node: ToolNode) -> ToolNode:
+def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode) -> ToolNode:
     """The same, for a `ToolNode` whose calls come one by one.
 
     Args:
@@ -212,23 +211,25 @@ def recorded_tool_node(schema: type[Any], keys: Sequence[str], node: ToolNode) -
 
 
 def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any]) -> ToolNode:
-    nothing = {tool_messages_key(node): []}
+    nothing: dict[str, list[Any]] = {tool_messages_key(node): []}
+    inner, ainner = cast("Any", node.func), cast("Any", node.afunc)
 
     def func(value: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("config") or {}
+        config: RunnableConfig = kwargs.get("config") or {}
         if (value := prepare(value, config)) is None:
             return nothing
         with TruncationGuard(config, drops=True):
-            return node.func(value, **kwargs)
+            return inner(value, **kwargs)
 
     async def afunc(value: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("config") or {}
+        config: RunnableConfig = kwargs.get("config") or {}
         if (value := prepare(value, config)) is None:
             return nothing
         with TruncationGuard(config, drops=True):
-            return await node.afunc(value, **kwargs)
+            return await ainner(value, **kwargs)
 
-    return with_functions(node, func, afunc)
+    patched: ToolNode = with_functions(node, func, afunc)
+    return patched
 
 
 def _own_call(value: Any) -> Mapping[str, Any] | None:

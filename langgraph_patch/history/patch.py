@@ -54,8 +54,8 @@ class Finding:
             `"cancelled"`, `"malformed"` or `"unknown"`. See `DanglingCall`.
         error: The recorded error for `failed`, the text of the arguments for `malformed`.
             Default: None.
-        detail: A variant of the cause: `"timeout"`, `"start_marks"`, `"approval"` or
-            `"tools_ran"`. See `DanglingCall`. Default: None.
+        detail: A variant of the cause: `"timeout"`, `"approval"` or `"tools_ran"`. See
+            `DanglingCall`. Default: None.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first. The placeholder lists them. Default: none.
         searched: The id of the newest checkpoint that was searched, if no later write can

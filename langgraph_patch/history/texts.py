@@ -1,7 +1,7 @@
 """The texts of placeholders: the causes, and one text for each cause in each language.
 
-A text speaks of the record. Only a recorded result, error or start mark allows a sentence
-about what the tool did.
+A text speaks of the record. Only a recorded result or error allows a sentence about what the tool
+did.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DanglingCall(metaclass=OwnNames):
 
             - `"failed"`: its task recorded an error.
             - `"awaiting_input"`: its task was interrupted and waits for an answer.
-            - `"not_started"`: a run was recorded without a start of this call.
+            - `"not_started"`: the run stopped before it started this call.
             - `"cancelled"`: its task recorded a cancellation.
             - `"malformed"`: its arguments are not a complete JSON object, or it names no tool.
             - `"unknown"`: the records do not show any of these.
@@ -50,10 +50,9 @@ class DanglingCall(metaclass=OwnNames):
         message: The `AIMessage` that made the call, as it is stored.
         index: The index of that message in the history.
         detail: A variant of the cause, or None. For `failed`: `"timeout"`, the task was timed
-            out and the tool may have gone on. For `not_started`: `"start_marks"`, starts are
-            recorded and this call has none; `"approval"`, a step that asks for approval comes
-            before the tools. For `malformed`: `"tools_ran"`, tools may have run with what
-            there was of the arguments; `"no_name"`, the call names no tool.
+            out and the tool may have gone on. For `not_started`: `"approval"`, a step that asks
+            for approval comes before the tools. For `malformed`: `"tools_ran"`, tools may have
+            run with what there was of the arguments; `"no_name"`, the call names no tool.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 
@@ -98,7 +97,6 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
             "Tool call {name} with id {id} timed out; it may have gone on: {error}"
         ),
         "not_started": ("Tool call {name} with id {id}: no start and no result were recorded."),
-        "not_started, start_marks": "Tool call {name} with id {id} was not run.",
         "not_started, approval": (
             "Tool call {name} with id {id} was not approved; no start and no result were recorded."
         ),
@@ -136,7 +134,6 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "failed": "工具调用 {name}(ID 为 {id})在最后一次有记录的尝试中失败:{error}",
         "failed, timeout": "工具调用 {name}(ID 为 {id})已超时;它可能仍在继续执行:{error}",
         "not_started": "工具调用 {name}(ID 为 {id}):没有记录到开始,也没有记录到结果。",
-        "not_started, start_marks": "工具调用 {name}(ID 为 {id})没有执行。",
         "not_started, approval": (
             "工具调用 {name}(ID 为 {id})没有获得批准;没有记录到开始,也没有记录到结果。"
         ),

@@ -19,7 +19,6 @@ import bench_evidence
 import bench_first_token
 import bench_import
 import bench_loop
-import bench_recording
 import bench_scan
 import bench_streaming
 from measuring import TITLE
@@ -32,7 +31,6 @@ PARTS = {
     "import": bench_import.rows,
     "streaming": bench_streaming.rows,
     "first_token": bench_first_token.rows,
-    "recording": bench_recording.rows,
 }
 
 

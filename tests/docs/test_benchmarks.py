@@ -46,9 +46,6 @@ ROWS = {
     "first token of 'text', ": 36,
     "first token of 'text, then a call', ": 36,
     "first token of 'a call', ": 36,
-    "record_tool_calls / plain ToolNode, SqliteSaver": 1,
-    "record_tool_calls / plain ToolNode, InMemorySaver": 1,
-    "start marks / recording without them, ": 2,
     "search of a call at ": 6,
 }
 """How a row begins -> how many there are."""

@@ -121,7 +121,6 @@ def _rows(page, heading):
         ("failed", "timeout", False),
         ("awaiting_input", None, True),
         ("awaiting_input", None, False),
-        ("not_started", "start_marks", False),
         ("not_started", "approval", True),
         ("not_started", "approval", False),
         ("not_started", None, False),

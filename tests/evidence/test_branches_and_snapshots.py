@@ -189,7 +189,7 @@ def test_a_call_that_is_approved_after_a_repair_gave_it_a_new_id():
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 def test_equal_calls_with_one_id_that_are_answered_and_fail():
-    """After a resume their records are alike; each task tells which start was whose."""
+    """Of each, its own task tells how it ended."""
 
     @tool
     def risky() -> str:
@@ -199,7 +199,7 @@ def test_equal_calls_with_one_id_that_are_answered_and_fail():
     made = ai(("risky", {}, "c1"), ("risky", {}, "c1"), id="a1")
     model = StrictModel(script=[made, AIMessage("fine")])
     bare = create_react_agent(model, ToolNode([risky]), checkpointer=InMemorySaver(), version="v2")
-    graph = with_patching(bare, record=True)
+    graph = with_patching(bare)
     graph.invoke({"messages": [human("go")]}, thread(), durability="sync")
     answers = {asked.id: "yes" for asked in graph.get_state(thread()).interrupts}
     with pytest.raises(ValueError, match="kaput"):

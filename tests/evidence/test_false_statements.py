@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
-import time
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -18,7 +16,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from langgraph_patch import record_tool_calls, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from support.agents import REDUCERS
@@ -29,7 +27,6 @@ from support.evidence_agents import (
     TOOLS,
     ai_with_calls,
     human_input,
-    recorded_agent,
     recovered,
     run_until_stop,
     scripted_model,
@@ -320,14 +317,11 @@ def test_tools_that_ran_in_later_turns():
 
 
 @OLD_STYLE
-@pytest.mark.parametrize("kind", ["each", "all", "recorded"])
+@pytest.mark.parametrize("kind", ["each", "all"])
 def test_started_again(kind):
     """What is recorded stays recorded: the finding is about the record."""
     saver = InMemorySaver()
-    if kind == "recorded":
-        graph = recorded_agent([WIRE], saver)
-    else:
-        graph, _ = graph_of([WIRE], saver, each=kind == "each")
+    graph, _ = graph_of([WIRE], saver, each=kind == "each")
     run_until_stop(graph, human_input("go"))
     waits = {("m1", "c1"): AWAITING_INPUT}
     assert asked(WIRE, saver=saver) == waits
@@ -369,81 +363,26 @@ def test_the_last_attempt_is_recovered():
     """An attempt that failed is over when the next one waits."""
     flaky = fails(1)
     saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
-    node = ToolNode([flaky], wrap_tool_call=record_tool_calls, handle_tool_errors=False)
+    node = ToolNode([flaky], handle_tool_errors=False)
     retry = RetryPolicy(initial_interval=0.01, jitter=False, retry_on=Exception)
-    run_until_stop(
-        graph_of([message], saver, each=False, node=node, retry_policy=retry)[0], human_input("go")
-    )
+    run_until_stop(graph_of([message], saver, node=node, retry_policy=retry)[0], human_input("go"))
     assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
 
 
-def test_trials_of_which_the_last_waits():
-    """A wrapper tried again: that the first trial failed is not the last word."""
-    flaky = fails(1)
-
-    def twice(request, execute):
-        try:
-            return record_tool_calls(request, execute)
-        except RuntimeError:
-            return record_tool_calls(request, execute)
-
-    saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
-    node = ToolNode([flaky], wrap_tool_call=twice, handle_tool_errors=False)
-    run_until_stop(graph_of([message], saver, each=False, node=node)[0], human_input("go"))
-    assert asked(message, saver=saver) == {("m1", "c1"): AWAITING_INPUT}
-
-
-@pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("attempts", [1, 3])
 @pytest.mark.needs(langgraph="1.1.3")
-def test_two_runs_of_which_the_last_waits(recorded, attempts):
-    """That the first run failed is not the last word; only start marks have an order."""
+def test_two_runs_of_which_the_last_waits(attempts):
+    """That the first run failed is not the last word; their order is not recorded."""
     flaky = fails(attempts)
     saver, message = InMemorySaver(), ai_with_calls("m1", "flaky:c1")
-    node = ToolNode([flaky], wrap_tool_call=record_tool_calls if recorded else None,
-                    handle_tool_errors=False)  # fmt: skip
+    node = ToolNode([flaky], handle_tool_errors=False)
     retry = RetryPolicy(
         initial_interval=0.01, jitter=False, retry_on=Exception, max_attempts=attempts
     )
     graph, _ = graph_of([message], saver, each=False, node=node, retry_policy=retry)
     assert isinstance(run_until_stop(graph, human_input("go")), RuntimeError)
     run_until_stop(graph, None)
-    assert asked(message, saver=saver) == ({("m1", "c1"): AWAITING_INPUT} if recorded else {})
-
-
-class Watched(InMemorySaver):
-    """Tells when it is listed."""
-
-    def __init__(self):
-        super().__init__()
-        self.is_listed = threading.Event()
-
-    def list(self, *args, **kwargs):
-        """List, after the event is set."""
-        self.is_listed.set()
-        yield from super().list(*args, **kwargs)
-
-
-def test_call_that_is_about_to_start():
-    """A second run may search a moment before a start is marked: the call is not "not run"."""
-    saver, is_first_done = Watched(), threading.Event()
-
-    def slowly(request, execute):
-        if request.tool_call["id"] == "c1":
-            result = record_tool_calls(request, execute)
-            is_first_done.set()
-            return result
-        saver.is_listed.wait(5)
-        time.sleep(0.05)
-        return record_tool_calls(request, execute)
-
-    graph, _ = graph_of([BOTH], saver, each=False, node=ToolNode(TOOLS, wrap_tool_call=slowly))
-    first_run = threading.Thread(target=graph.invoke, args=(human_input("go"), CONFIG))
-    first_run.start()
-    assert is_first_done.wait(5)
-    # On a busy machine it may be marked as started, and not wait yet.
-    assert recovered(saver, (BOTH, "c2")).get(("m1", "c2")) in {AWAITING_INPUT, None}
-    first_run.join()
+    assert asked(message, saver=saver) == {}
 
 
 # --- one id for two calls ----------------------------------------------------------------
@@ -491,13 +430,16 @@ def test_one_id_open_twice():
 
 
 def test_calls_that_a_node_keeps_to_itself():
-    """What an inner call of a node returned is not the result of an older call with its id."""
+    """What a `@task` of a node returned is not the result of an older call with its id."""
     saver = InMemorySaver()
-    node = ToolNode(TOOLS, wrap_tool_call=record_tool_calls)
 
-    def work(state, config):
-        for call in ("send_email:c1", "wire_money:c2"):
-            node.invoke({"messages": [ai_with_calls("x", call)]}, config)
+    @task
+    def mail():
+        return ToolMessage("sent to bob", tool_call_id="c1")
+
+    def work(state):
+        mail().result()
+        interrupt("wire?")
 
     builder = StateGraph(MessagesState).add_node("work", work).set_entry_point("work")
     graph = builder.compile(checkpointer=saver)

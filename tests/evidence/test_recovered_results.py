@@ -22,7 +22,7 @@ from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -35,13 +35,11 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.evidence import pages
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import (
     BY_NAME,
     CREATE_AGENT,
     DEEP_AGENT,
     KINDS,
-    ONE_TASK_EACH,
     REACT_V2,
     Bench,
     Graph,
@@ -49,8 +47,8 @@ from support.agents import (
     Tools,
     both_calls,
     human,
+    one_send_each,
     react,
-    react_v1,
     react_v2,
     thread,
 )
@@ -74,25 +72,17 @@ each_durability = pytest.mark.parametrize("durability", DURABILITIES)
 # --- graphs ------------------------------------------------------------------------------
 
 
-def recording(tools: Sequence[BaseTool]) -> ToolNode:
-    """A ToolNode that records its calls."""
-    return ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
-
-
-def loop(model: StrictModel, node: ToolNode, *, retry: Any = None, **options: Any) -> Graph:
+def loop(
+    model: StrictModel, node: ToolNode, *, router: Any = None, retry: Any = None, **options: Any
+) -> Graph:
     """A hand-built agent round a tools node."""
     builder = StateGraph(MessagesState)
     builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
     builder.add_node("tools", node, retry_policy=retry)
     builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("agent", router or tools_condition, ["tools", END])
     builder.add_edge("tools", "agent")
     return builder.compile(**options)
-
-
-def recorded_loop(model: Any, tools: Any, **options: Any) -> Graph:
-    """The hand-built agent with `record_tool_calls`."""
-    return loop(model, recording(tools), **options)
 
 
 def plain_loop(model: Any, tools: Any, **options: Any) -> Graph:
@@ -100,17 +90,8 @@ def plain_loop(model: Any, tools: Any, **options: Any) -> Graph:
     return loop(model, ToolNode(tools), **options)
 
 
-def recorded_v1(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_react_agent` v1 with `record_tool_calls`."""
-    return react_v1(model, recording(tools), **options)
-
-
 PLAIN = [BY_NAME["hand_built"], BY_NAME["react_v1"]]
-RECORDED = [
-    Kind("recorded_loop", recorded_loop, "agent", results=ONE_TASK_EACH),
-    Kind("recorded_v1", recorded_v1, "agent", results=ONE_TASK_EACH),
-]
-OWN_TASKS = [REACT_V2, CREATE_AGENT, DEEP_AGENT, *RECORDED]
+OWN_TASKS = [REACT_V2, CREATE_AGENT, DEEP_AGENT]
 
 
 def kinds(*these: Kind) -> Any:
@@ -261,11 +242,11 @@ async def test_patch_node_before_the_model(asynchronous, durability):
         builder = StateGraph(MessagesState)
         builder.add_node("patch_tool_calls", patch_node)
         builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-        builder.add_node("tools", recording(tools))
+        builder.add_node("tools", ToolNode(tools))
         builder.add_edge(START, "patch_tool_calls")
         builder.add_edge("patch_tool_calls", "agent")
-        builder.add_conditional_edges("agent", tools_condition)
-        builder.add_edge("tools", "patch_tool_calls")
+        builder.add_conditional_edges("agent", one_send_each, ["tools", END])
+        builder.add_edge("tools", "agent")
         return builder.compile(**options)
 
     how = {"asynchronous": asynchronous, "durability": durability}
@@ -359,7 +340,7 @@ async def test_300_runs_later_and_under_20_reads():
 
 
 @pytest.mark.sample(3)
-@kinds(*KINDS, *RECORDED)
+@kinds(*KINDS)
 @sync_and_async
 async def test_a_healthy_thread_is_not_read(kind, asynchronous):
     """Parallel calls, a pause, its answer and more turns: as many reads as the bare graph's."""
@@ -417,7 +398,7 @@ class DeltaAgentState(DeltaState):
     remaining_steps: int
 
 
-# --- 2: plain ToolNode and record_tool_calls ---------------------------------------------
+# --- 2: plain ToolNode -------------------------------------------------------------------
 
 
 @kinds(*PLAIN)
@@ -446,38 +427,6 @@ async def test_without_recording_nothing_is_known(kind, store, asynchronous, dur
         await run_in_worker(graph, "never mind", **how)
         await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
     assert "cancelled" not in str(bench.model.seen[-1])
-
-
-@kinds(*RECORDED)
-@each_store
-@sync_and_async
-@pytest.mark.parametrize("durability", ["sync", "async"])
-async def test_with_recording_the_mail_goes_out_once(kind, store, asynchronous, durability):
-    """On resume the recorded result is read back."""
-    async with saver_of(store, asynchronous=asynchronous) as saver:
-        how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused_agent(kind, AIMessage("done"), saver=saver, **how)
-        graph = with_patching(bench.graph)
-        await run_in_worker(graph, Command(resume="yes"), **how)
-        wired = ("c2", "wired: yes", "real")
-        await check(graph, bench.model, [*TURN, SENT, wired, ("ai", "done")])
-    assert bench.tools.done == ["mail to bob", "wire 3"]
-
-
-@pytest.mark.sample(5)
-@kinds(*RECORDED)
-@each_store
-@sync_and_async
-@each_durability
-async def test_with_recording_the_mail_is_recovered(kind, store, asynchronous, durability):
-    """After a new message the recorded result is recovered, and the wire was awaiting input."""
-    async with saver_of(store, asynchronous=asynchronous) as saver:
-        how = {"asynchronous": asynchronous, "durability": durability}
-        bench = await paused_agent(kind, AIMessage("fine"), saver=saver, **how)
-        graph = with_patching(bench.graph)
-        await run_in_worker(graph, "never mind", **how)
-        await check(graph, bench.model, [*TURN, SENT, WAITING, NEVER_MIND, ("ai", "fine")])
-    assert bench.tools.done == ["mail to bob"]
 
 
 # --- a result as it was ------------------------------------------------------------------
@@ -617,9 +566,7 @@ async def test_each_of_four_siblings_has_its_own_outcome(kind):
     """Finished, waiting, failed and killed: each sibling gets its own result or placeholder."""
     bench = wild(kind, MAIL, WIRE, BOOM, SLOW, asynchronous=True)
     graph = with_patching(bench.graph)
-    # In tasks of the graph, the error cuts off what still runs. In recorded calls, LangGraph
-    # waits for all of them since one asks a human: there, a client hangs up.
-    with pytest.raises(asyncio.CancelledError if kind in RECORDED else RuntimeError):
+    with pytest.raises(RuntimeError):  # the error cuts off what still runs
         await hang_up(bench, run_in_worker(graph, "book it", asynchronous=True))
     await run_in_worker(graph, "never mind", asynchronous=True)
     expected_results = [
@@ -717,7 +664,7 @@ async def test_a_step_that_timed_out(kind, asynchronous):
 
 
 # create_react_agent is not here: instead of running out, it says that it needs more steps.
-@kinds(CREATE_AGENT, DEEP_AGENT, RECORDED[0], PLAIN[0])
+@kinds(CREATE_AGENT, DEEP_AGENT, PLAIN[0])
 @sync_and_async
 async def test_out_of_steps_before_the_tools(kind, asynchronous):
     """The recursion limit came before the tools: they did not run, and no more is claimed."""
@@ -738,14 +685,13 @@ QUICK = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
 
 
 @sync_and_async
-@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "plain"])
-@pytest.mark.needs(langgraph="1.1.3")
-async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
+@pytest.mark.parametrize("each", [True, False], ids=["each", "plain"])
+async def test_a_tools_node_that_gave_up_retrying(asynchronous, each):
     """After three attempts: the mail was sent once and is recovered, and the error is named."""
 
     def build(model, tools, **options):
-        node = recording(tools) if recorded else ToolNode(tools)
-        return loop(model, node, retry=QUICK, **options)
+        router = one_send_each if each else None
+        return loop(model, ToolNode(tools), router=router, retry=QUICK, **options)
 
     calls = MAIL, ("flaky", {}, "c5")
     bench = wild(Kind("retried", build, "agent"), *calls, asynchronous=asynchronous)
@@ -754,19 +700,18 @@ async def test_a_tools_node_that_gave_up_retrying(asynchronous, recorded):
         await run_in_worker(graph, "book it", asynchronous=asynchronous)
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     turn = [("human", "book it"), ("calls", "c1", "c5")]
-    if recorded:
+    if each:
         error = FAILED.format("flaky", "c5", "ConnectionError('no route')")
         expected_results = [SENT, ("c5", error, "failed")]
     else:
         expected_results = [UNKNOWN_STATEMENTS[0], ("c5", UNKNOWN.format("flaky", "c5"), "unknown")]
     await check(graph, bench.model, [*turn, *expected_results, NEVER_MIND, ("ai", "fine")])
     assert bench.tools.tried == ["flaky"] * 3
-    assert bench.tools.done == ["mail to bob"] * (1 if recorded else 3)
+    assert bench.tools.done == ["mail to bob"] * (1 if each else 3)
 
 
 HANDOFFS = {
     "v2": ("v2", lambda tools: tools, SENT),
-    "v1_recorded": ("v1", recording, SENT),
     "v1_plain": ("v1", lambda tools: tools, UNKNOWN_STATEMENTS[0]),
 }
 
@@ -880,7 +825,7 @@ async def test_without_a_checkpointer(kind, asynchronous):
     assert statements(state["messages"]) == expected
 
 
-@kinds(REACT_V2, CREATE_AGENT, *RECORDED)
+@kinds(REACT_V2, CREATE_AGENT)
 @sync_and_async
 async def test_recovery_switched_off(kind, asynchronous):
     """With `recover=False` the checkpointer is not read, and nothing is claimed."""
@@ -926,4 +871,4 @@ async def test_a_fork_tells_what_its_own_past_knows():
 def test_the_agents_of_this_file():
     """`create_agent` and the others are what the bench says they are."""
     assert CREATE_AGENT.build is create_agent
-    assert [kind.heals for kind in OWN_TASKS] == [False, False, True, False, False]
+    assert [kind.heals for kind in OWN_TASKS] == [False, False, True]

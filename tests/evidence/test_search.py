@@ -27,7 +27,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
@@ -38,7 +38,6 @@ from langgraph_patch.evidence import pages
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import patch_messages
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support import evidence_agents
 from support.evidence_agents import (
     APPROVAL,
@@ -217,7 +216,7 @@ async def test_cancelled(kind, monkeypatch):
     assert found == {("m1", "c1"): "sent to bob", ("m1", "c2"): CANCELLED}
 
 
-@pytest.mark.parametrize("kind", ["v2", "agent", "recorded"])
+@pytest.mark.parametrize("kind", ["v2", "agent"])
 def test_answered_wait_is_over(kind, saver, monkeypatch):
     """A call that got its answer and then left no result is no longer awaiting input."""
     message = ai_with_calls("m1", "send_email:c1", "wire_money:c2")
@@ -239,7 +238,7 @@ def only_resumes(put_writes):
     return put
 
 
-@pytest.mark.parametrize("kind", ["v2", "agent", "recorded"])
+@pytest.mark.parametrize("kind", ["v2", "agent"])
 def test_failure_after_the_answer(kind, saver):
     """A call that waited, was answered and then raised has failed."""
 
@@ -320,11 +319,10 @@ def test_error_of_the_next_model_is_not_the_call_s(saver):
 # --- other namespaces --------------------------------------------------------------------
 
 
-def swarm(saver, alices, *calls, version="v2"):
+def swarm(saver, *calls, version="v2"):
     """Alice hands off to Bob and calls something else in the same message."""
     message = ai_with_calls("m1", "transfer_to_bob:c9", *calls)
     tools = [*TOOLS, create_handoff_tool(agent_name="bob")]
-    tools = alices(tools) if alices else tools
     alice = create_react_agent(scripted_model(message), tools, name="alice", version=version)
     bob = create_react_agent(
         scripted_model(AIMessage("hm"), AIMessage("hm")), [send_email], name="bob"
@@ -333,16 +331,9 @@ def swarm(saver, alices, *calls, version="v2"):
     return message, graph
 
 
-def recording(tools):
-    """A node for these tools that records each call."""
-    return ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
-
-
-@pytest.mark.parametrize("alices", [None, recording], ids=["v2", "recorded"])
-def test_handoff_leaves_siblings_behind(alices, saver):
+def test_handoff_leaves_siblings_behind(saver):
     """A handoff drops its siblings; their results are in the namespace of the agent that left."""
-    version = "v1" if alices else "v2"
-    message, graph = swarm(saver, alices, "send_email:c1", version=version)
+    message, graph = swarm(saver, "send_email:c1")
     assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
     assert recovered(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
     run_until_stop(graph, human_input())
@@ -351,7 +342,7 @@ def test_handoff_leaves_siblings_behind(alices, saver):
 
 def test_handoff_in_a_nested_swarm(saver):
     """The way into the agent that left is found from a namespace, too."""
-    message, inner = swarm(None, None, "send_email:c1", "wire_money:c2")
+    message, inner = swarm(None, "send_email:c1", "wire_money:c2")
     graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
     run_until_stop(graph.compile(checkpointer=saver), human_input("go"))
     spaces = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
@@ -362,7 +353,7 @@ def test_handoff_in_a_nested_swarm(saver):
 
 def test_handoff_of_one_task_says_nothing(saver):
     """A plain ToolNode that hands off wrote nothing of the sibling; Bob's error is not its own."""
-    message, graph = swarm(saver, None, "send_email:c1", version="v1")
+    message, graph = swarm(saver, "send_email:c1", version="v1")
     assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
     assert recovered(saver, (message, "c1")) == {}
 
@@ -626,7 +617,7 @@ def test_result_in_a_returned_command(shape, saver):
     message = ai_with_calls("m1", "handoff:c1", "wire_money:c2")
     run_until_stop(v1([message], saver), human_input("go"))
     newest = next(saver.list(CONFIG))
-    value = {"recorded": {"call": "c1", "result": Command(update=update[shape], goto="x")}}
+    value = Command(update=update[shape], goto="x")
     saver.put_writes(newest.config, [("__return__", value)], "task")
     assert recovered(saver, (message, "c1"), (message, "c2")) == {("m1", "c1"): "sent to bob"}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
@@ -11,13 +9,12 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
 from support.agents import human, thread
-from support.recorded_agents import recorded
 from support.strict import StrictModel, ai
 from support.versions import newer
 
@@ -146,40 +143,3 @@ def test_an_id_that_is_used_in_each_message(reducer: Any, durability: Any):
     assert len(found) == 4
     assert found[2] == "sent to mia"
     assert "was waiting for human input" in found[3]
-
-
-@pytest.mark.needs(langgraph="1.2")
-def test_a_record_names_its_call():
-    """Two runs at once made calls with the same ids, and one checkpoint has both messages.
-
-    So it is with durability "exit". A record is found, because it names the message of its call.
-    """
-    other_runs: list[Callable[[], Any]] = []
-    state: Any = TypedDict("State", {"messages": Annotated[list[AnyMessage], REDUCERS["delta"]]})
-    script = [
-        AIMessage("hello", id="a0"),
-        ai(("mail", {"to": "bob"}, "call_0"), ("wire", {"to": "joe"}, "call_1"), id="a1"),
-        ai(("mail", {"to": "mia"}, "call_0"), ("wire", {"to": "eve"}, "call_1"), id="a2"),
-        AIMessage("fine"),
-    ]
-    model = StrictModel(script=script)
-
-    def call_model(values: Any) -> Any:
-        while other_runs:
-            client = threading.Thread(target=other_runs.pop())
-            client.start()
-            client.join()
-        return {"messages": [model.invoke(values["messages"])]}
-
-    builder = StateGraph(state).add_node("agent", call_model)
-    builder.add_node("tools", recorded([mail, wire])).add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition).add_edge("tools", "agent")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-
-    def say(text: str) -> Any:
-        return graph.invoke({"messages": [human(text)]}, thread(), durability="exit")
-
-    say("hi")
-    other_runs.append(lambda: say("mail bob"))
-    say("mail mia")
-    assert "sent to mia" in results(say("never mind")["messages"])

@@ -37,7 +37,7 @@ from support.applications import (
 )
 from support.chunk_model import ChunkModel, begin, piece, reason
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS
-from support.placeholder_texts import UNKNOWN, WAITED
+from support.placeholder_texts import UNKNOWN
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai, refuse
 
@@ -538,51 +538,6 @@ def test_a_send_without_the_history_is_not_affected():
     builder.add_edge(START, "plan")
     out = with_patching(builder.compile()).invoke({"messages": [human("go")]})
     assert lines(out["messages"]) == ["human: go", "human: dug"]
-
-
-# --- recording -----------------------------------------------------------------------------
-
-
-@sync_and_async
-@pytest.mark.parametrize("nested", [False, True])
-async def test_record(*, nested: bool, asynchronous: bool):
-    """`record=True`: the mail's result is recorded and comes back; without it nothing is known."""
-    outcomes = []
-    for record in (False, True):
-        builder = call_model(Desk("asks"), script(both_calls()))
-        if nested:
-            child = builder.compile(checkpointer=True)
-            builder = StateGraph(MessagesState).add_node("team", child).add_edge(START, "team")
-        saver = InMemorySaver()
-        graph = with_patching(builder.compile(checkpointer=saver), record=record)
-        await run(graph, "book it", asynchronous=asynchronous)
-        await run(graph, "never mind", asynchronous=asynchronous)
-        place = {"thread_id": "1", "checkpoint_ns": "team" if nested else ""}
-        saved = saver.get_tuple({"configurable": place})
-        assert saved is not None
-        messages = saved.checkpoint["channel_values"]["messages"]
-        outcomes.append([m.text for m in messages if isinstance(m, ToolMessage)])
-    bare, recorded = outcomes
-    assert bare == [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")]
-    assert recorded == ["sent to bob", WAITED.format("wire_money", "c2")]
-
-
-def test_record_keeps_the_graph():
-    """A `ToolNode` with a config is replaced inside it, and the given graph is not changed."""
-    builder = StateGraph(MessagesState)
-    tools = ToolNode(Tools().tools())
-    builder.add_node("llm", lambda _: None)
-    builder.add_node("tools", tools)
-    builder.add_node("tagged", tools.with_config(tags=["t"]))
-    builder.add_edge(START, "llm")
-    builder.add_edge("llm", "tools")
-    patched = with_patching(builder, record=True)
-    assert builder.nodes["tools"].runnable is tools
-    assert isinstance(patched.nodes["tools"].runnable, ToolNode)
-    tagged: Any = patched.nodes["tagged"].runnable
-    assert tagged.config["tags"] == ["t"]
-    assert isinstance(tagged.bound, ToolNode)
-    assert tagged.bound is not tools
 
 
 # --- truncated calls -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import LastValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import task
 from langgraph.graph import START, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
@@ -137,6 +138,29 @@ async def test_the_files_come_back_async():
     await run(graph, "never mind", asynchronous=True)
     assert values(graph)["files"] == {"a.txt": "hello"}
     assert text_of(values(graph)["messages"]) == "Updated file"
+
+
+class TaskAgent(Agent):
+    """The same with one node for all calls, which runs each in a `@task`."""
+
+    def to_tools(self, state: Any) -> Any:
+        """One task for all calls."""
+        return "tools" if getattr(state["messages"][-1], "tool_calls", []) else "__end__"
+
+    def tools(self, state: Any) -> Any:
+        """Run each call in a `@task`, which keeps its result."""
+        run_call = task(super().tools)
+        return [run_call(call).result() for call in state["messages"][-1].tool_calls]
+
+
+async def test_the_files_that_a_task_returned_come_back():
+    """A `Command` that a `@task` returned is a write that LangGraph drops with the node."""
+    agent = TaskAgent(AIMessage("fine"))
+    graph = with_patching(await broken(agent, InMemorySaver()))
+    await run(graph, "never mind")
+    assert text_of(values(graph)["messages"]) == "Updated file"
+    assert values(graph)["files"] == {"a.txt": "hello"}
+    assert agent.read[-1] == ({"a.txt": "hello"}, "written")
 
 
 class Rival(InMemorySaver):

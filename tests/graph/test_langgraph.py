@@ -17,17 +17,14 @@ from langgraph.config import get_config
 from langgraph.errors import ParentCommand
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Command, RetryPolicy, Send, interrupt
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_patch import _langgraph
 from langgraph_patch._langgraph import (
-    can_start_tasks,
-    carries_call,
     channels_of,
     checkpointer_of,
     child_config,
     comes_first,
-    current_checkpoint_id,
     current_config,
     fresh_value,
     graph_namespace,
@@ -35,13 +32,11 @@ from langgraph_patch._langgraph import (
     is_for_node,
     is_in_node,
     is_nested,
-    is_resuming,
     node_of,
     runs_alone,
     state_of,
     stored_value,
     task_kind,
-    task_notes,
     thread_config,
     writes_at_exit,
 )
@@ -180,43 +175,6 @@ def test_comes_first():
     assert comes_first({}, {"b"}) is True
 
 
-def test_task_notes():
-    """Notes last from the first attempt of a task to its last, and no longer."""
-    notes = []
-
-    def note(state: State, config: RunnableConfig) -> None:
-        notes.append(task_notes(config).get("attempt"))
-        task_notes(config)["attempt"] = len(notes)
-        if len(notes) == 1:
-            raise ConnectionError
-
-    again = RetryPolicy(initial_interval=0, jitter=False)
-    builder = StateGraph(State).add_node("n1", note, retry_policy=again).add_node("n2", note)
-    builder.add_edge(START, "n1").add_edge("n1", "n2").compile().invoke(QUESTION)
-    assert notes == [None, 1, None]
-    assert task_notes({}) == {}
-
-
-def test_can_start_tasks():
-    """A `@task` may be called in a node."""
-    assert run_with(can_start_tasks) is True
-    assert can_start_tasks({}) is False
-
-
-def test_is_resuming():
-    """The config of a node tells whether the run continues from a checkpoint."""
-    resuming = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        resuming.append(is_resuming(config))
-        interrupt("?")
-
-    graph = build(node).compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, thread())
-    graph.invoke(Command(resume="yes"), thread())
-    assert resuming == [False, True]
-
-
 def test_is_in_node():
     """The metadata of a node's config name the node."""
     assert run_with(is_in_node) is True
@@ -288,7 +246,7 @@ def test_graph_namespace():
 
     def note() -> None:
         config = get_config()
-        found.append((graph_namespace(config), current_checkpoint_id(config)))
+        found.append((graph_namespace(config), thread_config(config)))
 
     @task
     def inner() -> None:
@@ -308,8 +266,7 @@ def test_graph_namespace():
     [leaf_namespace] = {namespace for namespace, _ in found}
     newest = saver.get_tuple({"configurable": {"checkpoint_ns": leaf_namespace, "thread_id": "1"}})
     assert leaf_namespace.startswith("n1:")
-    assert {checkpoint_id for _, checkpoint_id in found} == {newest.checkpoint["id"]}
-    assert current_checkpoint_id({}) is None
+    assert all(config == newest.config for _, config in found)
 
 
 def test_thread_config_with_durability_exit_on_a_fork():
@@ -344,27 +301,6 @@ def test_is_for_node():
 
     build(build(node).compile()).compile().invoke(QUESTION)
     assert found == [(True, False)]
-
-
-@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
-def test_carries_call(maker: str):
-    """The task of a `Send` with one call knows that, and a task with another payload too."""
-    found: list[bool] = []
-    call = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
-    payloads: dict[str, Any] = {
-        "create_agent": [call],
-        "create_react_agent": {"__type": "tool_call_with_context", "tool_call": call, "state": {}},
-    }
-
-    def sent(payload: Any, config: RunnableConfig) -> None:
-        found.extend(carries_call(config, call_id) for call_id in ("c1", "c2", None))
-
-    builder = StateGraph(State).add_node("sent", sent)
-    sends = [Send("sent", payloads[maker]), Send("sent", {"calls": [call]})]
-    builder.add_conditional_edges(START, lambda _: sends, ["sent"])
-    builder.compile().invoke(QUESTION)
-    assert sorted(found) == [False] * 5 + [True]
-    assert not run_with(lambda config: carries_call(config, "c1"))
 
 
 def test_writes_at_exit():

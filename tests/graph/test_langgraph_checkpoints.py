@@ -12,7 +12,6 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import entrypoint
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from typing_extensions import TypedDict
@@ -28,7 +27,6 @@ from langgraph_patch._langgraph_checkpoints import (
     keys_in_memory,
     last_nodes,
     later_checkpoint_id,
-    previous_value,
     whole_value,
     wrote_in_older_superstep,
 )
@@ -44,20 +42,6 @@ from support.bare_graphs import (
     pending,
     run_with,
 )
-
-
-def test_previous_value():
-    """What an `@entrypoint` saved is in the checkpoint of its next input."""
-    saver = InMemorySaver()
-
-    @entrypoint(checkpointer=saver)
-    def run(value: str) -> Any:
-        return entrypoint.final(value=1, save=value)
-
-    for value in ("one", "two"):
-        run.invoke(value, thread())
-    inputs = [saved for saved in saver.list(thread()) if saved.metadata["source"] == "input"]
-    assert [previous_value(saved) for saved in inputs] == ["one", None]
 
 
 def test_format_of_a_checkpoint():

@@ -14,7 +14,7 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START
 from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import interrupt
 
@@ -23,12 +23,10 @@ from langgraph_patch._langgraph_prebuilt import (
     leads_to_model,
     runs_after_model,
     sent_call,
-    tool_call_wrappers,
     tool_messages_key,
-    with_tool_call_wrappers,
 )
 from support.agents import thread
-from support.bare_graphs import QUESTION, State, nothing
+from support.bare_graphs import QUESTION, nothing
 
 
 @pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
@@ -61,39 +59,6 @@ def test_tool_messages_key():
     assert tool_messages_key(ToolNode([])) == "messages"
     assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
     assert tool_messages_key(object()) == "messages"
-
-
-def test_wrappers_of_a_tool_node():
-    """`ToolNode` keeps its wrappers where a copy can replace them, and runs calls one by one."""
-
-    def tool(to: str) -> str:
-        """Do it."""
-        return to
-
-    def wrap(request: Any, execute: Any) -> Any:
-        return execute(request)
-
-    node = ToolNode([tool], wrap_tool_call=wrap)
-    assert tool_call_wrappers(node) == (wrap, None)
-    assert tool_call_wrappers(ToolNode) is None
-    assert tool_call_wrappers(lambda: None) is None
-    seen: list[str] = []
-
-    def replaced(request: Any, execute: Any) -> Any:
-        seen.append("wrapper")
-        return "packed"
-
-    def unpack(result: Any) -> Any:
-        seen.append(result)
-        raise ValueError("unpacked")
-
-    copied = with_tool_call_wrappers(node, replaced, None, unpack=unpack)
-    call = AIMessage("", tool_calls=[{"name": "tool", "args": {"to": "x"}, "id": "c1"}])
-    builder = StateGraph(State).add_edge(START, "tools")
-    with pytest.raises(ValueError, match="unpacked"):
-        builder.add_node("tools", copied).compile().invoke({"messages": [call]})
-    assert seen == ["wrapper", "packed"]
-    assert tool_call_wrappers(node) == (wrap, None)
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")

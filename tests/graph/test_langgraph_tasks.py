@@ -12,19 +12,15 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
 from langgraph.managed import RemainingSteps
-from langgraph.runtime import get_runtime
-from langgraph.types import Command, RetryPolicy
+from langgraph.types import Command
 from pydantic import BaseModel
 
 from langgraph_patch._langgraph_tasks import (
-    UNKNOWN_ATTEMPT,
     allow_one_more_superstep,
     is_node_of_task,
     show_in_updates,
     shown_keys,
-    task_info,
     written_pairs,
 )
 from support.agents import thread
@@ -195,48 +191,3 @@ async def test_allow_one_more_superstep(*, asynchronous: bool):
         graph.invoke(value, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
     allow_one_more_superstep({})  # outside of a graph it does nothing
-
-
-@sync_and_async
-async def test_task_info(*, asynchronous: bool):
-    """The config of a node has the ids that the runtime has, for langgraph before 1.1.3."""
-    found: list[Any] = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        found.append((task_info(config, get_runtime()), task_info(config, None)))
-
-    graph = build(node, build(node).compile()).compile(checkpointer=InMemorySaver())
-    if asynchronous:
-        await graph.ainvoke(QUESTION, thread())
-    else:
-        graph.invoke(QUESTION, thread())
-    assert [with_runtime == without for with_runtime, without in found] == [True, True]
-    [(outer, _), (nested, _)] = found
-    [tasks] = [state.tasks for state in graph.get_state_history(thread()) if state.next == ("n1",)]
-    assert outer == (tasks[0].id, outer.checkpoint_id, "1", 1)
-    assert outer.checkpoint_id != nested.checkpoint_id
-    assert task_info({}, None) is None
-
-
-@pytest.mark.parametrize("of_graph", [False, True])
-def test_unknown_attempt(*, of_graph: bool):
-    """Without the runtime, nothing tells the attempts of a node with a `RetryPolicy` apart."""
-    counted: list[Any] = []
-    uncounted: list[Any] = []
-    again = RetryPolicy(initial_interval=0, jitter=False)
-
-    def node(state: State, config: RunnableConfig) -> None:
-        counted.append(task_info(config, get_runtime()))
-        uncounted.append(task_info(config, None))
-        if len(counted) == 1:
-            raise ConnectionError
-
-    builder = StateGraph(State).add_edge(START, "n1")
-    builder.add_node("n1", node, retry_policy=None if of_graph else again)
-    graph = builder.compile(checkpointer=InMemorySaver())
-    if of_graph:
-        graph.retry_policy = [again]
-    graph.invoke(QUESTION, thread())
-    assert [info.node_attempt for info in counted] == [1, 2]
-    assert [info.node_attempt for info in uncounted] == [UNKNOWN_ATTEMPT] * 2
-    assert counted[0].task_id == counted[1].task_id == uncounted[0].task_id

@@ -19,15 +19,14 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import StructuredTool
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.prebuilt import ToolNode
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
-from support.agents import Graph, both_calls, history, human, lines, thread
+from support.agents import Graph, both_calls, history, human, lines, one_send_each, thread
 from support.placeholder_texts import FAILED, WAITED
 from support.running import sync_and_async
 from support.strict import RefusedError, StrictModel, refuse
@@ -99,10 +98,8 @@ class Desk:
         ]
 
     def node(self) -> ToolNode:
-        """A tool node of one's own, where each call is recorded."""
-        return ToolNode(
-            self.tools(), wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls
-        )
+        """A tool node of one's own."""
+        return ToolNode(self.tools())
 
 
 def script() -> StrictModel:
@@ -115,7 +112,7 @@ def loop(builder: StateGraph[Any, Any], desk: Desk, model: StrictModel) -> State
     builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
     builder.add_node("tools", desk.node())
     builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("agent", one_send_each, ["tools", END])
     builder.add_edge("tools", "agent")
     return builder
 
@@ -175,7 +172,7 @@ def private(desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
     builder.add_node("tools", desk.node())
     builder.add_edge(START, "plan")
     builder.add_edge("plan", "agent")
-    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("agent", one_send_each, ["tools", END])
     builder.add_edge("tools", "agent")
     return builder
 
@@ -237,7 +234,7 @@ def context(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
     child.add_node("agent", call)
     child.add_node("tools", desk.node())
     child.add_edge(START, "agent")
-    child.add_conditional_edges("agent", tools_condition)
+    child.add_conditional_edges("agent", one_send_each, ["tools", END])
     child.add_edge("tools", "agent")
     builder = StateGraph(MessagesState, context_schema=Ann)
     builder.add_node("clerk", child.compile())

@@ -12,14 +12,12 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch import GraphError, is_placeholder, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
 from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import run, sync_and_async
@@ -28,12 +26,6 @@ from support.strict import StrictModel, ai
 BOOKED = human("book it")
 HANDOVER = "tool c2: Successfully transferred to bob"
 LOST = f"tool c1: {UNKNOWN.format('send_email', 'c1')}"
-
-
-def recorded(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_react_agent` v1 with a tool node that records each call."""
-    node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
-    return react_v1(model, node, **options)
 
 
 def by_middleware(model: Any, tools: Any, **options: Any) -> Graph:
@@ -103,7 +95,6 @@ def handover(*, first: bool = False) -> AIMessage:
     [
         (create_agent, "tool c1: sent to bob"),
         (react_v2, "tool c1: sent to bob"),
-        (recorded, "tool c1: sent to bob"),
         (react_v1, LOST),
     ],
 )
@@ -151,7 +142,7 @@ async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
     assert lines(messages)[-1] == "ai: bob here"
 
 
-@pytest.mark.parametrize("build", [create_agent, react_v2, react_v1, recorded])
+@pytest.mark.parametrize("build", [create_agent, react_v2, react_v1])
 def test_a_bare_swarm_dies_of_it(build: Any):
     """Without the patch Bob's model refuses, now and at the next message."""
     it = swarm(build, bare, alice=[handover()], bob=[AIMessage("bob here")])

@@ -32,7 +32,6 @@ from support.placeholder_texts import (
     NO_NAME,
     NOT_APPROVED,
     NOT_APPROVED_YET,
-    NOT_RUN,
     NOT_STARTED,
     TIMED_OUT,
     UNKNOWN,
@@ -133,13 +132,6 @@ CASES = [
         Finding("not_started"),
         NOT_STARTED,
         "工具调用 wire(ID 为 c1):没有记录到开始,也没有记录到结果。",
-    ),
-    (
-        "not_started",
-        [asked(), *HUMAN],
-        Finding("not_started", detail="start_marks"),
-        NOT_RUN,
-        "工具调用 wire(ID 为 c1)没有执行。",
     ),
     (
         "not_started",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,7 +17,6 @@ from langgraph.types import Command
 
 from langgraph_patch import OptionError, is_placeholder, validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.recording.records import STARTED
 from support.agents import Graph, Tools, both_calls, history, human, lines, thread
 from support.placeholder_texts import MALFORMED, WAITED
 from support.running import run, sync_and_async
@@ -362,40 +360,6 @@ async def test_a_subclass_comes_after_your_own_middleware(*, asynchronous: bool)
     assert lines(history(graph, thread()))[-1] == "ai: done"
 
 
-# --- record=True ---------------------------------------------------------------------------
-
-
-@sync_and_async
-async def test_record(*, asynchronous: bool):
-    """A call that was not started is reported as not run; a healthy run is as without it."""
-    script = [both_calls(), AIMessage("fine")]
-    middleware = PatchToolCallsMiddleware(record=True)
-    graph, model = agent(middleware, script=script, asynchronous=asynchronous)
-    if asynchronous:
-        await graph.ainvoke({"messages": [BOOKED]}, thread())
-    else:
-        await asyncio.to_thread(graph.invoke, {"messages": [BOOKED]}, thread())
-    saver = graph.checkpointer
-    assert isinstance(saver, InMemorySaver)
-    marks = {channel for saved in saver.list(thread()) for _, channel, _ in saved.pending_writes}
-    assert STARTED in marks
-    if asynchronous:
-        await graph.ainvoke({"messages": [NEVER_MIND]}, thread())
-    else:
-        await asyncio.to_thread(graph.invoke, {"messages": [NEVER_MIND]}, thread())
-    assert "tool c1: sent to bob" in lines(model.seen[-1])
-
-
-def test_record_keeps_the_class():
-    """Its name is the same, so it replaces deepagents' middleware; without it there is no hook."""
-    plain, recording = PatchToolCallsMiddleware(), PatchToolCallsMiddleware(record=True)
-    assert plain.name == recording.name == "PatchToolCallsMiddleware"
-    assert isinstance(recording, PatchToolCallsMiddleware)
-    assert type(plain).wrap_tool_call is AgentMiddleware.wrap_tool_call
-    assert type(recording).wrap_tool_call is not AgentMiddleware.wrap_tool_call
-    assert type(PatchToolCallsMiddleware(record=True)) is type(recording)
-
-
 # --- options -------------------------------------------------------------------------------
 
 
@@ -439,7 +403,6 @@ def test_trace_policy():
     """By default that of deepagents' middleware; another one by an argument or a subclass."""
     deep = DeepMiddleware().trace_policy
     assert PatchToolCallsMiddleware().trace_policy == deep
-    assert PatchToolCallsMiddleware(record=True).trace_policy == deep
     policy = TracePolicy(process_outputs=omit_payload)
     assert PatchToolCallsMiddleware(trace_policy=policy).trace_policy is policy
 

@@ -10,7 +10,7 @@ the result of the mail. A subgraph with a memory of its own (`checkpointer=True`
 and they are repaired there if that graph was patched.
 
 A plain `ToolNode` is one task for all its calls (`Agent.records` is false): results that finished
-are lost with the task, unless the node was made with `record_tool_calls`.
+are lost with the task.
 """
 
 from __future__ import annotations
@@ -35,13 +35,11 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch import with_patching
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 from support.agents import (
     Graph,
     both_calls,
@@ -126,12 +124,6 @@ Build = Callable[[Desk, StrictModel, Wrap, InMemorySaver], Graph]
 def simple(build: Callable[..., Graph]) -> Build:
     """A graph that is an agent."""
     return lambda desk, model, wrap, saver: wrap(build(model, desk.tools(), checkpointer=saver))
-
-
-def recorded(model: Any, tools: Any, **options: Any) -> Graph:
-    """`create_react_agent` v1 with a tool node that records each call."""
-    node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
-    return react_v1(model, node, **options)
 
 
 def with_all(model: Any, tools: Any, **options: Any) -> Graph:
@@ -231,7 +223,6 @@ class Agent:
 AGENTS = (
     Agent("hand_built", simple(hand_built), "agent", records=False),
     Agent("react_v1", simple(react_v1), "agent", records=False),
-    Agent("react_v1_recorded", simple(recorded), "agent"),
     Agent("react_v2", simple(react_v2), "agent"),
     Agent("create_agent", simple(create_agent)),
     Agent("create_agent_with_approval", simple(with_approval), asks_first=True),

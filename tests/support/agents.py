@@ -24,10 +24,10 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import interrupt
+from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
@@ -129,6 +129,11 @@ def hand_built(model: StrictModel, tools: Sequence[BaseTool], **options: Any) ->
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
     return builder.compile(**options)
+
+
+def one_send_each(state: Any) -> Any:
+    """A router of a hand-built agent: a task for each call of the last message."""
+    return [Send("tools", [call]) for call in state["messages"][-1].tool_calls] or END
 
 
 def react(model: Any, tools: Any, *, version: Literal["v1", "v2"] = "v2", **options: Any) -> Graph:

@@ -11,13 +11,12 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.patch import Finding
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 AWAITING_INPUT = Finding("awaiting_input")
@@ -97,23 +96,11 @@ def deep(script, saver=None):
     return create_deep_agent(scripted_model(*script), TOOLS, checkpointer=saver)
 
 
-def recorded_agent(script, saver=None):
-    """One task for all calls, each of them recorded."""
-    node = ToolNode(
-        TOOLS,
-        wrap_tool_call=record_tool_calls,
-        awrap_tool_call=arecord_tool_calls,
-        handle_tool_errors=False,
-    )
-    return create_react_agent(scripted_model(*script), node, checkpointer=saver, version="v1")
-
-
-KINDS = {f.__name__: f for f in (v1, v2, agent, deep)} | {"recorded": recorded_agent}
-ONE_TASK_PER_CALL = ["v2", "agent", "deep", "recorded"]
+KINDS = {f.__name__: f for f in (v1, v2, agent, deep)}
+ONE_TASK_PER_CALL = ["v2", "agent", "deep"]
 
 
 APPROVAL = Finding("not_started", detail="approval")
-NOT_STARTED = Finding("not_started", detail="start_marks")
 CANCELLED = Finding("cancelled")
 
 

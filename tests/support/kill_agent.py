@@ -19,11 +19,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import interrupt
 
-from langgraph_patch.recording.wrappers import arecord_tool_calls, record_tool_calls
+from support.agents import one_send_each
 from support.strict import StrictModel, ai
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
@@ -84,14 +84,13 @@ def model_of(calls: Sequence[Any]) -> StrictModel:
     return StrictModel(script=[say] * 10)
 
 
-def recorded(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
-    """A hand-built agent with `record_tool_calls`."""
-    node = ToolNode(tools, wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
+def hand_built(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
+    """A hand-built agent with a `Send` for each call."""
     builder = StateGraph(MessagesState)
     builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", node)
+    builder.add_node("tools", ToolNode(tools))
     builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
+    builder.add_conditional_edges("agent", one_send_each, ["tools", END])
     builder.add_edge("tools", "agent")
     return builder.compile(checkpointer=checkpointer)
 
@@ -103,7 +102,7 @@ def react(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
         return create_react_agent(model, tools, checkpointer=checkpointer)
 
 
-KINDS = {"recorded": recorded, "react_v2": react, "create_agent": create_agent}
+KINDS = {"hand_built": hand_built, "react_v2": react, "create_agent": create_agent}
 
 
 async def arun(folder: Path, build: Any, calls: Sequence[Any], durability: Any) -> None:

@@ -19,8 +19,6 @@ TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
 """Ends with the error."""
 
 NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
-NOT_RUN = "Tool call {} with id {} was not run."
-"""Starts are recorded, and this call has none."""
 
 NOT_APPROVED = (
     "Tool call {} with id {} was not approved before another message came in; "

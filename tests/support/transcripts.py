@@ -46,4 +46,4 @@ def call_ids_in(value: Any) -> set[str]:
         return {value.tool_call_id}
     if isinstance(value, list):
         return {call_id for part in value for call_id in call_ids_in(part)}
-    return call_ids_in(value["recorded"]["result"]) if isinstance(value, dict) else set()
+    return set()

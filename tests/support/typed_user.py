@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, assert_type
 
@@ -15,12 +15,10 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode, ToolRuntime
-from langgraph.types import Command
+from langgraph.prebuilt import ToolRuntime
 
 from langgraph_patch import (
     PLACEHOLDER_KEY,
@@ -36,13 +34,10 @@ from langgraph_patch import (
     Patch,
     PatchError,
     PatchNode,
-    RecordingError,
     StreamError,
     ThreadError,
     ThreadRepair,
     ThreadReport,
-    arecord_tool_calls,
-    arecover_messages,
     arepair_thread,
     ascan_threads,
     aundo_repair,
@@ -52,9 +47,6 @@ from langgraph_patch import (
     patch_messages,
     patch_model,
     patch_node,
-    record_tool_calls,
-    recorded_tool,
-    recover_messages,
     repair_thread,
     scan_threads,
     set_language,
@@ -86,7 +78,7 @@ from langgraph_patch.streaming import (
 )
 
 if TYPE_CHECKING:
-    from langgraph.prebuilt.tool_node import ToolCallRequest
+    pass
 
 Kind = Literal[
     "inserted",
@@ -255,44 +247,11 @@ def models(chat_model: BaseChatModel) -> None:
     patch_model(chat_model, language="de")  # type: ignore[arg-type]
 
 
-def recording() -> None:
-    """The wrappers have the types that a `ToolNode` asks for."""
-    ToolNode([], wrap_tool_call=record_tool_calls, awrap_tool_call=arecord_tool_calls)
-
-
-def loops(search: StructuredTool) -> None:
-    """A recorded tool is a tool of the same kind; a function is no tool."""
-    assert_type(recorded_tool(search), StructuredTool)
-    recorded_tool(print)  # type: ignore[type-var]
-
-
-async def abandoned_runs(saver: BaseCheckpointSaver[Any], config: RunnableConfig) -> None:
-    """The messages of runs that did not finish."""
-    assert_type(recover_messages(saver, config), list[BaseMessage])
-    assert_type(await arecover_messages(saver, config), list[BaseMessage])
-    recover_messages(saver, config, language="de")  # type: ignore[arg-type]
-
-
 def keys(runtime: ToolRuntime[None, dict[str, Any]], config: RunnableConfig) -> None:
     """A tool has a runtime or a config."""
     assert_type(idempotency_key(runtime, runtime.tool_call_id), str)
     idempotency_key(config, "call_1")
     idempotency_key("call_1", "call_1")  # type: ignore[arg-type]
-
-
-def within_a_wrapper(
-    request: ToolCallRequest, execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
-) -> None:
-    """Or are called by a wrapper of one's own."""
-    assert_type(record_tool_calls(request, execute), ToolMessage | Command[Any])
-
-
-async def within_an_async_wrapper(
-    request: ToolCallRequest,
-    execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-) -> None:
-    """The same, async."""
-    assert_type(await arecord_tool_calls(request, execute), ToolMessage | Command[Any])
 
 
 # --- threads -----------------------------------------------------------------------------
@@ -439,7 +398,7 @@ def cut(chunks: list[AIMessageChunk]) -> None:
 
 def errors() -> None:
     """One root; each leaf can be caught by itself, and three are also what Python calls them."""
-    roots: list[type[PatchError]] = [EvidenceError, RecordingError, ThreadError]
+    roots: list[type[PatchError]] = [EvidenceError, ThreadError]
     values: list[type[ValueError]] = [GraphError, OptionError, StreamError]
     types: list[type[TypeError]] = [MessagesError]
     try:

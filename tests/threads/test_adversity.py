@@ -66,7 +66,7 @@ from support.databases import rows_of
 from support.faults import FaultError, Faults, FaultyAsyncSqlite, FaultyMemory, FaultySqlite
 from support.generated import fewer, work
 from support.hostile import anything, histories, messages
-from support.kill_agent import KINDS as RECORDED
+from support.kill_agent import KINDS as RUNS
 from support.kill_agent import Tools, model_of
 from support.kill_repair import Processes
 from support.transcripts import call_ids_in, logged_lines, results_by_call
@@ -295,7 +295,7 @@ class SaverKind:
 
         found = self._runner.run(all_of()) if self._runner else list(saver.list(thread()))
         writes = [write for saved in found for write in saved.pending_writes or ()]
-        ids = (call_ids_in(v) for _, c, v in writes if c in ("messages", "__return__"))
+        ids = (call_ids_in(v) for _, c, v in writes if c == "messages")
         return {call_id for some in ids for call_id in some}
 
     @contextmanager
@@ -569,7 +569,7 @@ def next_input(state: Any) -> Any:
 def test_a_fault_in_a_run_that_records(saver_kind, tmp_path_factory):
     """What was recorded is not done again, and nothing is lost: the run ends in its results."""
     calls = [("work", {"number": 1}, "c1"), ("wire", {}, "c2"), ("work", {"number": 3}, "c3")]
-    nothing = Source("recorded", "new", InMemorySaver(), tmp_path_factory.mktemp("new") / "db")
+    nothing = Source("hand_built", "new", InMemorySaver(), tmp_path_factory.mktemp("new") / "db")
     with SqliteSaver.from_conn_string(str(nothing.path)) as saver:
         saver.setup()
     folder = tmp_path_factory.mktemp("tools")
@@ -577,7 +577,7 @@ def test_a_fault_in_a_run_that_records(saver_kind, tmp_path_factory):
 
     def act(saver_kind: SaverKind, saver: Any) -> None:
         tools = Tools(folder, 0).all()
-        graph = RECORDED["recorded"](model_of(calls), tools, checkpointer=saver)
+        graph = RUNS["hand_built"](model_of(calls), tools, checkpointer=saver)
         while (value := next_input(saver_kind.call(graph, "get_state", thread()))) != "done":
             saver_kind.call(graph, "invoke", value, thread(), durability="sync")
 
@@ -588,7 +588,7 @@ def test_a_fault_in_a_run_that_records(saver_kind, tmp_path_factory):
         assert once <= done.keys()
         if error is None:
             state = saver_kind.call(
-                RECORDED["recorded"](model_of([]), [], checkpointer=saver), "get_state", thread()
+                RUNS["hand_built"](model_of([]), [], checkpointer=saver), "get_state", thread()
             )
             real = {"c1": ("did 1", "real"), "c2": ("yes", "real"), "c3": ("did 3", "real")}
             assert results_by_call(state.values["messages"]) == real

@@ -6,7 +6,7 @@ that a checkpointer would return, so that the rest of the package reads both ali
 
 - the payload of a `Send`. `_sends` derives it where only one reading is possible;
 - the answers to interrupts. The caller learns them from the list of runs;
-- the records and start marks of `record_tool_calls`, and the versions of channels;
+- the versions of channels;
 - the checkpoints of a graph that a tool runs.
 """
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import node_of, state_of
-from langgraph_patch._langgraph_names import parent_namespace
-from langgraph_patch.errors import RecordingError
-from langgraph_patch.recording.call_messages import messages_with_call
-from langgraph_patch.recording.records import is_task_name
+from langgraph_patch._langgraph import graph_namespace, node_of, state_of
+from langgraph_patch.errors import GraphError
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt import ToolRuntime
@@ -41,7 +39,7 @@ def idempotency_key(
         32 hexadecimal digits.
 
     Raises:
-        RecordingError: If no key identifies the call: outside of a graph, if no message of the
+        GraphError: If no key identifies the call: outside of a graph, if no message of the
             state makes the call, if the message has no id, or if it makes two calls with this id.
 
     Examples:
@@ -62,37 +60,34 @@ def idempotency_key(
         >>> graph.invoke({"messages": [message]})["messages"][-1].content
         'wired 7 with key 827f6128cb82634e0c86694bd4fbfb36'
     """
+    messages: list[AIMessage] = []
     if isinstance(runtime_or_config, dict):
-        config, messages = runtime_or_config, []
+        config = runtime_or_config
     else:
         config = runtime_or_config.config
-        messages = list(messages_with_call(runtime_or_config.state, tool_call_id))
-    messages = messages or list(messages_with_call(state_of(config), tool_call_id))
-    _check(messages, tool_call_id)
-    configurable = config.get("configurable", {})
-    # Two histories of one state may use an id at the same time.
-    ids = sorted({str(message.id) for message in messages})
-    thread_id, namespace = configurable.get("thread_id"), _namespace_of(configurable)
-    parts = str(thread_id), namespace, node_of(config), *ids, tool_call_id
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-def _check(messages: list[AIMessage], call_id: str | None) -> None:
-    """Raise an error if the messages do not identify the call."""
+        messages = list(_messages_with_call(runtime_or_config.state, tool_call_id))
+    messages = messages or list(_messages_with_call(state_of(config), tool_call_id))
     reason = None
     if not messages:
         reason = "no message of the state makes it. Pass the ToolRuntime, inside of a graph"
     elif any(message.id is None for message in messages):
         reason = "the message that makes it has no id"
-    elif any([c["id"] for c in m.tool_calls].count(call_id) > 1 for m in messages):
+    elif any([call["id"] for call in m.tool_calls].count(tool_call_id) > 1 for m in messages):
         reason = "the message makes two calls with this id"
     if reason is not None:
-        raise RecordingError(f"Tool call {call_id!r} has no idempotency key: {reason}.")
+        raise GraphError(f"Tool call {tool_call_id!r} has no idempotency key: {reason}.")
+    thread_id = str(config.get("configurable", {}).get("thread_id"))
+    ids = sorted({str(message.id) for message in messages})  # of all histories in the state
+    parts = thread_id, graph_namespace(config), node_of(config), *ids, tool_call_id
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def _namespace_of(configurable: dict[str, Any]) -> str:
-    """The namespace of the graph that runs the tool's node."""
-    namespace = str(configurable.get("checkpoint_ns", ""))
-    if is_task_name(namespace.rpartition("|")[2].partition(":")[0]):
-        namespace = parent_namespace(namespace)
-    return parent_namespace(namespace)
+def _messages_with_call(state: Any, call_id: str | None) -> Iterator[AIMessage]:
+    """The last AI message of each list of messages in a state, if it makes the call."""
+    channels = {"": state} if isinstance(state, list) else state
+    channels = channels if isinstance(channels, Mapping) else getattr(channels, "__dict__", {})
+    for messages in channels.values():
+        if isinstance(messages, list) and messages and isinstance(messages[-1], BaseMessage):
+            last = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+            if last is not None and any(call["id"] == call_id for call in last.tool_calls):
+                yield last
