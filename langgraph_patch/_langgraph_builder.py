@@ -118,6 +118,14 @@ def branches_into(builder: Any, nodes: Collection[str]) -> list[tuple[str, str, 
     ]
 
 
+def sends_each_call(builder: Any, node: str) -> bool:
+    """Whether only routers of `create_agent` lead to a node: they send each call for itself."""
+    routers = [branch.path for _, _, branch in branches_into(builder, [node])]
+    modules = [getattr(getattr(path, "func", None), "__module__", "") for path in routers]
+    has_edge = any(target == node for _, target in builder.edges)
+    return bool(modules) and not has_edge and all(m.startswith("langchain.") for m in modules)
+
+
 def starts_it_whole(builder: Any, node: str) -> str:
     """What starts a node without an edge that could be replaced by `Send`s; `""` if nothing."""
     if any(target == node for _, target in builder.waiting_edges):

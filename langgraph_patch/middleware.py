@@ -21,9 +21,10 @@ from langgraph_patch._own_names import OwnNames
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.apply_repair import repaired_for_model, write_repair_as_dict
+from langgraph_patch.graph.guarded_node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.shown_update import new_messages, show_repair
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, last_turn
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Language, Placeholder
 
 try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.serde.types import TASKS
@@ -19,6 +19,9 @@ from langgraph_patch._langgraph_names import RETURN, is_reserved, triggered_node
 from langgraph_patch._langgraph_prebuilt import leads_to_model
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, messages_in
 from langgraph_patch.evidence.tracked_calls import Source
+
+ROUTERS: Final = "_routers"
+"""The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:
             targets.setdefault(task, set()).add(target)
     own = targets.pop(task_id, set())
     by_edge = set().union(*targets.values()) | last_nodes(checkpoint.saved)
-    yield from sorted(node for node in own - by_edge if not leads_to_model(node))
+    left = (node for node in own - by_edge if not node.endswith(ROUTERS))
+    yield from sorted(node for node in left if not leads_to_model(node))
 
 
 def _commands_in(value: object, result: ToolMessage, messages_key: str) -> Iterator[Command[Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from langgraph.graph import StateGraph
@@ -11,7 +12,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_names import ROOT_CHANNEL
 from langgraph_patch.errors import GraphError, OptionError
-from langgraph_patch.graph.coverage import Coverage, all_keys, message_keys
+from langgraph_patch.graph.coverage import Coverage, all_keys, message_keys, tools_of
 from langgraph_patch.graph.state_values import unknown_key_error
 
 Builder: TypeAlias = "StateGraph[Any, Any, Any, Any]"
@@ -67,6 +68,22 @@ def checked_builder(graph: object) -> Builder:
         f"that its compile() returns. Patch the graph before you bind() it, give it a "
         f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_messages."
     )
+
+
+def check_reconcile(names: Iterable[str], builder: Builder, *, recursive: bool) -> None:
+    """Check that no name is a misspelled name of a tool.
+
+    A tool that no `ToolNode` has may be run by a node of the application, so a name that is like
+    none of the known names is accepted.
+    """
+    tools = tools_of(builder, recursive=recursive)
+    for name in names:
+        if name not in tools and (meant := get_close_matches(name, tools)):
+            listed = ", ".join(map(repr, sorted(tools)))
+            raise OptionError(
+                f"reconcile: no ToolNode has a tool called {name!r}: expected one of {listed}. "
+                f"Did you mean {meant[0]!r}?"
+            )
 
 
 def check_coverage(

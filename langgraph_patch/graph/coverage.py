@@ -31,6 +31,7 @@ from langgraph_patch._langgraph_builder import (
     keys_read_by,
     node_runnables,
     nodes_after,
+    sends_each_call,
 )
 from langgraph_patch._langgraph_names import ROOT_CHANNEL
 from langgraph_patch._langgraph_prebuilt import tool_messages_key
@@ -55,6 +56,11 @@ Kind: TypeAlias = Literal["model", "graph", "input", "tools", "repair", "none"]
 """
 
 
+_ONE_TASK = (
+    "cannot recover results beside a pause or an error, unless each call is a task of its own "
+    "(record=True), in the tool nodes"
+)
+
 _NOT_REACHED = (
     "does not reach the subagents of the tool 'task' (list PatchToolCallsMiddleware() in the "
     "middleware of each of them) in"
@@ -72,6 +78,7 @@ class CoveredNode:
         written: Those of them whose repair it writes.
         has_subagents: Whether it has a tool that runs agents of its own, as deepagents' `task`
             does. These agents are not nodes, so they cannot be covered.
+        is_one_task: Whether it is a `ToolNode` whose calls may run as one task.
     """
 
     kind: Kind
@@ -79,6 +86,7 @@ class CoveredNode:
     model_keys: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
     has_subagents: bool = False
+    is_one_task: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +107,21 @@ class Coverage:
         """The state keys that nodes read as histories."""
         return frozenset(key for node in self.nodes.values() for key in node.keys)
 
-    def __str__(self) -> str:
-        """One line for the log."""
+    def described(self, *, record: bool) -> str:
+        """One line for the log.
+
+        Args:
+            record: Whether each call of a `ToolNode` becomes a task of its own.
+        """
         nodes = self.nodes.items()
         alone = [repr(path) for path, node in nodes if node.kind in ("graph", "input")]
         tools = [repr(path) for path, node in nodes if node.kind == "tools"]
+        whole = [repr(path) for path, node in nodes if node.is_one_task and not record]
         parts = (
             ("repairs the whole history of", self._models()),
             ("leaves calls at the end of the history alone in", alone),
             ("does not touch the tool nodes", tools),
+            (_ONE_TASK, whole),
             (_NOT_REACHED, [repr(path) for path, node in nodes if node.has_subagents]),
         )
         return "; ".join(f"{what} {', '.join(paths)}" for what, paths in parts if paths)
@@ -170,7 +184,11 @@ def _covered(
     node: _Node, keys: AbstractSet[str], model_nodes: AbstractSet[str], *, recursive: bool
 ) -> CoveredNode:
     if is_tool_node(node.runnable):
-        return CoveredNode("tools", has_subagents=runs_subagents(node.runnable))
+        return CoveredNode(
+            "tools",
+            has_subagents=runs_subagents(node.runnable),
+            is_one_task=not sends_each_call(node.builder, node.name),
+        )
     if isinstance(node.runnable, PatchNode | RepairNode):
         return CoveredNode("repair")
     read = frozenset(keys & _keys_of(node))
@@ -273,6 +291,13 @@ def tool_nodes_in(runnable: object) -> Iterator[ToolNode]:
         yield node
     for step in getattr(runnable, "steps", None) or ():
         yield from tool_nodes_in(step)
+
+
+def tools_of(builder: Any, *, recursive: bool) -> set[str]:
+    """The names of the tools of all `ToolNode`s of a graph and of the graphs inside it."""
+    nodes = _walk(builder, recursive=recursive)
+    found = (tools for node in nodes for tools in tool_nodes_in(node.runnable))
+    return {name for tools in found for name in tools.tools_by_name}
 
 
 # --- keys ------------------------------------------------------------------------------

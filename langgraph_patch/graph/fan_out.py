@@ -41,6 +41,7 @@ from langgraph_patch._langgraph_prebuilt import (
     with_functions,
 )
 from langgraph_patch._langgraph_tasks import allow_one_more_superstep
+from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.state_values import get_value, messages_or_none
 from langgraph_patch.graph.truncation import TruncationGuard
@@ -215,14 +216,14 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
     inner, ainner = cast("Any", node.func), cast("Any", node.afunc)
 
     def func(value: Any, **kwargs: Any) -> Any:
-        config: RunnableConfig = kwargs.get("config") or {}
+        config = cast("RunnableConfig", kwargs.get("config") or {})
         if (value := prepare(value, config)) is None:
             return nothing
         with TruncationGuard(config, drops=True):
             return inner(value, **kwargs)
 
     async def afunc(value: Any, **kwargs: Any) -> Any:
-        config: RunnableConfig = kwargs.get("config") or {}
+        config = cast("RunnableConfig", kwargs.get("config") or {})
         if (value := prepare(value, config)) is None:
             return nothing
         with TruncationGuard(config, drops=True):
@@ -267,7 +268,7 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     branches = dict(builder.branches.get(node, {}))
     if not branches:
         return
-    behind = f"after_{node}"
+    behind = f"{node}{ROUTERS}"
     while behind in builder.nodes:
         behind += "_"
     schema = builder.nodes[node].input_schema

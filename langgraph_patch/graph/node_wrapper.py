@@ -22,6 +22,7 @@ from langgraph_patch._langgraph import channels_of, is_for_node, runs_alone, tas
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.graph.apply_repair import report, write_repair
 from langgraph_patch.graph.effects import StateWrites, is_written_once, restored_values
+from langgraph_patch.graph.guarded_node import GuardedNode
 from langgraph_patch.graph.histories import MODEL_INPUT, Damage, Histories
 from langgraph_patch.graph.original_messages import restore_output
 from langgraph_patch.graph.repairer import Repair
@@ -31,7 +32,6 @@ from langgraph_patch.graph.state_values import (
     replace_values,
     written_keys,
 )
-from langgraph_patch.graph.truncation import GuardedNode
 from langgraph_patch.history.patch import Patch
 
 

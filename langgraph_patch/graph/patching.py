@@ -31,6 +31,7 @@ from langgraph_patch.errors import GraphError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.checked_arguments import (
     check_coverage,
+    check_reconcile,
     checked_builder,
     checked_keys,
     checked_names,
@@ -163,7 +164,7 @@ def with_patching(
             fails or is killed, and it is not run again. Two calls that wait for an answer at the
             same time must be answered by interrupt id: `Command(resume="yes")` without an id then
             raises a `RuntimeError`. If a router leaves the `ToolNode`, it runs in a node of its
-            own, `after_<name>`, one superstep later. A WARNING names each `ToolNode` whose calls
+            own, `<name>_routers`, one superstep later. A WARNING names each `ToolNode` whose calls
             cannot be sent one by one. Default: False, a `ToolNode` stores no result before all its
             calls have ended.
 
@@ -210,8 +211,9 @@ def with_patching(
         repairers_before_tools=_repairers(keys, {**options, "allow_pending": True}),
     )
     check_coverage(context.coverage, keys, names, builder, recursive=recursive)
+    check_reconcile(reconcile or (), builder, recursive=recursive)
     patched = _patch_graph(graph, context)
-    logger.info("with_patching %s", context.coverage)
+    logger.info("with_patching %s", context.coverage.described(record=record))
     return cast("GraphT", patched)
 
 
