@@ -82,15 +82,14 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     ignore_custom_event = True
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
-        self._graph = graph_namespace(config)
-        self._node = node_of(config)
+        self._config = config
         self._drops = drops
         self._runs: dict[UUID, StreamedCalls] = {}
-        self._nested: set[UUID] = set()
         self._event_runs: set[UUID] = set()
         self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
-        self._model_runs = 0
-        self._ran_more = False
+        self._started: list[tuple[bool, Any]] = []  # in charge?, the metadata
+        self._models: dict[UUID, Any] = {}
+        self._ran_tool = False
         self._token: Token[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -104,28 +103,22 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     # --- callbacks -------------------------------------------------------------------------
 
     def on_chain_start(self, *_: Any, metadata: Any = None, **__: Any) -> None:
-        """Note whether a graph runs below the node."""
-        self._note(metadata)
+        """Note what starts below the node: it may be a graph."""
+        self._started.append((_GUARD.get() is self, metadata))
 
     def on_tool_start(self, *_: Any, **__: Any) -> None:
         """Note that a tool runs below the node."""
-        self._ran_more = True
+        self._ran_tool = True
 
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
-        """Count the model run, and note whether a graph below the node runs it."""
-        self._model_runs += 1
-        if self._note(metadata):
-            self._nested.add(run_id)
-        if _GUARD.get() is self:
+        """Collect the chunks of a model run, if this guard is in charge."""
+        is_own = _GUARD.get() is self
+        self._started.append((is_own, metadata))
+        self._models[run_id] = metadata
+        if is_own:
             self._runs[run_id] = StreamedCalls()
 
     on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
-
-    def _note(self, metadata: Mapping[str, Any] | None) -> bool:
-        """Whether what starts belongs to a graph below the node."""
-        nested = _GUARD.get() is not self or _graph_of(metadata) not in (None, self._graph)
-        self._ran_more = self._ran_more or nested
-        return nested
 
     def on_llm_new_token(
         self,
@@ -154,7 +147,7 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         if calls and generations and isinstance(generations[0], ChatGeneration):
             message = generations[0].message
             if isinstance(message, AIMessage):
-                self._correct(message, calls, nested=run_id in self._nested)
+                self._correct(message, calls, nested=self._is_nested(self._models.get(run_id)))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
@@ -171,7 +164,7 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
             logger.warning(
                 "dropped a tool call that the model did not finish writing, below the node %r: its "
                 "history is not patched, so the model is not asked again",
-                self._node,
+                node_of(self._config),
             )
         return dropped
 
@@ -196,7 +189,16 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, and no tool and no graph."""
-        return self._model_runs == 1 and not self._ran_more
+        ran_graph = any(not own or self._is_nested(data) for own, data in self._started)
+        return len(self._models) == 1 and not (self._ran_tool or ran_graph)
+
+    def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
+        """Whether what started with this metadata belongs to a graph below the node."""
+        namespace = (metadata or {}).get("langgraph_checkpoint_ns")
+        if namespace is None:
+            return False
+        config: Any = {"configurable": {"checkpoint_ns": namespace}, "metadata": metadata}
+        return graph_namespace(config) != graph_namespace(self._config)
 
     def finish(self) -> None:
         """Judge the runs that the node stopped reading. What its other runs do is ignored."""
@@ -262,15 +264,6 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
             and bool(message.invalid_tool_calls)
             and any(message.id is None or message.id in ids for ids, _ in self._truncated)
         )
-
-
-def _graph_of(metadata: Mapping[str, Any] | None) -> str | None:
-    """The namespace of the graph in which a run starts; None if its metadata has none."""
-    namespace = (metadata or {}).get("langgraph_checkpoint_ns")
-    if namespace is None:
-        return None
-    config: Any = {"configurable": {"checkpoint_ns": namespace}, "metadata": metadata}
-    return graph_namespace(config)
 
 
 def guarded_call(

@@ -10,34 +10,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
 from langgraph.errors import ParentCommand
 from langgraph.func import task
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.managed import RemainingSteps
 from langgraph.types import Command, Send, interrupt
 
 from langgraph_patch import _langgraph
 from langgraph_patch._langgraph import (
     channels_of,
     checkpointer_of,
-    child_config,
     comes_first,
     current_config,
     fresh_value,
     graph_namespace,
+    has_interrupts,
     input_of,
     is_for_node,
     is_in_node,
     is_nested,
     node_of,
+    pending_sends,
     runs_alone,
+    sent_payload,
     state_of,
     stored_value,
     task_kind,
     thread_config,
+    values_of,
     writes_at_exit,
 )
 from support.agents import thread
@@ -209,16 +213,59 @@ def test_current_config():
     assert names == "n1"
 
 
-def test_child_config(monkeypatch: pytest.MonkeyPatch):
-    """A runnable that is called without a config has it as that of its parent."""
-    child = RunnableLambda(lambda _, config: config["tags"])
-    config: RunnableConfig = {"tags": ["outer"]}
-    with child_config(config):
-        assert child.invoke(None) == ["outer"]
-    assert child.invoke(None) == []
-    monkeypatch.setattr(_langgraph, "_PARENT_CONFIG", None)
-    with child_config(config):
-        assert child.invoke(None) == []
+def test_has_interrupts():
+    """It is true once an interrupt of the task was answered."""
+    found = []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        before = has_interrupts(config)
+        interrupt("?")
+        found.append((before, has_interrupts(config)))
+
+    graph = build(node).compile(checkpointer=InMemorySaver())
+    graph.invoke(QUESTION, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    assert found == [(False, True)]  # the answer is taken when `interrupt` asks for it
+    assert not run_with(has_interrupts)
+    assert not has_interrupts({})
+
+
+def test_values_of_has_managed_values():
+    """A node reads the values of its schema, with those that LangGraph computes."""
+
+    class Managed(MessagesState):
+        remaining_steps: RemainingSteps
+        unset: str
+
+    found = []
+
+    def node(_: Any, config: RunnableConfig) -> None:
+        found.append(values_of(config, ["messages", "remaining_steps", "unset"], fresh=False))
+
+    StateGraph(Managed).add_node("n", node).add_edge(START, "n").compile().invoke(QUESTION)
+    assert [sorted(values) for values in found] == [["messages", "remaining_steps"]]
+    assert values_of({}, ["messages"], fresh=True) == {}
+
+
+def test_sent_payload():
+    """A task that a `Send` made finds it, also in its router; an edge's task finds none."""
+    found: list[Any] = []
+
+    def node(_: Any, config: RunnableConfig) -> None:
+        found.append(sent_payload(config))
+
+    def router(_: Any, config: RunnableConfig) -> str:
+        found.append(sent_payload(config))
+        return END
+
+    builder = StateGraph(State).add_node("n1", node).add_node("n2", node)
+    builder.add_edge(START, "n1")
+    builder.add_conditional_edges("n1", lambda _: [Send("n2", ["a"]), Send("n2", ["b"])])
+    builder.add_conditional_edges("n2", router)
+    builder.compile().invoke(QUESTION)
+    assert found[0] is None
+    assert sorted(found[1:]) == [["a"], ["a"], ["b"], ["b"]]
+    assert pending_sends({}) == ()
 
 
 def test_thread_config_names_the_current_checkpoint():

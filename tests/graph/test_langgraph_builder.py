@@ -9,6 +9,8 @@ import inspect
 import operator
 from typing import Annotated, Any, Literal
 
+from langchain.agents import create_agent
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
@@ -19,18 +21,23 @@ from typing_extensions import TypedDict
 
 from langgraph_patch._langgraph_builder import (
     annotations_of,
+    branches_into,
     can_be_followed,
     compile_like,
     copy_builder,
     has_routers,
+    input_of_node,
     keys_read_by,
     node_runnables,
     nodes_after,
     put_branch,
     read_by_branches,
     replace_runnable,
+    route_edge,
     run_start_untraced,
     schema_keys,
+    sends_each_call,
+    starts_it_whole,
     take_branches,
 )
 from langgraph_patch._langgraph_names import ROOT_CHANNEL
@@ -51,6 +58,68 @@ def test_node_runnables():
     runnables = node_runnables(build(subgraph, nothing))
     assert list(runnables) == ["n1", "n2"]
     assert runnables["n1"] is subgraph
+
+
+def test_input_of_node():
+    """A node reads its own input schema, or the state schema."""
+
+    class Part(TypedDict):
+        note: str
+
+    builder = build(nothing).add_node("own", nothing, input_schema=Part)
+    schema, keys = input_of_node(builder, "own")
+    assert (schema, set(keys)) == (Part, {"note"})
+    assert input_of_node(builder, "n1")[0] is State
+
+
+def test_edges_that_lead_to_a_node():
+    """Plain edges, routers with and without a list of ends, joins, commands and deferred nodes."""
+
+    def goes(_: Any) -> Command[Literal["commanded"]]:
+        return Command(goto="commanded")
+
+    nodes = ("plain", "routed", "joined", "commanded", "later", "alone")
+    builder = build(goes)
+    for node in nodes:
+        builder.add_node(node, nothing, defer=node == "later")
+    builder.add_edge("n1", "plain").add_edge(["n1", "plain"], "joined").add_edge("n1", "later")
+    builder.add_conditional_edges("n1", lambda _: "routed", ["routed"])
+    assert [name for name, *_ in branches_into(builder, ["routed"])] == ["n1"]
+    assert branches_into(builder, ["plain"]) == []
+    reasons = {node: starts_it_whole(builder, node) for node in nodes}
+    assert reasons == {
+        "plain": "",
+        "routed": "",
+        "joined": "an edge from several nodes leads to it",
+        "commanded": "a Command of 'n1' leads to it",
+        "later": "it is deferred",
+        "alone": "no edge leads to it",
+    }
+
+
+def test_route_edge():
+    """A plain edge becomes a conditional one that leads to the same node."""
+    routed = []
+    router = RunnableLambda(lambda _: routed.append(1) or "n2", name="routed")
+    builder = build(nothing, nothing)
+    builder.edges.discard(("n1", "n2"))
+    builder.add_edge("n1", "n2")
+    route_edge(builder, "n1", "n2", router)
+    assert ("n1", "n2") not in builder.edges
+    builder.compile().invoke(QUESTION)
+    assert routed == [1]
+
+
+def test_sends_each_call():
+    """`create_agent` sends each call; a plain edge or router of another module does not."""
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = create_agent(FakeListChatModel(responses=["x"]), [look])
+    assert sends_each_call(agent.builder, "tools")
+    assert not sends_each_call(build(nothing), "n1")
 
 
 def test_has_routers():

@@ -5,7 +5,7 @@ Each test compares details with the LangGraph that is installed, and fails if on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
@@ -14,16 +14,19 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START
-from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.types import interrupt
 
 from langgraph_patch._langgraph_prebuilt import (
     AFTER_MODEL,
+    call_with_state,
     leads_to_model,
+    overridden_method,
     runs_after_model,
     sent_call,
     tool_messages_key,
+    with_functions,
 )
 from support.agents import thread
 from support.bare_graphs import QUESTION, nothing
@@ -52,6 +55,63 @@ def test_sent_call(maker: str):
     assert saved is not None
     sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
     assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+
+
+def test_a_copy_runs_other_functions():
+    """A copy of a `ToolNode` is one, has its tools, and calls them with config and runtime."""
+    received: list[Any] = []
+
+    def func(value: Any, **kwargs: Any) -> Any:
+        received.append((value, sorted(kwargs)))
+
+    node = ToolNode([])
+    copied = with_functions(node, func, None)
+    builder = StateGraph(MessagesState).add_node("tools", copied).add_edge(START, "tools")
+    builder.compile().invoke(QUESTION)
+    assert isinstance(copied, ToolNode)
+    assert copied.tools_by_name is node.tools_by_name
+    assert node.func is not func
+    assert received[0][1] == ["config", "runtime"]
+
+
+def test_a_call_with_its_state():
+    """A `ToolNode` runs one call with the state that comes with it."""
+    read: list[Any] = []
+
+    def look(whole: Annotated[Any, InjectedState]) -> str:
+        """Look."""
+        read.append(whole)
+        return "seen"
+
+    node = ToolNode([look])
+    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    builder = StateGraph(MessagesState)
+    sent = call_with_state(call, {"a": 1})
+    builder.add_node("tools", lambda _, config: node.invoke(sent, config))
+    result = builder.add_edge(START, "tools").compile().invoke({"messages": []})
+    assert read == [{"a": 1}]
+    assert result["messages"][0].text == "seen"
+
+
+def test_overridden_method():
+    """A class that overrides how it runs is found; one that only adds something is not."""
+
+    class Own(ToolNode):
+        def _func(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._func(*args, **kwargs)
+
+    class More(ToolNode):
+        name = "more"
+
+        def __init__(self, tools: Any) -> None:
+            super().__init__(tools)
+
+        def count(self) -> int:
+            return len(self.tools_by_name)
+
+    assert overridden_method(ToolNode([])) is None
+    assert overridden_method(More([])) is None
+    assert overridden_method(Own([])) == "_func"
 
 
 def test_tool_messages_key():

@@ -30,6 +30,7 @@ from langgraph_patch import (
     Finding,
     GraphError,
     MessagesError,
+    ModelError,
     OptionError,
     Patch,
     PatchError,
@@ -54,6 +55,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
+from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
@@ -242,8 +244,8 @@ def agents(chat_model: BaseChatModel) -> None:
 
 
 def models(chat_model: BaseChatModel) -> None:
-    """A patched model is a model of the same kind."""
-    assert_type(patch_model(chat_model), BaseChatModel)
+    """A patched model is a runnable that binds tools."""
+    assert_type(patch_model(chat_model), PatchedModel)
     patch_model(chat_model, language="de")  # type: ignore[arg-type]
 
 
@@ -401,7 +403,8 @@ def errors() -> None:
     roots: list[type[PatchError]] = [EvidenceError, ThreadError]
     values: list[type[ValueError]] = [GraphError, OptionError, StreamError]
     types: list[type[TypeError]] = [MessagesError]
+    attributes: list[type[AttributeError]] = [ModelError]
     try:
         scan_threads("threads.sqlite")  # type: ignore[arg-type]
-    except (*roots, *values, *types) as error:
+    except (*roots, *values, *types, *attributes) as error:
         raise PatchError(str(error)) from error
