@@ -1,12 +1,11 @@
-"""A simulation: random agents, random mishaps, and an external ledger that knows what tools did.
+"""A simulation: random agents and mishaps, and a log of what tools did that judges what models read.
 
-After each model call, what the model reads about tool calls is compared with the ledger (what
-happened) and with the checkpoints (what was recorded). `python tests/ledger --help` runs it.
+`python tests/ledger --help` runs it. A seed decides a scenario.
 
-- `world`: the ledger, and everything else that is logged during a scenario.
-- `tools`, `model`, `kit`, `agents`: what runs. `driver`: runs it. `events`: what happens to it.
-- `scenario`: what a seed decides. `run`: one scenario. `transcript`: all that happened in it.
-- `healthy`: healthy runs beside those of the bare graph. `report`: the table.
-- `checkpoints`: what the checkpointer has recorded, read raw.
-- `texts`: what a tool message states. `facts` and `judge`: whether that is true.
+- `world`: the log. `actors`: the tools and the models that write it. `agents`: the graphs.
+- `driver`: savers that can fail, and runs of a graph. `session`: one scenario while it runs.
+- `events`: what happens to its thread. `judge`: what must be true of the log afterwards.
+- `healthy`: healthy runs beside those of the bare graph. `__main__`: many scenarios, and a table.
+
+Nothing here reads a checkpoint, and of the package only its public names are used.
 """

@@ -1,174 +1,86 @@
-"""The agents: each is a function that takes a `Kit` and builds a graph out of it."""
+"""The agents. Each kind has a function that builds its graph out of a `Kit`."""
 
-from __future__ import annotations
-
+import operator
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, TypedDict
 
 from deepagents import create_deep_agent
-from langchain.agents import create_agent
+from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
     HumanInTheLoopMiddleware,
     TodoListMiddleware,
     ToolRetryMiddleware,
 )
-from langchain_core.messages import AIMessage
-from langchain_core.tools import BaseTool
-from langgraph.graph import END, START, StateGraph
-from langgraph.prebuilt import create_react_agent, tools_condition
+from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.channels import DeltaChannel
+from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.graph.message import _messages_delta_reducer
+from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
+from langgraph.prebuilt.chat_agent_executor import AgentState as ReactState
 from langgraph.types import RetryPolicy, Send
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
+from pydantic import BaseModel
 
-from ledger.kit import STATES, AgentPlain, Kit, ReactPlain
-from ledger.model import LEDGER_TOOLS, RandomModel
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from ledger.actors import TOOLS, Habits, RandomModel, make_tools
+from ledger.world import World
 
-
-def _model_node(kit: Kit, model: RandomModel) -> Any:
-    """The node that calls the model, in the form that LangGraph's tutorial has."""
-
-    def agent(state: Any) -> Any:
-        kit.world.observe(model.agent, state, state["messages"])
-        return {"messages": [model.invoke(state["messages"])]}
-
-    return agent
+Messages = Annotated[list[AnyMessage], add_messages]
+Notes = Annotated[dict[str, int], operator.or_]
 
 
-def _loop(kit: Kit, agent: str, *, recorded: bool, send: bool, **options: Any) -> Any:
-    builder = StateGraph(STATES[kit.state])
-    builder.add_node("agent", _model_node(kit, kit.model(agent, **LEDGER_TOOLS)))
-    retry = RetryPolicy(max_attempts=2, initial_interval=0.001, retry_on=RuntimeError)
-    node = kit.node(kit.tools(agent), recorded=recorded)
-    builder.add_node("tools", node, retry_policy=retry if kit.retry else None)
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", _send_each if send else tools_condition)
-    builder.add_edge("tools", "agent")
-    return builder.compile(**options)
+class Plain(TypedDict, total=False):
+    """A state with a key that a tool writes, and one that only users write."""
+
+    messages: Messages
+    notes: Notes
+    flag: bool
 
 
-def _send_each(state: Any) -> Any:
-    """A task for each tool call of the last message."""
-    last = state["messages"][-1]
-    calls = last.tool_calls if isinstance(last, AIMessage) else []
-    return [Send("tools", [{**call, "type": "tool_call"}]) for call in calls] or END
+class Delta(Plain):
+    """The same, with messages that are stored as differences."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
-def hand_built(kit: Kit) -> Any:
-    """A hand-built loop with a `ToolNode`."""
-    return kit.patch(_loop(kit, "main", recorded=False, send=False, checkpointer=kit.saver))
+class Pydantic(BaseModel):
+    """The same as a pydantic model."""
+
+    messages: Messages = []
+    notes: Notes = {}
+    flag: bool = False
 
 
-def hand_built_recorded(kit: Kit) -> Any:
-    """The same, with `record_tool_calls`."""
-    return kit.patch(_loop(kit, "main", recorded=True, send=False, checkpointer=kit.saver))
+@dataclass
+class Dataclass:
+    """The same as a dataclass."""
+
+    messages: Messages = field(default_factory=list)
+    notes: Notes = field(default_factory=dict)
+    flag: bool = False
 
 
-def send(kit: Kit) -> Any:
-    """A hand-built loop with a task for each call."""
-    return kit.patch(_loop(kit, "main", recorded=False, send=True, checkpointer=kit.saver))
+class ReactPlain(ReactState):
+    """The state for `create_react_agent`."""
+
+    notes: Notes
+    flag: bool
 
 
-def send_recorded(kit: Kit) -> Any:
-    """The same, with `record_tool_calls`."""
-    return kit.patch(_loop(kit, "main", recorded=True, send=True, checkpointer=kit.saver))
+class AgentPlain(AgentState[Any]):
+    """The state for `create_agent`."""
+
+    notes: Notes
+    flag: bool
 
 
-def _react(kit: Kit, agent: str, tools: list[BaseTool], model: Any, **options: Any) -> Any:
-    def prompt(state: Any) -> Any:
-        kit.world.observe(agent, state, state["messages"])
-        return state["messages"]
-
-    recorded = options.pop("recorded", False)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-        return create_react_agent(
-            model, kit.node(tools, recorded=recorded), prompt=prompt, **options
-        )
-
-
-def _whole_react(kit: Kit, version: str, *, recorded: bool) -> Any:
-    model = kit.model("main", **LEDGER_TOOLS)
-    options = {"version": version, "checkpointer": kit.saver, "state_schema": ReactPlain}
-    return kit.patch(_react(kit, "main", kit.tools("main"), model, recorded=recorded, **options))
-
-
-def react_v1(kit: Kit) -> Any:
-    """`create_react_agent` with one task for all calls."""
-    return _whole_react(kit, "v1", recorded=False)
-
-
-def react_v1_recorded(kit: Kit) -> Any:
-    """The same, with `record_tool_calls`."""
-    return _whole_react(kit, "v1", recorded=True)
-
-
-def react_v2(kit: Kit) -> Any:
-    """`create_react_agent` with a task for each call."""
-    return _whole_react(kit, "v2", recorded=False)
-
-
-def react_v2_recorded(kit: Kit) -> Any:
-    """The same, with `record_tool_calls`."""
-    return _whole_react(kit, "v2", recorded=True)
-
-
-def _create_agent(kit: Kit, *middleware: Any, asks: bool = True, **tools: int) -> Any:
-    return create_agent(
-        kit.model("main", **LEDGER_TOOLS, **tools),
-        kit.tools("main", asks=asks),
-        middleware=[kit.watch("main"), *middleware],
-        state_schema=AgentPlain,
-        checkpointer=kit.saver,
-    )
-
-
-def create_agent_plain(kit: Kit) -> Any:
-    """`create_agent`."""
-    return kit.patch(_create_agent(kit))
-
-
-def create_agent_middleware(kit: Kit) -> Any:
-    """`create_agent` with todos, and the library's middleware in place of `with_patching`."""
-    return _create_agent(kit, TodoListMiddleware(), *kit.middleware(), write_todos=3)
-
-
-def _approval() -> HumanInTheLoopMiddleware[Any, Any, Any]:
-    return HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
-
-
-def create_agent_approval(kit: Kit) -> Any:
-    """`create_agent` where a middleware asks before the tools run."""
-    return kit.patch(_create_agent(kit, _approval(), asks=False))
-
-
-def create_agent_retry(kit: Kit) -> Any:
-    """`create_agent` where a middleware retries failed tools."""
-    retry = ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
-    return kit.patch(_create_agent(kit, retry))
-
-
-def _deep_agent(kit: Kit, *middleware: Any) -> Any:
-    """A deep agent; the library's middleware is in its subagent, which `with_patching` lacks."""
-    tools = ("send_email", "wire_money", "slow")
-    helper = {
-        "name": "helper",
-        "description": "helps",
-        "system_prompt": "help",
-        "model": kit.model("sub", send_email=3, wire_money=2, slow=1),
-        "tools": kit.tools("sub", *tools),
-        "middleware": kit.middleware(),
-    }
-    weights = {"send_email": 2, "wire_money": 3, "write_file": 3, "write_todos": 2, "task": 3}
-    return create_deep_agent(
-        kit.model("main", slow=1, note=1, **weights),
-        kit.tools("main", *tools, "note"),
-        subagents=[helper],
-        middleware=[NotesMiddleware(), TodoListMiddleware(), *middleware, kit.watch("main")],
-        checkpointer=kit.saver,
-    )
+STATES = {"plain": Plain, "pydantic": Pydantic, "dataclass": Dataclass, "delta": Delta}
 
 
 class NotesMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -177,73 +89,181 @@ class NotesMiddleware(AgentMiddleware[Any, Any, Any]):
     state_schema = AgentPlain
 
 
-def deep_agent(kit: Kit) -> Any:
-    """`create_deep_agent` with files, todos and a subagent."""
-    return kit.patch(_deep_agent(kit))
+@dataclass
+class Kit:
+    """What an agent is built of.
+
+    Attributes:
+        world: The log.
+        habits: How its models write tool calls.
+        saver: The checkpointer.
+        wrapped: Whether the graph is patched; if not, it is bare.
+        asynchronous: Whether the tools are coroutines.
+        state: The name of the state, in `STATES`, for hand-built graphs.
+        retry: Whether the tools node has a `RetryPolicy`.
+        handle_errors: Whether a `ToolNode` turns errors into tool messages.
+    """
+
+    world: World
+    habits: Habits
+    saver: Any
+    wrapped: bool = True
+    asynchronous: bool = False
+    state: str = "plain"
+    retry: bool = False
+    handle_errors: bool = False
+
+    def model(self, agent, tools):
+        """The model of that agent, and how often it calls which tools."""
+        return RandomModel(agent=agent, world=self.world, habits=self.habits, tools=tools)
+
+    def tools(self, agent, names, **options):
+        """The tools of that agent."""
+        return make_tools(self.world, agent, names, asynchronous=self.asynchronous, **options)
+
+    def node(self, tools):
+        """A ToolNode for them."""
+        return ToolNode(tools, **({"handle_tool_errors": True} if self.handle_errors else {}))
+
+    def patch(self, graph, **options):
+        """The graph, patched if it is to be."""
+        return with_patching(graph, **options) if self.wrapped else graph
+
+    def middleware(self):
+        """The library's middleware, if the graph is to be patched."""
+        return [PatchToolCallsMiddleware()] if self.wrapped else []
 
 
-def deep_agent_middleware(kit: Kit) -> Any:
-    """The same with the library's middleware, in the subagent too."""
-    return _deep_agent(kit, *kit.middleware())
+def _loop(kit, *, send=False, **options):
+    """An agent as LangGraph's tutorial builds it; with `send`, a task for each call."""
+    model = kit.model("main", TOOLS)
+
+    def agent(state):
+        messages = state["messages"] if isinstance(state, dict) else state.messages
+        return {"messages": [model.invoke(messages)]}
+
+    def send_each(state):
+        messages = state["messages"] if isinstance(state, dict) else state.messages
+        calls = messages[-1].tool_calls if isinstance(messages[-1], AIMessage) else []
+        return [Send("tools", [{**call, "type": "tool_call"}]) for call in calls] or END
+
+    retry = RetryPolicy(max_attempts=2, initial_interval=0.001, retry_on=RuntimeError)
+    builder = StateGraph(STATES[kit.state])
+    builder.add_node("agent", agent)
+    node = kit.node(kit.tools("main", TOOLS))
+    builder.add_node("tools", node, retry_policy=retry if kit.retry else None)
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", send_each if send else tools_condition)
+    builder.add_edge("tools", "agent")
+    return builder.compile(**options)
 
 
-def _member(kit: Kit, agent: str, other: str) -> Any:
-    """An agent of a swarm."""
-    weights = {"send_email": 3, "wire_money": 2, "slow": 1, "boom": 1, f"transfer_to_{other}": 3}
-    model = kit.model(agent, **weights)
-    tools = kit.tools(agent, "send_email", "wire_money", "slow", "boom")
-    handoff = create_handoff_tool(agent_name=other)
-    return _react(kit, agent, [*tools, handoff], model, name=agent)
+def _tool_node(kit, *, record=False, send=False):
+    return kit.patch(_loop(kit, send=send, checkpointer=kit.saver), record=record)
 
 
-def swarm(kit: Kit) -> Any:
-    """A swarm of two."""
-    members = [_member(kit, "alice", "bob"), _member(kit, "bob", "alice")]
+def _react_agent(kit, agent, weights, *handoffs, **options):
+    node = kit.node([*kit.tools(agent, [n for n in weights if n in TOOLS]), *handoffs])
+    return create_react_agent(kit.model(agent, weights), node, **options)
+
+
+def _react(kit, version, *, record=False):
+    options = {"version": version, "checkpointer": kit.saver, "state_schema": ReactPlain}
+    return kit.patch(_react_agent(kit, "main", TOOLS, **options), record=record)
+
+
+def _create_agent(kit, *middleware, asks=True, **more):
+    return create_agent(
+        kit.model("main", {**TOOLS, **more}),
+        kit.tools("main", TOOLS, asks=asks),
+        middleware=middleware,
+        state_schema=AgentPlain,
+        checkpointer=kit.saver,
+    )
+
+
+def _with_middleware(kit):
+    return _create_agent(kit, TodoListMiddleware(), *kit.middleware(), write_todos=3)
+
+
+def _approval(kit):
+    ask = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
+    return kit.patch(_create_agent(kit, ask, asks=False))
+
+
+def _retry(kit):
+    retry = ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
+    return kit.patch(_create_agent(kit, retry))
+
+
+def _deep_agent(kit, *middleware):
+    """The library's middleware is in the subagent always: `with_patching` does not reach it."""
+    tools = ("send_email", "wire_money", "slow")
+    helper = {
+        "name": "helper",
+        "description": "helps",
+        "system_prompt": "help",
+        "model": kit.model("sub", {"send_email": 3, "wire_money": 2, "slow": 1}),
+        "tools": kit.tools("sub", tools),
+        "middleware": kit.middleware(),
+    }
+    weights = {"send_email": 2, "wire_money": 3, "write_file": 3, "write_todos": 2, "task": 3}
+    return create_deep_agent(
+        kit.model("main", {"slow": 1, "note": 1, **weights}),
+        kit.tools("main", [*tools, "note"]),
+        subagents=[helper],
+        middleware=[NotesMiddleware(), TodoListMiddleware(), *middleware],
+        checkpointer=kit.saver,
+    )
+
+
+def _swarm(kit):
+    weights = {"send_email": 3, "wire_money": 2, "slow": 1, "boom": 1}
+    members = [
+        _react_agent(
+            kit,
+            name,
+            {**weights, f"transfer_to_{other}": 3},
+            create_handoff_tool(agent_name=other),
+            name=name,
+        )
+        for name, other in (("alice", "bob"), ("bob", "alice"))
+    ]
     return kit.patch(
         create_swarm(members, default_active_agent="alice").compile(checkpointer=kit.saver)
     )
 
 
-def supervisor(kit: Kit) -> Any:
-    """A supervisor of two. It calls its workers in functions of its own: each is patched."""
+def _supervisor(kit):
+    """It calls its workers in functions of its own: each is patched."""
     weights = {"send_email": 3, "wire_money": 2, "slow": 1}
-    workers = [
-        kit.patch(_react(kit, n, kit.tools(n, *weights), kit.model(n, **weights), name=n))
-        for n in ("alice", "bob")
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        builder = create_supervisor(
-            workers,
-            model=kit.model(
-                "main", send_email=2, wire_money=2, transfer_to_alice=3, transfer_to_bob=2
-            ),
-            tools=kit.tools("main", "send_email", "wire_money"),
-        )
+    workers = [kit.patch(_react_agent(kit, n, weights, name=n)) for n in ("alice", "bob")]
+    own = {"send_email": 2, "wire_money": 2, "transfer_to_alice": 3, "transfer_to_bob": 2}
+    tools = kit.tools("main", ("send_email", "wire_money"))
+    builder = create_supervisor(workers, model=kit.model("main", own), tools=tools)
     return kit.patch(builder.compile(checkpointer=kit.saver))
 
 
-def nested(kit: Kit) -> Any:
+def _nested(kit):
     """An agent that is a node of another graph."""
     builder = StateGraph(STATES[kit.state])
-    builder.add_node("child", _loop(kit, "main", recorded=False, send=False))
+    builder.add_node("child", _loop(kit))
     builder.add_edge(START, "child")
     return kit.patch(builder.compile(checkpointer=kit.saver))
 
 
-def nested_lasting(kit: Kit) -> Any:
+def _nested_lasting(kit):
     """An agent with `checkpointer=True`, called in a node of another graph."""
-    child = kit.patch(_loop(kit, "main", recorded=False, send=True, checkpointer=True))
-    builder = StateGraph(STATES[kit.state])
+    child = kit.patch(_loop(kit, send=True, checkpointer=True))
 
-    def call_child(state: Any) -> Any:
-        result = child.invoke({"messages": state["messages"][-1:]})
-        return {"messages": result["messages"][-1:]}
+    def call_child(state):
+        return {"messages": child.invoke({"messages": state["messages"][-1:]})["messages"][-1:]}
 
-    async def acall_child(state: Any) -> Any:
+    async def acall_child(state):
         result = await child.ainvoke({"messages": state["messages"][-1:]})
         return {"messages": result["messages"][-1:]}
 
+    builder = StateGraph(Plain)
     builder.add_node("child", acall_child if kit.asynchronous else call_child)
     builder.add_edge(START, "child")
     return builder.compile(checkpointer=kit.saver)
@@ -256,51 +276,39 @@ class Kind:
     Attributes:
         build: Makes the graph.
         entry: The node that `Command(goto=...)` names.
-        recorded: Whether its calls are recorded by this library, in tasks of their own.
-        own_tasks: Whether each call has a task of its own.
+        own_tasks: Whether each call has a task of its own, so that its result is recorded alone.
+        record: Whether that is so because of `record=True`: the bare graph has other tasks.
         approval: Whether a middleware asks before tools run.
         states: The states that it can have.
         flag: Whether its state has the key `flag`.
         adds_node: Whether the patched graph has one node more than the bare one.
     """
 
-    build: Callable[[Kit], Any]
+    build: Callable
     entry: str = "agent"
-    recorded: bool = False
     own_tasks: bool = True
+    record: bool = False
     approval: bool = False
-    states: tuple[str, ...] = ("plain",)
+    states: tuple = ("plain",)
     flag: bool = True
     adds_node: bool = False
 
-    @property
-    def name(self) -> str:
-        """Its name in the table."""
-        return self.build.__name__
-
-
-ALL_STATES = tuple(STATES)
 
 KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind(hand_built, states=ALL_STATES, own_tasks=False),
-        Kind(hand_built_recorded, states=ALL_STATES, recorded=True),
-        Kind(send, states=ALL_STATES),
-        Kind(send_recorded, states=ALL_STATES, recorded=True),
-        Kind(react_v1, own_tasks=False),
-        Kind(react_v1_recorded, recorded=True),
-        Kind(react_v2),
-        Kind(react_v2_recorded, recorded=True),
-        Kind(create_agent_plain, entry="model"),
-        Kind(create_agent_middleware, entry="model", adds_node=True),
-        Kind(create_agent_approval, entry="model", approval=True),
-        Kind(create_agent_retry, entry="model"),
-        Kind(deep_agent, entry="model"),
-        Kind(deep_agent_middleware, entry="model"),
-        Kind(swarm, entry="alice", flag=False),
-        Kind(supervisor, entry="supervisor", flag=False),
-        Kind(nested, entry="child", states=ALL_STATES, own_tasks=False),
-        Kind(nested_lasting, entry="child"),
-    )
+    "tool_node": Kind(_tool_node, own_tasks=False, states=tuple(STATES)),
+    "tool_node_record": Kind(partial(_tool_node, record=True), record=True, states=tuple(STATES)),
+    "send": Kind(partial(_tool_node, send=True), states=tuple(STATES)),
+    "react_v1": Kind(partial(_react, version="v1"), own_tasks=False),
+    "react_v1_record": Kind(partial(_react, version="v1", record=True), record=True),
+    "react_v2": Kind(partial(_react, version="v2")),
+    "create_agent": Kind(lambda kit: kit.patch(_create_agent(kit)), "model"),
+    "create_agent_middleware": Kind(_with_middleware, "model", adds_node=True),
+    "create_agent_approval": Kind(_approval, "model", approval=True),
+    "create_agent_retry": Kind(_retry, "model"),
+    "deep_agent": Kind(lambda kit: kit.patch(_deep_agent(kit)), "model"),
+    "deep_agent_middleware": Kind(lambda kit: _deep_agent(kit, *kit.middleware()), "model"),
+    "swarm": Kind(_swarm, "alice", flag=False),
+    "supervisor": Kind(_supervisor, "supervisor", flag=False),
+    "nested": Kind(_nested, "child", own_tasks=False, states=tuple(STATES)),
+    "nested_lasting": Kind(_nested_lasting, "child", flag=False),
 }

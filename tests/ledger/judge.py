@@ -1,339 +1,239 @@
-"""Compares what a model read with the ledger and with the records.
+"""What must be true of a log: no false statement, no certain result lost, no certain call run twice.
 
-Statements about the world ("was cancelled", "failed", a result) are judged by the ledger.
-Statements about the record ("no result was recorded") are judged by the checkpoints that the run
-had before it, as they were when the run began.
+A result is certain if the log alone shows that LangGraph recorded it, and whose it is. Of every
+other call a model may read that its result is unknown.
 """
 
-from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
-from ledger.checkpoints import LIBRARY_MARK
-from ledger.facts import Case, Facts, Run
-from ledger.texts import meaning
-from ledger.world import REF, Emitted, Key, Read
+from ledger.events import CLIENT_TEXT
+from ledger.world import RECEIPT, REF, Emitted, Final, Read, ToolEvent
 
-TRUE, UNKNOWN, LOST, FALSE, WEAK, UNCLEAR = "true", "unknown", "lost", "false", "weak", "unclear"
+CALL = r"^Tool call \S+ with id \S+"
+TEXTS = (
+    ("unknown", r"^No result of tool call \S+ with id \S+ (was recorded|is known); it may or may"),
+    ("unknown", rf"{CALL} has incomplete arguments; no result was recorded"),
+    ("not run", rf"{CALL} (was not run|was not approved|could not be executed)"),
+    ("not run", rf"{CALL}: no start and no result were recorded"),
+    ("not run", r"(^|result:\n)User rejected the tool call for "),
+    ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
+    ("failed", rf"{CALL} failed in its last recorded attempt: "),
+    ("timed out", rf"{CALL} timed out; it may have gone on: "),
+    ("cancelled", rf"{CALL} (was cancelled - another message|did not complete)"),
+    ("cancellation", rf"{CALL}: a cancellation was recorded; it may have taken effect"),
+    ("by client", f"^{CLIENT_TEXT}$"),
+    ("result", RECEIPT.pattern),
+    ("effect", rf"Updated (?:file /?|todo list to .*?)(?P<subject>{REF.pattern})"),
+    ("handoff", r"^Successfully transferred to (?P<subject>\w+)"),
+    ("answer", r"(?P<subject>final-\d+)"),
+    ("own words", r"^Error: |can only be|cannot be called|validation error|^\s*$"),
+)
+"""The kinds of statements. The first that matches counts."""
+
+DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault", "step_timeout"}
+"""The events that may keep LangGraph from recording what a tool did, or from reading it."""
 
 
-ABOUT_RESULTS = frozenset({"result", "effect", "handoff", "answer", "empty", "refused_by_tool"})
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A judgement of one statement.
-
-    Attributes:
-        outcome: `true`, `unknown`, `lost` (unknown though recorded), `false`, `weak` (true, but
-            more could have been stated), or `unclear` (the harness does not know what it means).
-        label: The class of a false, weak or lost statement.
-        key: The call.
-        text: What was read.
-        read: The number of the log entry of the model call.
-    """
-
-    outcome: str
-    label: str
-    key: Key
-    text: str
-    read: int = 0
+def meaning(text):
+    """The kind of a statement and its subject."""
+    for kind, pattern in TEXTS:
+        if found := re.search(pattern, text, re.DOTALL):
+            return kind, found.groupdict().get("subject", "")
+    return "unclear", ""
 
 
 @dataclass
-class Judge(Facts):
-    """Judges the statements of one scenario, after it has ended."""
+class Verdict:
+    """A problem: its class, a label, the call, what was read, and the number of the entry."""
 
-    def verdicts(self) -> Iterator[Verdict]:
-        """A verdict for each call in each model call."""
-        for number, read in self.world.all(Read):
-            for call, message, result, nth in pairs(read.messages):
-                key = self._key(message, call, nth)
-                if key is not None and result is not None:
-                    verdict = self._verdict(key, result, number, read)
-                    yield Verdict(*verdict, key, result.text, number)
+    problem: str
+    label: str
+    key: tuple
+    text: str
+    at: int
 
-    def _key(self, message: AIMessage, call: Any, nth: int) -> Key | None:
-        """The call that a model wrote, found by its arguments, else by its id.
 
-        Args:
-            message: The message as it was read. The library may have renamed its ids.
-            call: The call as it was read.
-            nth: How many calls of the same name and arguments precede it in the message.
-        """
-        refs = REF.findall(repr(call["args"]))
-        # `tool_calls` holds the complete calls of a message, before those that were cut off.
-        written = sorted(self.calls, key=lambda e: e.malformed)
-        own = [e.key for e in written if e.key.message == message.id]
-        for keys in (own, [e.key for e in self.calls]):
-            alike = [k for k in keys if k.name == call["name"] and (not refs or k.ref == refs[0])]
-            exact = [k for k in alike if k.call == call["id"]]
-            if exact:
-                # If the graph changed the ids of messages, equal calls cannot be told apart.
-                return exact[0] if len({k.message for k in exact}) == 1 else None
-            if refs and keys is own and nth < len(alike):
-                return alike[nth]
-            if len(alike) == 1:
-                return alike[0]
-        return None
+class Judge:
+    """Judges a scenario that has ended."""
 
-    # --- one statement -------------------------------------------------------------------
+    def __init__(self, session):
+        self.session, self.world, self.runs = session, session.world, session.runs
+        self.tools = self.world.all(ToolEvent)
+        self.did = defaultdict(dict)  # execution -> {kind of event: number of the last entry}
+        self.key = {}  # execution -> call
+        for number, event in self.tools:
+            self.did[event.execution][event.kind] = number
+            self.key[event.execution] = event.key
+        self.emitted = dict((e.key, e) for _, e in self.world.all(Emitted))
+        self.born = {e.key: n for n, e in reversed(self.world.all(Emitted))}
+        self.copies = Counter(e.key[1:3] for _, e in self.world.all(Emitted))
+        self.finals = {e.label: e for _, e in self.world.all(Final)}
+        self.forks = [run.begin for run in self.runs if run.event == "fork"]
+        self.counts = Counter()
+        self.verdicts = []
+        self._judge()
 
-    def _verdict(self, key: Key, result: ToolMessage, at: int, read: Read) -> tuple[str, str]:
-        stated = meaning(result.text, result.additional_kwargs.get(LIBRARY_MARK))
-        case = Case(key, stated, result.text, at, read, self.runs[read.run])
-        check = self._checks.get(stated.kind)
-        if check is not None and (label := check(case)) is not None:
-            return FALSE, label
-        if stated.kind == "unclear":
-            return UNCLEAR, result.text[:60]
-        return (TRUE, "") if stated.kind in ABOUT_RESULTS else self._without_result(case)
+    def _judge(self):
+        first = {}  # (call, text) -> the number of its first reading, and its run
+        for at, read in self.world.all(Read):
+            for key, result in self._pairs(read.messages):
+                seen = first.setdefault((key, result.text), (at, read.run))
+                kind, subject = meaning(result.text)
+                found = ("unclear", "") if kind == "unclear" else self._lost(key, result, at, seen)
+                if seen[0] == at:
+                    self.counts.update(["statements", kind])
+                    if label := self._false(kind, subject, result, key, at):
+                        found = ("false", f"{kind}: {label}")
+                if found:
+                    self._add(*found, key, result.text, at)
+        for number, event in self.tools:
+            if event.kind == "start":
+                self._judge_start(number, event.key)
+            label = self.session.asked.get(event.label, "") if event.kind == "answered" else ""
+            own = {n for n in self.did if self.key[n] == event.key}
+            if label and self.session.kind.own_tasks and not own & _receipts(label):
+                self._add("hurt", "an answer reached another call", event.key, label, number)
+        self._judge_last_state()
 
-    def _without_result(self, case: Case) -> tuple[str, str]:
-        """The text is true, as far as it goes. Is a result recorded all the same?"""
-        if lost := self._recorded_result(case):
-            has_rival = self._has_rival(case, of_same_tool=False)
-            if has_rival or self._is_ambiguous(case) or self._has_equal_call(case):
-                return WEAK, "a result is recorded, but several equal calls may own it"
-            return LOST, lost
-        if self._hides_inner_results(case):
-            return LOST, "a subagent's result is recorded"
-        if case.stated.kind in {"unknown", "no_result", "not_complete"}:
-            return self._unknown(case)
-        return TRUE, ""
+    def _add(self, problem, label, key, text, at):
+        if all((v.problem, v.label, v.key, v.text) != (problem, label, key, text)
+               for v in self.verdicts):
+            self.verdicts.append(Verdict(problem, label, key, text, at))
 
-    def _unknown(self, case: Case) -> tuple[str, str]:
-        """The text knows nothing. Is more recorded?"""
-        begun = self._begun(case)
-        if any(n in case.evidence.errors for n in begun):
-            return WEAK, "unknown, though an error of it is recorded"
-        asked = any(case.key.ref in text for text in case.evidence.asked)
-        if self.approval and asked and not begun and not case.evidence.answers:
-            return WEAK, "may have run, though it was never approved"
-        return UNKNOWN, ("" if begun else "nothing has started")
+    def _pairs(self, messages):
+        """Each call of a history that a model wrote, and its result."""
+        for index, message in enumerate(messages):
+            results, seen = {}, Counter()
+            for after in messages[index + 1 :]:
+                if not isinstance(after, ToolMessage):
+                    break
+                results.setdefault(after.tool_call_id, after)
+            for call in message.tool_calls if isinstance(message, AIMessage) else ():
+                ref = "".join(REF.findall(repr(call["args"]))[:1])
+                same = call["name"], ref
+                key = self.world.find(message.id, *same, call["id"], seen[same])
+                seen[same] += 1
+                if key is not None and call["id"] in results:
+                    yield key, results[call["id"]]
 
-    @property
-    def _checks(self) -> dict[str, Callable[[Case], str | None]]:
-        """What finds the class of a false statement, by the kind of statement."""
-        return {
-            "result": self._false_result,
-            "effect": self._false_effect,
-            "handoff": self._false_handoff,
-            "answer": self._false_answer,
-            "cancelled": self._false_cancellation,
-            "not_complete": self._false_cancellation,
-            "no_answer": self._false_wait,
-            "waiting_recorded": self._false_recorded_wait,
-            "failed": self._false_failure,
-            "failed_recorded": self._false_recorded_failure,
-            "timed_out_recorded": self._false_recorded_failure,
-            "cancel_recorded": self._false_recorded_cancellation,
-            "not_run": self._false_rest,
-            "rejected": self._false_rest,
-            "not_approved_recorded": self._false_recorded_rest,
-            "not_started_recorded": self._false_recorded_rest,
-        }
+    # --- certain ---------------------------------------------------------------------------
 
-    # results
+    def _run_of(self, number):
+        return [run for run in self.runs if run.begin <= number][-1]
 
-    def _false_result(self, case: Case) -> str | None:
-        """A result or error of a tool: of this call, and of an ended execution?"""
-        for number in case.stated.receipts:
-            execution = self.starts.get(number)
-            if execution is None:
-                return "result that no tool gave"
-            if execution.key != case.key:
-                if case.key.name == "task" and execution.agent == "sub":
-                    continue
-                if self._is_indistinguishable(case, number):
-                    continue
-                return _other(case.key, execution.key)
-            kinds = {e.kind for n, e in self.tools if e.execution == number and n < case.at}
-            if not kinds & {"end", "raised"}:
-                return "result of an execution that had not ended"
-            # A handled error is the recorded result, until a later one is recorded.
-            if "raised" in kinds and self._have_all_finished(case):
-                return "says failed, but it finished later"
-        return None
+    def _is_certain(self, execution):
+        """Whether the log shows that LangGraph recorded this result, and that it is this call's."""
+        session, key = self.session, self.key[execution]
+        run, end = self._run_of(execution), self.did[execution].get("end")
+        return (
+            end is not None
+            and end < run.end  # no thread that outlived its run
+            and session.kind.own_tasks
+            and session.settings.durability != "exit"
+            and not {run.event, *self._events_beside(run)} & DISTURBED
+            and (not run.error or ("kaput" in run.error and not session.driver.loop))
+            and self.copies[key[1:3]] == 1
+            and not self.emitted[key].malformed
+            and key.message not in session.forgotten
+        )
 
-    def _false_effect(self, case: Case) -> str | None:
-        """A result that states an effect in the graph's state."""
-        if case.stated.receipts and (label := self._false_result(case)):
-            return label
-        key, _, ref = case.stated.subject.partition(":")
-        if case.key.ref != ref:
-            owner = next((e.key for e in self.calls if e.key.ref == ref), None)
-            runs = [n for n, e in self.starts.items() if e.key == owner]
-            is_open = any(self._is_indistinguishable(case, number) for number in runs)
-            has_rival = self._has_rival(case, of_same_tool=True)
-            return None if is_open or has_rival else _other(case.key, owner)
-        if case.stated.not_kept or self._is_stored(case) or self._is_mixed(case):
+    def _events_beside(self, run):
+        """The event before a run: its threads and tasks may still be at work."""
+        index = self.runs.index(run)
+        return [run.event for run in self.runs[max(index - 1, 0) : index]]
+
+    def _is_same_branch(self, execution, at):
+        """Whether no run began at an older checkpoint since an execution."""
+        return not any(execution < fork <= at for fork in self.forks)
+
+    # --- judgements --------------------------------------------------------------------------
+
+    def _lost(self, key, result, at, seen):
+        """A certain result must be read, unless a search in a disturbed run did not find it."""
+        own = [n for n, call in self.key.items() if call == key]
+        certain = [n for n in own if self._is_certain(n) and self.did[n]["end"] < at]
+        if not certain or _receipts(result.text) & set(own):
             return None
-        if case.run.state is None or case.run.error:
-            return None  # nobody can tell what the state would have been
-        return f"states an effect that the state does not have ({key})"
+        run = self.runs[seen[1]]
+        is_calm = run.event not in DISTURBED and self._is_same_branch(certain[-1], at)
+        return ("lost", meaning(result.text)[0]) if is_calm else None
 
-    def _false_handoff(self, case: Case) -> str | None:
-        """A handoff took place if the other agent was called after it was written.
+    def _judge_start(self, number, key):
+        """No call runs that the model did not finish, and no certain call runs twice."""
+        if key not in self.emitted:
+            self._add("unclear", "a tool ran for no call", key, "", number)
+        elif self.emitted[key].malformed and self.copies[key[1:3]] == 1:
+            self._add("truncated", "", key, "", number)
+        for earlier in (n for n, call in self.key.items() if call == key and n < number):
+            effects = "effect" in self.did[earlier] and "effect" in self.did[number]
+            certain = effects and self._is_certain(earlier) and self._is_same_branch(earlier, number)
+            # an edit of the state may make LangGraph plan the tools anew
+            if certain and not any(earlier < edit <= number for edit in self.session.edited):
+                self._add("twice", "", key, f"receipts {earlier} and {number}", number)
 
-        A run that died may have died between the two: it is not judged.
-        """
-        emitted = next(n for n, e in self.world.all(Emitted) if e.key == case.key)
-        run = [r for r in self.runs if r.begin <= emitted][-1]
-        if case.stated.not_kept or run.error or run.event == "kill":
+    def _judge_last_state(self):
+        """A result in the last history that states an effect: the state must have it."""
+        reads = [r for _, r in self.world.all(Read) if r.agent != "sub"]
+        state = {k: repr(self.session.values.get(k)) for k in ("notes", "files")}
+        for key, result in self._pairs(reads[-1].messages) if reads and self.session.kind.flag else ():
+            name = {"note": "notes", "write_file": "files"}.get(key.name)
+            kind = meaning(result.text)[0]
+            if name and kind in {"result", "effect"} and "not kept" not in result.text:
+                if key.ref not in state[name]:
+                    text = f"the state has no such {name}"
+                    self._add("false", text, key, result.text, len(self.world.entries))
+
+    def _false(self, kind, subject, result, key, at):
+        """Why a statement was false when it was first read; None if it was true."""
+        own = {n: did for n, did in self.did.items() if self.key[n] == key and n < at}
+        happened = {what for did in own.values() for what, n in did.items() if n < at}
+        last = max((n, what) for did in own.values() for what, n in did.items()) if own else (0, "")
+        asks = key.name == "task" or key.name.startswith("transfer") or self.session.kind.approval
+        for receipt in _receipts(result.text):
+            if label := self._false_receipt(receipt, key, at):
+                return label
+        match kind:
+            case "not run" if own:
+                return "it had started"
+            case "cancelled" if happened & {"effect", "end"}:
+                return "its effect had happened"
+            case "waiting" if not asks and "asked" not in happened:
+                return "it had never asked"
+            case "waiting" if last[1] not in {"", "asked", "start"}:
+                return f"after it had asked came: {last[1]}"
+            case "failed" if own and "raised" not in happened:
+                return "it had not raised"
+            case "timed out" if all(run.event != "step_timeout" for run in self.runs):
+                return "no step had a time limit"
+            case "cancellation" if not self.session.driver.loop:
+                return "nothing can be cancelled in a synchronous run"
+            case "effect" if subject != key.ref:
+                return "effect of another call"
+            case "handoff" if key.name != f"transfer_to_{subject}":
+                return "handoff of another call"
+            case "answer" if self.finals[subject].parent != key.ref:
+                return "answer of another call"
+        return None
+
+    def _false_receipt(self, receipt, key, at):
+        """Why an execution cannot have given a text about a call."""
+        owner = self.key.get(receipt)
+        if owner is None:
+            return "a receipt that no tool gave"
+        ends = [self.did[receipt][what] for what in ("end", "raised") if what in self.did[receipt]]
+        if not ends or ends[0] > at:
+            return "of an execution that had not ended"
+        inner = key.name == "task" and self.emitted[owner].parent == key.ref
+        if owner == key or inner:
             return None
-        readers = {r.agent for n, r in self.world.all(Read) if emitted < n <= case.at}
-        return None if case.stated.subject in readers else "states a handoff that did not happen"
-
-    def _false_answer(self, case: Case) -> str | None:
-        """The final answer of a subagent."""
-        final = self.final_answers.get(case.stated.subject)
-        is_own = final is not None and final.parent == case.key.ref
-        is_own = is_own or self._has_rival(case, of_same_tool=True)
-        return None if is_own else "answer of another call"
-
-    # statements about the world
-
-    def _false_cancellation(self, case: Case) -> str | None:
-        says = "says cancelled" if case.stated.kind == "cancelled" else "says did not complete"
-        if self._has_worked(case):
-            return f"{says}, effect happened"
-        return f"{says}, but it raised" if self._happened(case, "raised") else None
-
-    def _false_wait(self, case: Case) -> str | None:
-        if self._has_worked(case):
-            return "says no answer came, effect happened"
-        if any(e.kind == "answered" for _, e in self._events(case, late=False)):
-            return "says no answer came, but it was answered"
-        return None if self._has_asked(case) else "says waiting, but it never asked"
-
-    def _false_failure(self, case: Case) -> str | None:
-        """A failure: did it happen, and is it the last word?"""
-        if any(self._key_of(n) != case.key for n in case.stated.receipts):
-            return "real error of another call"
-        if self._happened(case, "end"):
-            return "says failed, but it finished"
-        if not case.stated.receipts and self._happened(case, "effect"):
-            return "says failed, effect happened"
-        return None
-
-    def _false_rest(self, case: Case) -> str | None:
-        """A call that is stated not to have run."""
-        says = "says not run" if case.stated.kind == "not_run" else "says rejected"
-        if self._has_worked(case):
-            return f"{says}, effect happened"
-        return f"{says}, but it started" if self._begun(case) else None
-
-    # statements about the record
-
-    def _false_recorded_wait(self, case: Case) -> str | None:
-        if not self._has_asked(case):
-            return "says waiting, but it never asked"
-        if self._recorded_result(case) and not self._has_equal_call(case):
-            return "says no result recorded, but one is"
-        if self._searched_run(case).evidence.answers.intersection(self._last_answers(case)):
-            return "says no answer recorded, but one is"
-        return None
-
-    def _false_recorded_failure(self, case: Case) -> str | None:
-        """A recorded error: is it this call's, is it recorded, and is no result recorded?"""
-        if any(self._key_of(n) != case.key for n in case.stated.receipts):
-            return "real error of another call"
-        is_unclear = self._has_equal_call(case) or self._has_rival(case, of_same_tool=False)
-        if self._recorded_result(case) and not is_unclear:
-            return "says failed, but a result is recorded"
-        if case.stated.receipts:
-            # Only the record has the receipt. It may be newer than the beginning of the run.
-            recorded = self._raised(case).issuperset(case.stated.receipts)
-        else:
-            error = case.text.partition("attempt: ")[2] or case.text.partition("gone on: ")[2]
-            texts = case.evidence.error_texts
-            recorded = any(error[:40] in text or text[:40] in error for text in texts)
-        return None if recorded else "says an error is recorded, but none is"
-
-    def _false_recorded_cancellation(self, case: Case) -> str | None:
-        # It may be newer than the beginning of the run.
-        recorded = any(run.evidence.cancelled for run in self.runs[case.read.run :])
-        return None if recorded else "says a cancellation is recorded, but none is"
-
-    def _false_recorded_rest(self, case: Case) -> str | None:
-        """A call of which no start and no result is stated to be recorded."""
-        if self._recorded_result(case) and not self._has_equal_call(case):
-            return "says no result recorded, but one is"
-        started = [n for n in self._begun(case) if n < case.run.begin]
-        if started and self.recorded and not self.exit_only:
-            return "says no start recorded, but one is"
-        is_approved = case.key.message in case.evidence.approved
-        if case.stated.kind == "not_approved_recorded" and is_approved:
-            return "says not approved, but an approval is recorded"
-        return None
-
-    def twice(self) -> list[tuple[Key, int, int]]:
-        """Recorded calls with an effect that happened twice, though the first result was recorded.
-
-        A run that begins at an older checkpoint runs its calls again on purpose. It may pause in
-        one, so that a later run ends it.
-
-        Returns:
-            For each: the call, the first execution and the second.
-        """
-        found = []
-        for number, second in self.starts.items():
-            if self._may_all_be_first_runs(number):
-                continue
-            for first in self._run_of(number).evidence.executions:
-                same = first in self.starts and self.starts[first].key == second.key
-                both = [
-                    any(e.execution == n and e.kind == "effect" for _, e in self.tools)
-                    for n in (first, number)
-                ]
-                if same and first < number and all(both):
-                    since = [n for n, e in self.starts.items() if e.key == second.key and n > first]
-                    if not any(self._run_of(n).replay for n in since if n <= number):
-                        found.append((second.key, first, number))
-        return found
-
-    def _may_all_be_first_runs(self, number: int) -> bool:
-        """Whether as many equal calls were made as have had an effect with this execution."""
-        key = self.starts[number].key
-        had_effect = {e.execution for _, e in self.tools if e.kind == "effect" and e.key == key}
-        equal = sum(e.key == key for e in self.calls)
-        return sum(execution <= number for execution in had_effect) <= equal
-
-    def _run_of(self, number: int) -> Run:
-        """The run in which a log entry was written."""
-        return [r for r in self.runs if r.begin <= number][-1]  # a repair before it has no entry
+        # A message of LangGraph has the id and the name only: no two open calls may share them.
+        both_open = owner[1:3] == key[1:3] and self.born[key] < ends[0]
+        return None if both_open else f"result of another call, {owner.name} {owner.ref}"
 
 
-def _other(key: Key, owner: Key | None) -> str:
-    """The class of a result that is another call's."""
-    if owner is not None and owner.call == key.call:
-        return "result of another call of the same id"
-    return "real result of another call"
-
-
-def pairs(
-    messages: Sequence[BaseMessage],
-) -> Iterator[tuple[Any, AIMessage, ToolMessage | None, int]]:
-    """Each tool call of a history: the call, its message, its result, and its number.
-
-    The number counts the calls of the same name and arguments that precede it in the message.
-    """
-    for index, message in enumerate(messages):
-        if not isinstance(message, AIMessage):
-            continue
-        answers: dict[str, ToolMessage] = {}
-        for after in messages[index + 1 :]:
-            if not isinstance(after, ToolMessage):
-                break
-            answers.setdefault(after.tool_call_id, after)
-        seen: Counter[str] = Counter()
-        for call in message.tool_calls:
-            same = repr((call["name"], call["args"]))
-            yield call, message, answers.get(str(call["id"])), seen[same]
-            seen[same] += 1
+def _receipts(text):
+    return set(map(int, RECEIPT.findall(text)))

@@ -1,27 +1,20 @@
-"""The ledger: an append-only log of what tools did, what models read and what they answered.
+"""The log: what models wrote and read, and what tools did. Nothing here looks at LangGraph.
 
-Nothing in here looks at LangGraph. A scenario that kills a process writes the log to a file as
-well, entry by entry, so that the parent process can read what the killed one did.
+A scenario that kills a process writes the log to a file as well, so that the parent process can
+read what the killed one did.
 """
-
-from __future__ import annotations
 
 import os
 import pickle
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
-
-from langchain_core.messages import BaseMessage
+from typing import Any, NamedTuple
 
 RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+(?:E\d+)?")
-ANSWER = re.compile(r"answer-\d+")
-FINAL = re.compile(r"final-\d+")
 
 
 class Key(NamedTuple):
@@ -33,17 +26,6 @@ class Key(NamedTuple):
     ref: str
 
 
-class ToolEvent(NamedTuple):
-    """Something that a tool did. `execution` is the number of the log entry of its start."""
-
-    kind: Literal["start", "asked", "answered", "effect", "end", "raised"]
-    execution: int
-    key: Key
-    agent: str
-    attempt: int
-    label: str = ""
-
-
 class Emitted(NamedTuple):
     """A tool call that a model wrote. `parent` is the ref of the `task` call it works for."""
 
@@ -53,7 +35,20 @@ class Emitted(NamedTuple):
     parent: str
 
 
-class FinalAnswer(NamedTuple):
+class ToolEvent(NamedTuple):
+    """`kind` is start, asked, answered, effect, end or raised; `execution` the number of the start.
+
+    The number of the start is the receipt in the result.
+    """
+
+    kind: str
+    execution: int
+    key: Key
+    agent: str
+    label: str = ""
+
+
+class Final(NamedTuple):
     """A final answer of a model."""
 
     label: str
@@ -62,17 +57,12 @@ class FinalAnswer(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A model call: the messages that the model received, and the state of its node."""
+    """A model call: the messages that the model received."""
 
     agent: str
     run: int
-    messages: tuple[BaseMessage, ...]
-    state: frozenset[str]
+    messages: tuple
     refusal: str
-
-
-Entry = ToolEvent | Emitted | FinalAnswer | Read
-EntryT = TypeVar("EntryT", ToolEvent, Emitted, FinalAnswer, Read)
 
 
 @dataclass
@@ -80,25 +70,22 @@ class World:
     """The log of one scenario.
 
     Attributes:
-        entries: Everything that happened, in order.
         file: Where the log is written too, or None.
+        entries: Everything that happened, in order.
         run: The number of the current run of the graph.
         calm: Whether models only answer, without tool calls.
-        states: For each agent and history, the refs found in the state that its model node
-            received.
         kill_after: After how many more tool events this process kills itself; 0 for never.
     """
 
     file: Path | None = None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list = field(default_factory=list)
     run: int = 0
     calm: bool = False
-    states: dict[tuple[str, tuple[str | None, ...]], frozenset[str]] = field(default_factory=dict)
     kill_after: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: Any = field(default_factory=threading.RLock)
 
-    def log(self, entry: Entry) -> int:
-        """Append an entry and return its number. Kills the process if that was asked for."""
+    def log(self, entry):
+        """Append an entry. Kills the process if that was asked for."""
         with self.lock:
             self.entries.append(entry)
             if self.file is not None:
@@ -108,11 +95,9 @@ class World:
                 self.kill_after -= 1
                 if not self.kill_after:
                     os.kill(os.getpid(), signal.SIGKILL)
-            return len(self.entries) - 1
 
-    def reload(self) -> None:
+    def reload(self):
         """Read the log again from the file: another process may have appended to it."""
-        assert self.file is not None
         self.entries.clear()
         with self.file.open("rb") as file:
             while True:
@@ -121,50 +106,25 @@ class World:
                 except (EOFError, pickle.UnpicklingError):
                     return
 
-    def start(self, key: Key, agent: str) -> ToolEvent:
-        """Log that a tool starts; its number is the receipt of this execution."""
-        with self.lock:
-            number = len(self.entries)
-            attempt = 1 + sum(e.key == key for _, e in self.all(ToolEvent) if e.kind == "start")
-            event = ToolEvent("start", number, key, agent, attempt)
-            self.log(event)
-            return event
-
-    def all(self, kind: type[EntryT]) -> Iterator[tuple[int, EntryT]]:
+    def all(self, kind):
         """The entries of one kind, each with its number."""
-        return ((n, e) for n, e in enumerate(list(self.entries)) if isinstance(e, kind))
+        return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
 
-    def count(self, kind: type[EntryT], agent: str | None = None) -> int:
+    def count(self, kind, agent=None):
         """How many entries of one kind there are, of one agent or of all."""
-        return sum(agent in {None, e.agent} for _, e in self.all(kind))
+        return sum(agent in {None, entry.agent} for _, entry in self.all(kind))
 
-    def tool_events(self) -> int:
-        """How many tool events there are."""
-        return sum(1 for _ in self.all(ToolEvent))
+    def find(self, message, name, ref, call, nth=0):
+        """The call that a model wrote: by its message, tool and arguments, then by its id.
 
-    def observe(self, agent: str, state: Any, messages: Sequence[BaseMessage]) -> None:
-        """Keep the refs in `files`, `todos` and `notes` of the state that a model node gets."""
-        self.states[agent, _turns(messages)] = refs_in_state(state)
-
-    def observed(self, agent: str, messages: Sequence[BaseMessage]) -> frozenset[str]:
-        """The refs in the state of the model node that calls its model with these messages.
-
-        Two runs of one thread may call their models at once: their histories tell them apart.
+        Repairs may rename the id. Of equal calls the complete ones come first, then the `nth`.
         """
-        return self.states.get((agent, _turns(messages)), frozenset())
-
-
-def _turns(messages: Sequence[BaseMessage]) -> tuple[str | None, ...]:
-    """The ids of the messages of the user and of the model, which no repair changes."""
-    return tuple(message.id for message in messages if message.type in {"human", "ai"})
-
-
-def refs_in_state(state: Any) -> frozenset[str]:
-    """The refs of the files, todos and notes in a state."""
-    if not isinstance(state, Mapping):
-        return frozenset()
-    return frozenset(
-        f"{key}:{ref}"
-        for key in ("files", "todos", "notes")
-        for ref in REF.findall(repr(state.get(key)))
-    )
+        alike = [
+            emitted
+            for _, emitted in self.all(Emitted)
+            if emitted.key.message == message and emitted.key.name == name
+            if not ref or emitted.key.ref == ref
+        ]
+        alike = [emitted for emitted in alike if emitted.key.call == call] or alike
+        alike.sort(key=lambda emitted: emitted.malformed)
+        return alike[min(nth, len(alike) - 1)].key if alike else None
