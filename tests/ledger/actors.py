@@ -1,14 +1,9 @@
-"""Who writes the log: tools, and a model that calls them at random and refuses broken histories.
-
-A tool is a generator that yields the seconds it wants to sleep, so that it is written once for
-synchronous and asynchronous graphs.
-"""
+"""Who writes the log: tools, and a model that calls them at random and refuses broken histories."""
 
 import asyncio
 import json
 import random
 import time
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,24 +15,23 @@ from langchain_core.tools import StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
-from ledger.world import REF, Emitted, Final, Key, Read, ToolEvent
+from ledger.world import REF, Emitted, Key, Read, ToolEvent
 from support.strict import RefusedError, refuse
 
 TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_twice": 1, "note": 2}
 """How often each tool is called, relative to the others."""
 
 QUESTIONS = {"wire_money": 1, "asks_twice": 2}
+SECONDS = {"wire_money": 0.01, "slow": 0.025, "boom": 0.01}
 RUN = "ledger_run"
 """The key of the config with the number of the run: several runs may be at work at once."""
-
-MAX_ROUNDS = 3
 
 
 # --- tools ---------------------------------------------------------------------------------
 
 
 def _work(world, event, attempt, asks):
-    """One execution of a tool; its text names the execution."""
+    """One execution of a tool: yields the seconds that it wants to sleep, then its result."""
     key = event.key
     text = f"{key.name} {key.ref} receipt-{event.execution}"
 
@@ -48,20 +42,19 @@ def _work(world, event, attempt, asks):
         log("asked")
         log("answered", str(interrupt(f"may I? {text}")))
     mood = random.Random(key.ref)  # noqa: S311 - no secret
-    once, after = mood.random() < 0.5, mood.random() < 0.5
-    yield {"slow": 0.025, "wire_money": 0.01, "boom": mood.choice([0, 0.02])}.get(key.name, 0)
-    fails = key.name == "boom" and not (once and attempt > 1)
-    if not fails or after:
+    fails_once, fails_late = mood.random() < 0.5, mood.random() < 0.5
+    fails = key.name == "boom" and not (fails_once and attempt > 1)
+    yield SECONDS.get(key.name, 0.0)
+    if fails_late or not fails:
         log("effect")
     if fails:
         log("raised")
         raise RuntimeError(f"kaput {text}")
-    yield {"slow": 0.025, "wire_money": 0.01}.get(key.name, 0)
+    yield SECONDS.get(key.name, 0.0)
     log("end")
-    if key.name == "note":
-        message = ToolMessage(f"done: {text}", tool_call_id=event.label, name=key.name)
-        return Command(update={"notes": {key.ref: 1}, "messages": [message]})
-    return f"done: {text}"
+    message = ToolMessage(f"done: {text}", tool_call_id=event.label, name=key.name)
+    note = Command(update={"notes": {key.ref: 1}, "messages": [message]})
+    yield note if key.name == "note" else f"done: {text}"
 
 
 def make_tools(world, agent, names, *, asynchronous, asks=True):
@@ -71,27 +64,25 @@ def make_tools(world, agent, names, *, asynchronous, asks=True):
         def begin(ref, runtime):
             key = _running_call(world, name, ref, runtime)
             with world.lock:
-                number = len(world.entries)
                 done = [e for _, e in world.all(ToolEvent) if e.key == key and e.kind == "start"]
-                event = ToolEvent("start", number, key, agent, str(runtime.tool_call_id))
+                call = str(runtime.tool_call_id)
+                event = ToolEvent("start", len(world.entries), key, agent, call)
                 world.log(event)
             return _work(world, event, 1 + len(done), asks)
 
         def run(ref, runtime):
-            steps = begin(ref, runtime)
-            while True:
-                try:
-                    time.sleep(next(steps))
-                except StopIteration as stop:
-                    return stop.value
+            for step in begin(ref, runtime):
+                if not isinstance(step, float):
+                    return step
+                time.sleep(step)
+            return None
 
         async def arun(ref, runtime):
-            steps = begin(ref, runtime)
-            while True:
-                try:
-                    await asyncio.sleep(next(steps))
-                except StopIteration as stop:
-                    return stop.value
+            for step in begin(ref, runtime):
+                if not isinstance(step, float):
+                    return step
+                await asyncio.sleep(step)
+            return None
 
         body = {"func": None, "coroutine": arun} if asynchronous else {"func": run}
         return _template().model_copy(update={"name": name, "description": name, **body})
@@ -110,7 +101,7 @@ def _template():
 
 
 def _running_call(world, name, ref, runtime):
-    """The identity of the running call: the newest message in the state that holds it."""
+    """The identity of the running call: of equal ones that of the newest message in the state."""
     call, state = str(runtime.tool_call_id), runtime.state
     own = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", None)
     for message in reversed(own or []):
@@ -118,35 +109,10 @@ def _running_call(world, name, ref, runtime):
             if made["id"] == call and made["args"].get("ref") == ref:
                 return world.find(message.id, name, ref, call) or Key("?", call, name, ref)
     keys = [e.key for _, e in world.all(Emitted) if (e.key.name, e.key.ref) == (name, ref)]
-    keys = [key for key in keys if key.call == call] or keys
-    return keys[-1] if keys else Key("?", call, name, ref)
+    return ([key for key in keys if key.call == call] or [Key("?", call, name, ref), *keys])[-1]
 
 
 # --- models --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How the models of a scenario write tool calls.
-
-    Attributes:
-        seed: Decides everything.
-        ids: `unique`; `per_message`, where each message begins again with `call_0`; `function`,
-            as some servers write them; `twins`, where all calls of a message have one id.
-        malformed: Whether some calls have incomplete arguments.
-        same_args: Whether calls of one tool have the same arguments in every message (not those
-            of `note`, which have an effect in the state).
-        boom: Whether the tool that raises is called.
-        parallel_tasks: Whether a message may call several subagents; threads decide which of them
-            is first to call its model.
-    """
-
-    seed: int
-    ids: str = "unique"
-    malformed: bool = False
-    same_args: bool = False
-    boom: bool = True
-    parallel_tasks: bool = True
 
 
 class EmptyHistoryError(ValueError):
@@ -162,7 +128,7 @@ class RandomModel(BaseChatModel):
 
     agent: str
     world: Any
-    habits: Any
+    settings: Any
     tools: dict[str, int]
 
     @property
@@ -191,57 +157,44 @@ class RandomModel(BaseChatModel):
         with world.lock:  # of two runs at once, no two calls may have one ref
             number = world.count(Read, self.agent)
             world.log(Read(self.agent, run, tuple(messages), ""))
-            draw = random.Random(f"{self.habits.seed}/{self.agent}/{number}")  # noqa: S311
+            draw = random.Random(f"{self.settings.seed}/{self.agent}/{number}")  # noqa: S311
             refs = [ref for m in messages if m.type == "human" for ref in REF.findall(m.text)]
             parent = refs[0] if refs and self.agent == "sub" else ""
-            if not world.calm and self._wants_tools(draw, messages):
+            last = max(
+                (n for n, m in enumerate(messages) if isinstance(m, HumanMessage)), default=0
+            )
+            rounds = sum(isinstance(message, AIMessage) for message in messages[last:])
+            if not world.calm and rounds < 3 and draw.random() < (0.3 if rounds else 0.9):
                 return self._calls(draw, f"ai-{self.agent}-{number}", parent)
-            label = f"final-{world.count(Final)}"
-            world.log(Final(label, self.agent, parent))
-            return AIMessage(f"{self.agent} {label}", id=f"ai-{self.agent}-{number}")
-
-    def _wants_tools(self, draw, messages):
-        rounds = 0
-        for message in reversed(messages):
-            if isinstance(message, HumanMessage):
-                break
-            rounds += isinstance(message, AIMessage)
-        return rounds < MAX_ROUNDS and draw.random() < (0.3 if rounds else 0.9)
+            return AIMessage(f"final answer for {parent}", id=f"ai-{self.agent}-{number}")
 
     def _calls(self, draw, message_id, parent):
-        calls, invalid = [], []
-        for index, name in enumerate(self._names(draw)):
+        calls, invalid, tools = (
+            [],
+            [],
+            {n: w for n, w in self.tools.items() if n not in self.settings.never},
+        )
+        for index in range(draw.choice([1, 2, 2, 3])):
+            [name] = draw.choices(list(tools), list(tools.values()))
+            if name.startswith("transfer"):
+                tools = {n: w for n, w in tools.items() if not n.startswith("transfer")}
+            elif name in self.settings.once:
+                del tools[name]
             number = self.world.count(Emitted)
-            same = self.habits.same_args and name in TOOLS and name != "note"
+            same = self.settings.same_args and name in TOOLS and name != "note"
             ref = f"R{900 + sorted(TOOLS).index(name)}" if same else f"R{number}"
             ids = {"per_message": f"call_{index}", "function": f"functions.{name}:{index}"}
-            call = {**ids, "twins": "call_0"}.get(self.habits.ids, f"call-{number}")
-            cut = self.habits.malformed and draw.random() < 0.2
+            call = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{number}")
+            cut = self.settings.malformed and draw.random() < 0.2
             self.world.log(Emitted(Key(message_id, call, name, ref), self.agent, cut, parent))
-            args = _arguments(name, ref)
+            args = {
+                "write_file": {"file_path": f"/{ref}.txt", "content": ref},
+                "write_todos": {"todos": [{"content": ref, "status": "pending"}]},
+                "task": {"description": ref, "subagent_type": "helper"},
+            }.get(name, {} if name.startswith("transfer") else {"ref": ref})
             if cut:
                 raw = json.dumps(args)[:-2]
                 invalid.append({"name": name, "args": raw, "id": call, "error": "cut off"})
             else:
                 calls.append({"name": name, "args": args, "id": call})
         return AIMessage("", id=message_id, tool_calls=calls, invalid_tool_calls=invalid)
-
-    def _names(self, draw):
-        tools = {n: w for n, w in self.tools.items() if n != "boom" or self.habits.boom}
-        names = []
-        for name in draw.choices(list(tools), list(tools.values()), k=draw.choice([1, 2, 2, 3])):
-            single = name.startswith("transfer") or name == "write_todos"
-            single = single or (name == "task" and not self.habits.parallel_tasks)
-            if not (single and any(n == name or n.startswith("transfer") for n in names)):
-                names.append(name)
-        return names
-
-
-def _arguments(name, ref):
-    if name.startswith("transfer"):
-        return {}
-    return {
-        "write_file": {"file_path": f"/{ref}.txt", "content": ref},
-        "write_todos": {"todos": [{"content": ref, "status": "pending"}]},
-        "task": {"description": ref, "subagent_type": "helper"},
-    }.get(name, {"ref": ref})

@@ -3,7 +3,7 @@
 import operator
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
@@ -15,7 +15,7 @@ from langchain.agents.middleware import (
     TodoListMiddleware,
     ToolRetryMiddleware,
 )
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AnyMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.message import _messages_delta_reducer
@@ -24,46 +24,25 @@ from langgraph.prebuilt.chat_agent_executor import AgentState as ReactState
 from langgraph.types import RetryPolicy, Send
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
-from pydantic import BaseModel
+from pydantic import create_model
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from ledger.actors import TOOLS, Habits, RandomModel, make_tools
-from ledger.world import World
+from ledger.actors import TOOLS, RandomModel, make_tools
 
 Messages = Annotated[list[AnyMessage], add_messages]
 Notes = Annotated[dict[str, int], operator.or_]
+FIELDS = {"messages": Messages, "notes": Notes, "flag": bool}
+"""The state: the history, a key that a tool writes, and one that only users write."""
 
-
-class Plain(TypedDict, total=False):
-    """A state with a key that a tool writes, and one that only users write."""
-
-    messages: Messages
-    notes: Notes
-    flag: bool
-
-
-class Delta(Plain):
-    """The same, with messages that are stored as differences."""
-
-    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
-
-
-class Pydantic(BaseModel):
-    """The same as a pydantic model."""
-
-    messages: Messages = []
-    notes: Notes = {}
-    flag: bool = False
-
-
-@dataclass
-class Dataclass:
-    """The same as a dataclass."""
-
-    messages: Messages = field(default_factory=list)
-    notes: Notes = field(default_factory=dict)
-    flag: bool = False
+DELTA = Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+DEFAULTS = {"messages": (Messages, []), "notes": (Notes, {}), "flag": (bool, False)}
+STATES = {
+    "plain": TypedDict("Plain", FIELDS, total=False),
+    "delta": TypedDict("Delta", {**FIELDS, "messages": DELTA}, total=False),
+    "pydantic": create_model("Pydantic", **DEFAULTS),
+    "dataclass": make_dataclass("Dataclass", [(n, t, None) for n, t in FIELDS.items()]),
+}
 
 
 class ReactPlain(ReactState):
@@ -80,78 +59,61 @@ class AgentPlain(AgentState[Any]):
     flag: bool
 
 
-STATES = {"plain": Plain, "pydantic": Pydantic, "dataclass": Dataclass, "delta": Delta}
-
-
 class NotesMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Adds the keys `notes` and `flag` to the state."""
+    """Adds the keys `notes` and `flag` to the state of a deep agent."""
 
     state_schema = AgentPlain
 
 
 @dataclass
 class Kit:
-    """What an agent is built of.
+    """What an agent is built of. It is patched if it is to be `wrapped`."""
 
-    Attributes:
-        world: The log.
-        habits: How its models write tool calls.
-        saver: The checkpointer.
-        wrapped: Whether the graph is patched; if not, it is bare.
-        asynchronous: Whether the tools are coroutines.
-        state: The name of the state, in `STATES`, for hand-built graphs.
-        retry: Whether the tools node has a `RetryPolicy`.
-        handle_errors: Whether a `ToolNode` turns errors into tool messages.
-    """
-
-    world: World
-    habits: Habits
+    world: Any
+    settings: Any
     saver: Any
     wrapped: bool = True
-    asynchronous: bool = False
-    state: str = "plain"
-    retry: bool = False
-    handle_errors: bool = False
 
     def model(self, agent, tools):
         """The model of that agent, and how often it calls which tools."""
-        return RandomModel(agent=agent, world=self.world, habits=self.habits, tools=tools)
+        return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
     def tools(self, agent, names, **options):
         """The tools of that agent."""
-        return make_tools(self.world, agent, names, asynchronous=self.asynchronous, **options)
+        asynchronous = self.settings.coroutines
+        return make_tools(self.world, agent, names, asynchronous=asynchronous, **options)
 
     def node(self, tools):
         """A ToolNode for them."""
-        return ToolNode(tools, **({"handle_tool_errors": True} if self.handle_errors else {}))
+        return ToolNode(
+            tools, **({"handle_tool_errors": True} if self.settings.handle_errors else {})
+        )
 
     def patch(self, graph, **options):
-        """The graph, patched if it is to be."""
+        """The graph, patched."""
         return with_patching(graph, **options) if self.wrapped else graph
 
     def middleware(self):
-        """The library's middleware, if the graph is to be patched."""
+        """The middleware that patches."""
         return [PatchToolCallsMiddleware()] if self.wrapped else []
 
 
 def _loop(kit, *, send=False, **options):
     """An agent as LangGraph's tutorial builds it; with `send`, a task for each call."""
     model = kit.model("main", TOOLS)
+    retry = RetryPolicy(max_attempts=2, initial_interval=0.001, retry_on=RuntimeError)
 
-    def agent(state):
-        messages = state["messages"] if isinstance(state, dict) else state.messages
-        return {"messages": [model.invoke(messages)]}
+    def history(state):
+        return state["messages"] if isinstance(state, dict) else state.messages
 
     def send_each(state):
-        messages = state["messages"] if isinstance(state, dict) else state.messages
-        calls = messages[-1].tool_calls if isinstance(messages[-1], AIMessage) else []
+        calls = getattr(history(state)[-1], "tool_calls", ())
         return [Send("tools", [{**call, "type": "tool_call"}]) for call in calls] or END
 
-    retry = RetryPolicy(max_attempts=2, initial_interval=0.001, retry_on=RuntimeError)
-    builder = StateGraph(STATES[kit.state])
-    builder.add_node("agent", agent)
+    builder = StateGraph(STATES[kit.settings.state])
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(history(state))]})
     node = kit.node(kit.tools("main", TOOLS))
-    builder.add_node("tools", node, retry_policy=retry if kit.retry else None)
+    builder.add_node("tools", node, retry_policy=retry if kit.settings.retry else None)
     builder.add_edge(START, "agent")
     builder.add_conditional_edges("agent", send_each if send else tools_condition)
     builder.add_edge("tools", "agent")
@@ -198,19 +160,19 @@ def _retry(kit):
 
 def _deep_agent(kit, *middleware):
     """The library's middleware is in the subagent always: `with_patching` does not reach it."""
-    tools = ("send_email", "wire_money", "slow")
+    weights = {"send_email": 3, "wire_money": 2, "slow": 1}
+    own = {"note": 1, "write_file": 3, "write_todos": 2, "task": 4}
     helper = {
         "name": "helper",
         "description": "helps",
         "system_prompt": "help",
-        "model": kit.model("sub", {"send_email": 3, "wire_money": 2, "slow": 1}),
-        "tools": kit.tools("sub", tools),
+        "model": kit.model("sub", weights),
+        "tools": kit.tools("sub", weights),
         "middleware": kit.middleware(),
     }
-    weights = {"send_email": 2, "wire_money": 3, "write_file": 3, "write_todos": 2, "task": 3}
     return create_deep_agent(
-        kit.model("main", {"slow": 1, "note": 1, **weights}),
-        kit.tools("main", [*tools, "note"]),
+        kit.model("main", {**weights, **own}),
+        kit.tools("main", [*weights, "note"]),
         subagents=[helper],
         middleware=[NotesMiddleware(), TodoListMiddleware(), *middleware],
         checkpointer=kit.saver,
@@ -219,19 +181,13 @@ def _deep_agent(kit, *middleware):
 
 def _swarm(kit):
     weights = {"send_email": 3, "wire_money": 2, "slow": 1, "boom": 1}
-    members = [
-        _react_agent(
-            kit,
-            name,
-            {**weights, f"transfer_to_{other}": 3},
-            create_handoff_tool(agent_name=other),
-            name=name,
-        )
-        for name, other in (("alice", "bob"), ("bob", "alice"))
-    ]
-    return kit.patch(
-        create_swarm(members, default_active_agent="alice").compile(checkpointer=kit.saver)
-    )
+
+    def member(name, other):
+        own = {**weights, f"transfer_to_{other}": 3}
+        return _react_agent(kit, name, own, create_handoff_tool(agent_name=other), name=name)
+
+    builder = create_swarm([member("alice", "bob"), member("bob", "alice")], "alice")
+    return kit.patch(builder.compile(checkpointer=kit.saver))
 
 
 def _supervisor(kit):
@@ -246,7 +202,7 @@ def _supervisor(kit):
 
 def _nested(kit):
     """An agent that is a node of another graph."""
-    builder = StateGraph(STATES[kit.state])
+    builder = StateGraph(STATES[kit.settings.state])
     builder.add_node("child", _loop(kit))
     builder.add_edge(START, "child")
     return kit.patch(builder.compile(checkpointer=kit.saver))
@@ -256,48 +212,38 @@ def _nested_lasting(kit):
     """An agent with `checkpointer=True`, called in a node of another graph."""
     child = kit.patch(_loop(kit, send=True, checkpointer=True))
 
-    def call_child(state):
+    def call(state):
         return {"messages": child.invoke({"messages": state["messages"][-1:]})["messages"][-1:]}
 
-    async def acall_child(state):
+    async def acall(state):
         result = await child.ainvoke({"messages": state["messages"][-1:]})
         return {"messages": result["messages"][-1:]}
 
-    builder = StateGraph(Plain)
-    builder.add_node("child", acall_child if kit.asynchronous else call_child)
+    builder = StateGraph(STATES["plain"])
+    builder.add_node("child", acall if kit.settings.coroutines else call)
     builder.add_edge(START, "child")
     return builder.compile(checkpointer=kit.saver)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of agent.
-
-    Attributes:
-        build: Makes the graph.
-        entry: The node that `Command(goto=...)` names.
-        own_tasks: Whether each call has a task of its own, so that its result is recorded alone.
-        record: Whether that is so because of `record=True`: the bare graph has other tasks.
-        approval: Whether a middleware asks before tools run.
-        states: The states that it can have.
-        flag: Whether its state has the key `flag`.
-        adds_node: Whether the patched graph has one node more than the bare one.
-    """
+    """A kind of agent."""
 
     build: Callable
-    entry: str = "agent"
-    own_tasks: bool = True
-    record: bool = False
-    approval: bool = False
+    entry: str = "agent"  # the node that Command(goto=...) names
+    own_tasks: bool = True  # whether each call has a task, so that its result is recorded alone
+    record: bool = False  # whether that is so because of record=True; bare, its tasks are others
+    approval: bool = False  # whether a middleware asks before tools run
     states: tuple = ("plain",)
-    flag: bool = True
-    adds_node: bool = False
+    keys: bool = True  # whether its state has the keys notes and flag
+    adds_node: bool = False  # whether the patched graph has one node more than the bare one
 
 
+_ALL = tuple(STATES)
 KINDS = {
-    "tool_node": Kind(_tool_node, own_tasks=False, states=tuple(STATES)),
-    "tool_node_record": Kind(partial(_tool_node, record=True), record=True, states=tuple(STATES)),
-    "send": Kind(partial(_tool_node, send=True), states=tuple(STATES)),
+    "tool_node": Kind(_tool_node, own_tasks=False, states=_ALL),
+    "tool_node_record": Kind(partial(_tool_node, record=True), record=True, states=_ALL),
+    "send": Kind(partial(_tool_node, send=True), states=_ALL),
     "react_v1": Kind(partial(_react, version="v1"), own_tasks=False),
     "react_v1_record": Kind(partial(_react, version="v1", record=True), record=True),
     "react_v2": Kind(partial(_react, version="v2")),
@@ -307,8 +253,8 @@ KINDS = {
     "create_agent_retry": Kind(_retry, "model"),
     "deep_agent": Kind(lambda kit: kit.patch(_deep_agent(kit)), "model"),
     "deep_agent_middleware": Kind(lambda kit: _deep_agent(kit, *kit.middleware()), "model"),
-    "swarm": Kind(_swarm, "alice", flag=False),
-    "supervisor": Kind(_supervisor, "supervisor", flag=False),
-    "nested": Kind(_nested, "child", own_tasks=False, states=tuple(STATES)),
-    "nested_lasting": Kind(_nested_lasting, "child", flag=False),
+    "swarm": Kind(_swarm, "alice", keys=False),
+    "supervisor": Kind(_supervisor, "supervisor", keys=False),
+    "nested": Kind(_nested, "child", own_tasks=False, states=_ALL),
+    "nested_lasting": Kind(_nested_lasting, "child", keys=False),
 }

@@ -1,4 +1,4 @@
-"""Savers that can be made to fail once, and runs of a graph, synchronous or not, as futures."""
+"""Savers that can be made to fail once, and calls of a graph, synchronous or not."""
 
 import asyncio
 import sqlite3
@@ -17,47 +17,41 @@ class SaverFaultError(Exception):
     """What a saver raises that is made to fail."""
 
 
-class _Fault:
-    fail_in = 0  # after how many calls this saver fails once; 0 for never
-
-    def tick(self):
-        if self.fail_in:
-            self.fail_in -= 1
-            if not self.fail_in:
-                raise SaverFaultError("the saver failed once")
-
-
 def _failing(base):
-    """A subclass that counts calls.
+    """A saver whose call number `fail_in` fails.
 
     With a lock: in memory a thread that outlived its run may write while another one reads.
     """
     lock = threading.RLock()
 
-    def counted(name):
-        method = getattr(base, name)
+    def tick(self):
+        self.fail_in -= 1
+        if not self.fail_in:
+            raise SaverFaultError("the saver failed once")
 
+    def counted(method):
         def call(self, *args, **options):
-            self.tick()
+            tick(self)
             with lock:
                 found = method(self, *args, **options)
-                return iter([*found]) if name == "list" else found
+                return iter([*found]) if method.__name__ == "list" else found
 
         async def acall(self, *args, **options):
-            self.tick()
+            tick(self)
             return await method(self, *args, **options)
 
         return acall if iscoroutinefunction(method) else call
 
     names = ("get_tuple", "put", "put_writes", "list", "aget_tuple", "aput", "aput_writes")
-    return type(base.__name__, (_Fault, base), {name: counted(name) for name in names})
+    methods = {name: counted(getattr(base, name)) for name in names}
+    return type(base.__name__, (base,), {"fail_in": 0, **methods})
 
 
 Memory, Sqlite, AsyncSqlite = map(_failing, (InMemorySaver, SqliteSaver, AsyncSqliteSaver))
 
 
 class Driver:
-    """Opens a saver (in memory if there is no path) and runs graphs with it."""
+    """Opens a saver (in memory if there is no path) and calls graphs with it."""
 
     def __init__(self, path, durability, *, asynchronous):
         self.path, self.durability = path, durability
@@ -66,30 +60,38 @@ class Driver:
 
     def open(self):
         """Open the saver."""
-        self.pool = ThreadPoolExecutor(4)
-        if self.loop is not None:
-            self.pool.submit(self.loop.run_forever)
 
         async def connect():
             return AsyncSqlite(await aiosqlite.connect(self.path))
 
+        self.pool = ThreadPoolExecutor(4)
+        if self.loop is not None:
+            self.pool.submit(self.loop.run_forever)
         if self.path is None:
             self.saver = Memory()
         elif self.loop is None:
             self.saver = Sqlite(sqlite3.connect(self.path, check_same_thread=False))
         else:
-            self.saver = self.wait(connect())
+            self.saver = asyncio.run_coroutine_threadsafe(connect(), self.loop).result()
 
-    def wait(self, work):
-        """Run a coroutine in the loop and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+    def begin(self, function, twin, *args, **options):
+        """Call a function, or its asynchronous twin, and return a future. Iterators give lists."""
 
-    def begin(self, graph, value, config):
-        """Start a run of the graph."""
+        def call():
+            found = function(*args, **options)
+            return list(found) if hasattr(found, "__next__") else found
+
+        async def acall():
+            found = twin(*args, **options)
+            return [each async for each in found] if hasattr(found, "__aiter__") else await found
+
         if self.loop is None:
-            return self.pool.submit(graph.invoke, value, config, durability=self.durability)
-        work = graph.ainvoke(value, config, durability=self.durability)
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+            return self.pool.submit(call)
+        return asyncio.run_coroutine_threadsafe(acall(), self.loop)
+
+    def call(self, *args, **options):
+        """The same, and wait for the result."""
+        return self.begin(*args, **options).result(30)
 
     def close(self):
         """End threads and tasks that are left, and close the saver."""
@@ -105,7 +107,7 @@ class Driver:
 
         if self.loop is not None:
             with suppress(TimeoutError):
-                self.wait(end())
+                self.call(None, end)
             self.loop.call_soon_threadsafe(self.loop.stop)
         self.pool.shutdown()
         if self.loop is not None:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from langchain_core.messages import BaseMessage
 from langgraph.types import Command
 
-from ledger.actors import Habits
-from ledger.session import CONFIG, Session, scenario
+from ledger.scenario import scenario
+from ledger.session import CONFIG, Session
 from ledger.world import Read
 
 NOISE = re.compile(
@@ -19,67 +19,56 @@ NOISE = re.compile(
 """Times, ids and receipts, and which of a node's calls asks first: they differ from run to run."""
 
 HIDDEN = {"langgraph_checkpoint_ns", "checkpoint_ns", "langgraph_triggers"}
+HEALTHY = {"sqlite": False, "ids": "unique", "malformed": False, "same_args": False}
+ONCE = {"never": ("boom",), "once": ("write_todos", "task"), "events": []}
 
 
 def differences(seed):
     """In what the healthy runs of this seed differ from those of the bare graph."""
-    healthy = Habits(seed=seed, boom=False, parallel_tasks=False)
-    own = {"habits": healthy, "sqlite": False, "events": []}
-    settings = SimpleNamespace(**{**vars(scenario(seed)), **own})
-    try:
-        bare, kind = _observe(settings, wrapped=False)
-    except Exception:  # noqa: BLE001 - a swarm breaks its own history when a handoff has siblings
-        return []
-    patched, _ = _observe(settings, wrapped=True)
-    compared = ("state", "model calls") if kind.adds_node or kind.record else bare
+    settings = SimpleNamespace(**{**vars(scenario(seed)), **HEALTHY, **ONCE})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            bare = _observe(Session(settings, wrapped=False))
+        except Exception:  # noqa: BLE001 - a swarm breaks its own history when a handoff has siblings
+            return []
+        session = Session(settings)
+        patched = _observe(session)
+    other_tasks = session.kind.adds_node or session.kind.record
+    compared = ("state", "model calls") if other_tasks else bare
     return [name for name in compared if bare[name] != patched[name]]
 
 
-def _observe(settings, *, wrapped):
+def _observe(session):
     """Play three turns, with an answer to each pause; return all that can be seen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        session, chunks = Session(settings, wrapped=wrapped), []
-        try:
-            for turn in range(3):
-                value = {"messages": [("user", f"please {turn}")]}
-                for _ in range(6):
-                    chunks += _stream(session, value)
-                    if not (pauses := session.pauses()):
-                        break
-                    value = Command(resume={pause.id: _yes(pause.value) for pause in pauses})
-            rows, state = list(session.driver.saver.list(CONFIG)), session.state()
-        finally:
-            session.driver.close()
+    graph, chunks = session.graph, []
+    modes = {"stream_mode": ["values", "updates", "messages"]}
+    options = {**modes, "durability": session.settings.durability}
+    try:
+        for turn in range(3):
+            value = {"messages": [("user", f"please {turn}")]}
+            for _ in range(6):
+                chunks += session.driver.call(graph.stream, graph.astream, value, CONFIG, **options)
+                if not (pauses := session.pauses()):
+                    break
+                value = Command(resume={pause.id: _yes(pause.value) for pause in pauses})
+        rows, state = list(session.driver.saver.list(CONFIG)), session.state()
+    finally:
+        session.driver.close()
     return {
-        "stream": Counter(chunks),
+        "stream": Counter(map(_plain, chunks)),
         "state": _plain(state.values),
         "next": state.next,
         "checkpoints": len(rows),
         "writes": Counter(channel for row in rows for _, channel, _ in row.pending_writes or ()),
         "model calls": [_plain(read.messages) for _, read in session.world.all(Read)],
-    }, session.kind
+    }
 
 
 def _yes(question):
     if isinstance(question, dict):
         return {"decisions": [{"type": "approve"} for _ in question["action_requests"]]}
     return "answer-1"
-
-
-def _stream(session, value):
-    """The chunks of one run."""
-    options = {
-        "stream_mode": ["values", "updates", "messages"],
-        "durability": session.driver.durability,
-    }
-
-    async def collect():
-        return [_plain(c) async for c in session.graph.astream(value, CONFIG, **options)]
-
-    if session.driver.loop is None:
-        return [_plain(chunk) for chunk in session.graph.stream(value, CONFIG, **options)]
-    return session.driver.wait(collect())
 
 
 def _plain(value):

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from ledger.agents import KINDS
 from ledger.healthy import differences
 from ledger.judge import Judge
-from ledger.session import play, scenario
+from ledger.scenario import play, scenario
 from ledger.world import Read, ToolEvent
 
 PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "not bare")
@@ -24,7 +24,7 @@ HEALTHY_EACH = 10
 def one(seed, *, kills=True, wrapped=True, compare=False):
     """Play and judge a scenario: its counts, the labels of its problems, and its transcript."""
     try:
-        session = play(seed, kills=kills, wrapped=wrapped)
+        session = play(scenario(seed, kills=kills), wrapped=wrapped)
         judge = Judge(session)
     except Exception:  # noqa: BLE001 - one crash must not end 5,000 scenarios
         return Counter(scenarios=1, dead=1), ["dead: the simulation"], traceback.format_exc()
@@ -39,8 +39,7 @@ def one(seed, *, kills=True, wrapped=True, compare=False):
 
 def _transcript(session, verdicts):
     """All that happened, line by line; the history where a problem was read."""
-    lines = [f"{name}={value}" for name, value in vars(session.settings).items()]
-    lines = [" ".join(lines)]
+    lines = [" ".join(f"{name}={value}" for name, value in vars(session.settings).items())]
     found = defaultdict(list)
     for verdict in verdicts:
         found[verdict.at].append(verdict)
@@ -90,8 +89,9 @@ def main():
     play_one = partial(_numbered, kills=not options.no_kills, wrapped=not options.bare)
     rows, found = defaultdict(Counter), defaultdict(list)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        outcomes = pool.map(play_one, seeds, chunksize=4) if options.jobs > 1 else map(
-            play_one, seeds)
+        outcomes = (
+            pool.map(play_one, seeds, chunksize=4) if options.jobs > 1 else map(play_one, seeds)
+        )
         for seed, counts, labels, transcript in outcomes:
             rows[scenario(seed).name] += counts
             rows["all"] += counts
@@ -99,7 +99,7 @@ def main():
                 found[label].append(seed)
             if options.verbose and (labels or options.scenarios == 1):
                 options.verbose -= 1
-                sys.stdout.write(f"seed={seed} {transcript}\n\n")
+                sys.stdout.write(f"{transcript}\n\n")
     lines = [f"{'':24}" + "".join(f"{column:>11}" for column in COLUMNS)]
     for name in [*KINDS, "all"]:
         lines.append(f"{name:24}" + "".join(f"{rows[name][column]:>11}" for column in COLUMNS))

@@ -1,17 +1,11 @@
-"""The log: what models wrote and read, and what tools did. Nothing here looks at LangGraph.
-
-A scenario that kills a process writes the log to a file as well, so that the parent process can
-read what the killed one did.
-"""
+"""The log: what models wrote and read, and what tools did. Nothing here looks at LangGraph."""
 
 import os
 import pickle
 import re
 import signal
 import threading
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+(?:E\d+)?")
@@ -36,24 +30,13 @@ class Emitted(NamedTuple):
 
 
 class ToolEvent(NamedTuple):
-    """`kind` is start, asked, answered, effect, end or raised; `execution` the number of the start.
-
-    The number of the start is the receipt in the result.
-    """
+    """`kind`: start, asked, answered, effect, end, raised. `execution`: the number of the start."""
 
     kind: str
     execution: int
     key: Key
     agent: str
     label: str = ""
-
-
-class Final(NamedTuple):
-    """A final answer of a model."""
-
-    label: str
-    agent: str
-    parent: str
 
 
 class Read(NamedTuple):
@@ -65,46 +48,33 @@ class Read(NamedTuple):
     refusal: str
 
 
-@dataclass
 class World:
-    """The log of one scenario.
+    """The log of one scenario. If it is `calm`, models only answer, without tool calls."""
 
-    Attributes:
-        file: Where the log is written too, or None.
-        entries: Everything that happened, in order.
-        run: The number of the current run of the graph.
-        calm: Whether models only answer, without tool calls.
-        kill_after: After how many more tool events this process kills itself; 0 for never.
-    """
-
-    file: Path | None = None
-    entries: list = field(default_factory=list)
-    run: int = 0
-    calm: bool = False
-    kill_after: int = 0
-    lock: Any = field(default_factory=threading.RLock)
+    def __init__(self):
+        self.entries, self.run, self.calm, self.lock = [], 0, False, threading.RLock()
+        self.file, self.kill_after = None, 0
 
     def log(self, entry):
-        """Append an entry. Kills the process if that was asked for."""
+        """Append an entry. In a process that is to be killed: to the file, too, and kill it."""
         with self.lock:
             self.entries.append(entry)
             if self.file is not None:
                 with self.file.open("ab") as file:
                     pickle.dump(entry, file)
-            if self.kill_after and isinstance(entry, ToolEvent):
-                self.kill_after -= 1
+                self.kill_after -= isinstance(entry, ToolEvent)
                 if not self.kill_after:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    def reload(self):
-        """Read the log again from the file: another process may have appended to it."""
-        self.entries.clear()
-        with self.file.open("rb") as file:
+    def read_file(self, file):
+        """Append what a killed process has written."""
+        with file.open("rb") as opened:
             while True:
                 try:
-                    self.entries.append(pickle.load(file))  # noqa: S301 - our own file
+                    self.entries.append(pickle.load(opened))  # noqa: S301 - our own file
                 except (EOFError, pickle.UnpicklingError):
-                    return
+                    break
+        file.unlink()
 
     def all(self, kind):
         """The entries of one kind, each with its number."""
@@ -117,14 +87,14 @@ class World:
     def find(self, message, name, ref, call, nth=0):
         """The call that a model wrote: by its message, tool and arguments, then by its id.
 
-        Repairs may rename the id. Of equal calls the complete ones come first, then the `nth`.
+        Repairs may rename the id. A call that is read without arguments is a handoff or malformed.
         """
         alike = [
-            emitted
-            for _, emitted in self.all(Emitted)
-            if emitted.key.message == message and emitted.key.name == name
-            if not ref or emitted.key.ref == ref
+            e
+            for _, e in self.all(Emitted)
+            if (e.key.message, e.key.name) == (message, name)
+            if (e.key.ref == ref if ref else e.malformed or name.startswith("transfer"))
         ]
-        alike = [emitted for emitted in alike if emitted.key.call == call] or alike
-        alike.sort(key=lambda emitted: emitted.malformed)
+        alike = [e for e in alike if e.key.call == call] or alike
+        alike.sort(key=lambda each: each.malformed)
         return alike[min(nth, len(alike) - 1)].key if alike else None
