@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import ensure_config
 from langchain_core.tools import StructuredTool
@@ -20,84 +20,71 @@ from support.strict import RefusedError, refuse
 
 TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_twice": 1, "note": 2}
 """How often each tool is called, relative to the others."""
-
 QUESTIONS = {"wire_money": 1, "asks_twice": 2}
 SECONDS = {"wire_money": 0.01, "slow": 0.025, "boom": 0.01}
 RUN = "ledger_run"
 """The key of the config with the number of the run: several runs may be at work at once."""
 
 
-# --- tools ---------------------------------------------------------------------------------
-
-
 def _work(world, event, attempt, asks):
     """One execution of a tool: yields the seconds that it wants to sleep, then its result."""
     key = event.key
     text = f"{key.name} {key.ref} receipt-{event.execution}"
-
-    def log(kind, label=""):
-        world.log(event._replace(kind=kind, label=label))
-
     for _ in range(QUESTIONS.get(key.name, 0) if asks else 0):
-        log("asked")
-        log("answered", str(interrupt(f"may I? {text}")))
+        world.log(event._replace(kind="asked"))
+        label = str(interrupt(f"may I? {text}"))
+        world.log(event._replace(kind="answered", label=label))
     mood = random.Random(key.ref)  # noqa: S311 - no secret
     fails_once, fails_late = mood.random() < 0.5, mood.random() < 0.5
     fails = key.name == "boom" and not (fails_once and attempt > 1)
     yield SECONDS.get(key.name, 0.0)
     if fails_late or not fails:
-        log("effect")
+        world.log(event._replace(kind="effect"))
     if fails:
-        log("raised")
+        world.log(event._replace(kind="raised"))
         raise RuntimeError(f"kaput {text}")
     yield SECONDS.get(key.name, 0.0)
-    log("end")
+    world.log(event._replace(kind="end"))
     message = ToolMessage(f"done: {text}", tool_call_id=event.label, name=key.name)
     note = Command(update={"notes": {key.ref: 1}, "messages": [message]})
     yield note if key.name == "note" else f"done: {text}"
 
 
-def make_tools(world, agent, names, *, asynchronous, asks=True):
-    """The tools with these names, for the agent with that name. `asks`: whether they ask."""
+def make_tool(world, agent, name, *, asynchronous, asks=True):
+    """The tool with that name, for the agent with that name. `asks`: whether it asks by itself."""
 
-    def make(name):
-        def begin(ref, runtime):
-            key = _running_call(world, name, ref, runtime)
-            with world.lock:
-                done = [e for _, e in world.all(ToolEvent) if e.key == key and e.kind == "start"]
-                call = str(runtime.tool_call_id)
-                event = ToolEvent("start", len(world.entries), key, agent, call)
-                world.log(event)
-            return _work(world, event, 1 + len(done), asks)
+    def begin(ref, runtime):
+        key = _running_call(world, name, ref, runtime)
+        with world.lock:
+            attempt = 1 + sum(e.key == key and e.kind == "start" for _, e in world.all(ToolEvent))
+            event = ToolEvent("start", len(world.entries), key, agent, str(runtime.tool_call_id))
+            world.log(event)
+        return _work(world, event, attempt, asks)
 
-        def run(ref, runtime):
-            for step in begin(ref, runtime):
-                if not isinstance(step, float):
-                    return step
-                time.sleep(step)
-            return None
+    def run(ref, runtime):
+        for step in begin(ref, runtime):
+            if not isinstance(step, float):
+                return step
+            time.sleep(step)
+        return None
 
-        async def arun(ref, runtime):
-            for step in begin(ref, runtime):
-                if not isinstance(step, float):
-                    return step
-                await asyncio.sleep(step)
-            return None
+    async def arun(ref, runtime):
+        for step in begin(ref, runtime):
+            if not isinstance(step, float):
+                return step
+            await asyncio.sleep(step)
+        return None
 
-        body = {"func": None, "coroutine": arun} if asynchronous else {"func": run}
-        return _template().model_copy(update={"name": name, "description": name, **body})
-
-    return [make(name) for name in names]
+    body = {"func": None, "coroutine": arun} if asynchronous else {"func": run}
+    return _template().model_copy(update={"name": name, "description": name, **body})
 
 
 @cache
 def _template():
-    """A tool with the arguments of all tools: to make that schema anew each time is slow."""
-
     def template(ref: str, runtime: ToolRuntime) -> Any:
         """Do something."""
 
-    return StructuredTool.from_function(template)
+    return StructuredTool.from_function(template)  # once: to make the schema is slow
 
 
 def _running_call(world, name, ref, runtime):
@@ -107,12 +94,9 @@ def _running_call(world, name, ref, runtime):
     for message in reversed(own or []):
         for made in getattr(message, "tool_calls", ()):
             if made["id"] == call and made["args"].get("ref") == ref:
-                return world.find(message.id, name, ref, call) or Key("?", call, name, ref)
+                return world.find(message.id, name, ref, call)
     keys = [e.key for _, e in world.all(Emitted) if (e.key.name, e.key.ref) == (name, ref)]
     return ([key for key in keys if key.call == call] or [Key("?", call, name, ref), *keys])[-1]
-
-
-# --- models --------------------------------------------------------------------------------
 
 
 class EmptyHistoryError(ValueError):
@@ -138,63 +122,56 @@ class RandomModel(BaseChatModel):
     def bind_tools(self, tools, **_):
         return self
 
-    def _generate(self, messages, stop=None, run_manager=None, **_):
-        return ChatResult(generations=[ChatGeneration(message=self._reply(messages))])
-
     async def _agenerate(self, messages, stop=None, run_manager=None, **_):
         return self._generate(messages)
 
-    def _reply(self, messages):
+    def _generate(self, messages, stop=None, run_manager=None, **_):
         world = self.world
         run = ensure_config()["configurable"].get(RUN, world.run)
         try:
             refuse(messages)
             if all(message.type == "system" for message in messages):
-                raise EmptyHistoryError("there is no message")
+                raise EmptyHistoryError("there is no message")  # noqa: TRY301 - as a provider
         except (RefusedError, EmptyHistoryError) as error:
             world.log(Read(self.agent, run, tuple(messages), str(error)))
             raise
         with world.lock:  # of two runs at once, no two calls may have one ref
             number = world.count(Read, self.agent)
             world.log(Read(self.agent, run, tuple(messages), ""))
-            draw = random.Random(f"{self.settings.seed}/{self.agent}/{number}")  # noqa: S311
-            refs = [ref for m in messages if m.type == "human" for ref in REF.findall(m.text)]
-            parent = refs[0] if refs and self.agent == "sub" else ""
-            last = max(
-                (n for n, m in enumerate(messages) if isinstance(m, HumanMessage)), default=0
-            )
-            rounds = sum(isinstance(message, AIMessage) for message in messages[last:])
-            if not world.calm and rounds < 3 and draw.random() < (0.3 if rounds else 0.9):
-                return self._calls(draw, f"ai-{self.agent}-{number}", parent)
-            return AIMessage(f"final answer for {parent}", id=f"ai-{self.agent}-{number}")
+            return ChatResult(generations=[ChatGeneration(message=self._reply(messages, number))])
 
-    def _calls(self, draw, message_id, parent):
-        calls, invalid, tools = (
-            [],
-            [],
-            {n: w for n, w in self.tools.items() if n not in self.settings.never},
-        )
+    def _reply(self, messages, number):
+        draw = random.Random(f"{self.settings.seed}/{self.agent}/{number}")  # noqa: S311
+        humans = [n for n, message in enumerate(messages) if message.type == "human"]
+        refs = [ref for n in humans for ref in REF.findall(messages[n].text)]
+        parent = refs[0] if refs and self.agent == "sub" else ""
+        rounds = sum(message.type == "ai" for message in messages[max(humans, default=0) :])
+        if self.world.calm or rounds >= 3 or draw.random() > (0.3 if rounds else 0.9):
+            return AIMessage(f"final answer for {parent}", id=f"ai-{self.agent}-{number}")
+        calls, invalid = [], []
+        tools = {n: w for n, w in self.tools.items() if n not in self.settings.never}
         for index in range(draw.choice([1, 2, 2, 3])):
             [name] = draw.choices(list(tools), list(tools.values()))
-            if name.startswith("transfer"):
-                tools = {n: w for n, w in tools.items() if not n.startswith("transfer")}
-            elif name in self.settings.once:
-                del tools[name]
-            number = self.world.count(Emitted)
+            handoff = name.startswith("transfer")
+            if handoff or name in self.settings.once:
+                gone = "transfer" if handoff else name
+                tools = {n: w for n, w in tools.items() if not n.startswith(gone)}
+            made = self.world.count(Emitted)
             same = self.settings.same_args and name in TOOLS and name != "note"
-            ref = f"R{900 + sorted(TOOLS).index(name)}" if same else f"R{number}"
+            ref = f"R{900 + sorted(TOOLS).index(name)}" if same else f"R{made}"
             ids = {"per_message": f"call_{index}", "function": f"functions.{name}:{index}"}
-            call = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{number}")
+            call = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{made}")
             cut = self.settings.malformed and draw.random() < 0.2
-            self.world.log(Emitted(Key(message_id, call, name, ref), self.agent, cut, parent))
+            key = Key(f"ai-{self.agent}-{number}", call, name, ref)
+            self.world.log(Emitted(key, self.agent, cut, parent))
             args = {
                 "write_file": {"file_path": f"/{ref}.txt", "content": ref},
                 "write_todos": {"todos": [{"content": ref, "status": "pending"}]},
                 "task": {"description": ref, "subagent_type": "helper"},
-            }.get(name, {} if name.startswith("transfer") else {"ref": ref})
+            }.get(name, {} if handoff else {"ref": ref})
             if cut:
                 raw = json.dumps(args)[:-2]
                 invalid.append({"name": name, "args": raw, "id": call, "error": "cut off"})
             else:
                 calls.append({"name": name, "args": args, "id": call})
-        return AIMessage("", id=message_id, tool_calls=calls, invalid_tool_calls=invalid)
+        return AIMessage("", id=key.message, tool_calls=calls, invalid_tool_calls=invalid)

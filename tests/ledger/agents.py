@@ -1,7 +1,6 @@
 """The agents. Each kind has a function that builds its graph out of a `Kit`."""
 
 import operator
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from functools import partial
@@ -10,7 +9,6 @@ from typing import Annotated, Any, TypedDict
 from deepagents import create_deep_agent
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import (
-    AgentMiddleware,
     HumanInTheLoopMiddleware,
     TodoListMiddleware,
     ToolRetryMiddleware,
@@ -19,8 +17,8 @@ from langchain_core.messages import AnyMessage
 from langgraph.channels import DeltaChannel
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.message import _messages_delta_reducer
+from langgraph.managed import RemainingSteps
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.prebuilt.chat_agent_executor import AgentState as ReactState
 from langgraph.types import RetryPolicy, Send
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -28,7 +26,7 @@ from pydantic import create_model
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from ledger.actors import TOOLS, RandomModel, make_tools
+from ledger.actors import TOOLS, RandomModel, make_tool
 
 Messages = Annotated[list[AnyMessage], add_messages]
 Notes = Annotated[dict[str, int], operator.or_]
@@ -45,29 +43,22 @@ STATES = {
 }
 
 
-class ReactPlain(ReactState):
-    """The state for `create_react_agent`."""
-
-    notes: Notes
-    flag: bool
-
-
 class AgentPlain(AgentState[Any]):
-    """The state for `create_agent`."""
+    """The same for prebuilt agents."""
 
     notes: Notes
     flag: bool
 
 
-class NotesMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Adds the keys `notes` and `flag` to the state of a deep agent."""
+class ReactPlain(AgentPlain):
+    """The same for `create_react_agent`."""
 
-    state_schema = AgentPlain
+    remaining_steps: RemainingSteps
 
 
 @dataclass
 class Kit:
-    """What an agent is built of. It is patched if it is to be `wrapped`."""
+    """What an agent is built of: models, tools, and the patch if it is to be `wrapped`."""
 
     world: Any
     settings: Any
@@ -75,26 +66,20 @@ class Kit:
     wrapped: bool = True
 
     def model(self, agent, tools):
-        """The model of that agent, and how often it calls which tools."""
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
     def tools(self, agent, names, **options):
-        """The tools of that agent."""
-        asynchronous = self.settings.coroutines
-        return make_tools(self.world, agent, names, asynchronous=asynchronous, **options)
+        options["asynchronous"] = self.settings.coroutines
+        return [make_tool(self.world, agent, name, **options) for name in names]
 
     def node(self, tools):
-        """A ToolNode for them."""
-        return ToolNode(
-            tools, **({"handle_tool_errors": True} if self.settings.handle_errors else {})
-        )
+        options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
+        return ToolNode(tools, **options)
 
     def patch(self, graph, **options):
-        """The graph, patched."""
         return with_patching(graph, **options) if self.wrapped else graph
 
     def middleware(self):
-        """The middleware that patches."""
         return [PatchToolCallsMiddleware()] if self.wrapped else []
 
 
@@ -144,18 +129,12 @@ def _create_agent(kit, *middleware, asks=True, **more):
     )
 
 
+ASK = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
+RETRY = ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
+
+
 def _with_middleware(kit):
     return _create_agent(kit, TodoListMiddleware(), *kit.middleware(), write_todos=3)
-
-
-def _approval(kit):
-    ask = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
-    return kit.patch(_create_agent(kit, ask, asks=False))
-
-
-def _retry(kit):
-    retry = ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
-    return kit.patch(_create_agent(kit, retry))
 
 
 def _deep_agent(kit, *middleware):
@@ -174,7 +153,8 @@ def _deep_agent(kit, *middleware):
         kit.model("main", {**weights, **own}),
         kit.tools("main", [*weights, "note"]),
         subagents=[helper],
-        middleware=[NotesMiddleware(), TodoListMiddleware(), *middleware],
+        middleware=[TodoListMiddleware(), *middleware],
+        state_schema=AgentPlain,
         checkpointer=kit.saver,
     )
 
@@ -186,7 +166,8 @@ def _swarm(kit):
         own = {**weights, f"transfer_to_{other}": 3}
         return _react_agent(kit, name, own, create_handoff_tool(agent_name=other), name=name)
 
-    builder = create_swarm([member("alice", "bob"), member("bob", "alice")], "alice")
+    members = [member("alice", "bob"), member("bob", "alice")]
+    builder = create_swarm(members, default_active_agent="alice")
     return kit.patch(builder.compile(checkpointer=kit.saver))
 
 
@@ -249,8 +230,10 @@ KINDS = {
     "react_v2": Kind(partial(_react, version="v2")),
     "create_agent": Kind(lambda kit: kit.patch(_create_agent(kit)), "model"),
     "create_agent_middleware": Kind(_with_middleware, "model", adds_node=True),
-    "create_agent_approval": Kind(_approval, "model", approval=True),
-    "create_agent_retry": Kind(_retry, "model"),
+    "create_agent_approval": Kind(
+        lambda kit: kit.patch(_create_agent(kit, ASK, asks=False)), "model", approval=True
+    ),
+    "create_agent_retry": Kind(lambda kit: kit.patch(_create_agent(kit, RETRY)), "model"),
     "deep_agent": Kind(lambda kit: kit.patch(_deep_agent(kit)), "model"),
     "deep_agent_middleware": Kind(lambda kit: _deep_agent(kit, *kit.middleware()), "model"),
     "swarm": Kind(_swarm, "alice", keys=False),

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 
 from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
@@ -21,25 +22,25 @@ EVENTS = {
 
 
 def happen(session, event):
-    """Let an event happen; say whether it applied."""
+    """Let an event happen; False if it does not apply."""
     if event in _OTHERS:
-        return _OTHERS[event](session) is not False
-    config, pauses, graph = CONFIG, session.pauses(), session.graph
+        return _OTHERS[event](session)
+    config, pauses, graph = CONFIG, session.state().interrupts, session.graph
     match event:
         case "resume" | "resume_by_id" | "resume_partly":
             if len(pauses) <= (event == "resume_partly"):
                 return False
-            value = _answers(session, pauses)
             if event == "resume_partly":
-                value = _answers(session, [session.draw.choice(pauses)])
-            if event == "resume":
-                value = Command(resume=_answer(session, pauses[0]))
+                pauses = [session.draw.choice(pauses)]
+            plain = event == "resume"
+            value = _answer(session, pauses[0]) if plain else _answers(session, pauses)
+            value = Command(resume=value)
         case "go_on" | "goto":
             value = None if event == "go_on" else Command(goto=session.kind.entry)
         case "message" | "recursion_limit":
             value = _human(session)
         case "fork":
-            rows = session.driver.call(graph.get_state_history, graph.aget_state_history, CONFIG)
+            rows = session.call(graph.get_state_history, graph.aget_state_history, CONFIG)
             if len(rows) < 2:
                 return False
             config = session.draw.choice(rows[1:8]).config
@@ -49,11 +50,11 @@ def happen(session, event):
     if event == "recursion_limit":
         config = {"recursion_limit": session.draw.choice([2, 3, 4])}
     graph.step_timeout = session.draw.choice([0.02, 0.04]) if event == "step_timeout" else None
-    session.driver.saver.fail_in = session.draw.randint(1, 14) if event == "saver_fault" else 0
+    session.saver.fail_in = session.draw.randint(1, 14) if event == "saver_fault" else 0
     with session.noted(event) as run:
         session.settle(session.begin(value, config), run)
-    graph.step_timeout, session.driver.saver.fail_in = None, 0
-    return True
+    graph.step_timeout, session.saver.fail_in = None, 0
+    return None
 
 
 def _human(session):
@@ -73,12 +74,12 @@ def _answer(session, pause, *, by_id=False):
 
 
 def _answers(session, pauses):
-    return Command(resume={pause.id: _answer(session, pause, by_id=True) for pause in pauses})
+    return {pause.id: _answer(session, pause, by_id=True) for pause in pauses}
 
 
 def _human_or_answers(session):
-    if (pauses := session.pauses()) and session.draw.random() < 0.5:
-        return _answers(session, pauses)
+    if (pauses := session.state().interrupts) and session.draw.random() < 0.5:
+        return Command(resume=_answers(session, pauses))
     return _human(session)
 
 
@@ -96,7 +97,7 @@ def _wait_for_tools(session, future):
 
 def _cancel(session):
     """A run that is cancelled while its tools are at work."""
-    if not session.driver.loop:
+    if not session.loop:
         return False
     with session.noted("cancel") as run:
         future = session.begin(_human_or_answers(session))
@@ -104,7 +105,7 @@ def _cancel(session):
         future.cancel()
         session.settle(future, run)
         time.sleep(0.02)  # a cancelled run may still write
-    return True
+    return None
 
 
 def _overtaken(session):
@@ -119,21 +120,19 @@ def _overtaken(session):
 
 def _kill(session):
     """A process that is killed by SIGKILL in the middle of a tool's work."""
-    driver, world, file = session.driver, session.world, session.folder / "log"
+    world, file = session.world, session.folder / "log"
     with session.noted("kill"):
         value, count = _human_or_answers(session), session.draw.randint(1, 6)
-        driver.close()
+        session.close()
         if (child := os.fork()) == 0:
             try:
-                driver.open()
-                session.build()
+                session.open()
                 world.file, world.kill_after = file, count
                 session.graph.invoke(value, CONFIG, durability=session.settings.durability)
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
-        driver.open()
-        session.build()
+        session.open()
         world.read_file(file)
 
 
@@ -142,7 +141,7 @@ def _kill(session):
 
 def _open_calls(session):
     """The newest message of a model, and its calls that have no result in the state."""
-    messages = session.messages()
+    messages = session.state().values.get("messages") or []
     done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     made = next((m for m in reversed(messages) if m.type == "ai"), None)
     return made, [call for call in made.tool_calls if call["id"] not in done] if made else []
@@ -171,14 +170,9 @@ def _edit_arguments(session):
     return _update(session, {"messages": [made.model_copy(update={"tool_calls": edited})]})
 
 
-def _edit_key(session):
-    """The user changes another key of the state."""
-    return session.kind.keys and _update(session, {"flag": True})
-
-
 def _delete_message(session):
     """The user deletes a message."""
-    messages = session.messages()
+    messages = session.state().values.get("messages")
     if not messages:
         return False
     gone = session.draw.choice(messages[-5:])
@@ -189,53 +183,40 @@ def _delete_message(session):
 
 
 def _update(session, values):
-    graph = session.graph
+    update = session.graph.update_state, session.graph.aupdate_state
     for as_node in (None, session.kind.entry):
-        try:
-            session.driver.call(
-                graph.update_state, graph.aupdate_state, CONFIG, values, as_node=as_node
-            )
-        except Exception:  # noqa: BLE001, S112 - "Ambiguous update", no such node, no thread
-            continue
-        session.edits.append(len(session.world.entries))
-        return True
+        with suppress(Exception):  # "Ambiguous update", no such node, no thread
+            session.call(*update, CONFIG, values, as_node=as_node)
+            session.edits.append(len(session.world.entries))
+            return None
     return False
-
-
-def _rebuild(session):
-    """The graph is made anew, as by a new process; then comes a message."""
-    session.build()
-    return False
-
-
-def _look(session):
-    """A scan and a repair of the stored thread. A pause must survive it."""
-    return _repair(session, "keep")
-
-
-def _abandon(session):
-    """A repair of the stored thread that abandons the pause."""
-    return bool(session.pauses()) and _repair(session, "abandon")
 
 
 def _repair(session, on_pause):
-    call, before = session.driver.call, session.state()
-    if before is None or not before.values:
+    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
+    before, both = session.state(), (repair_thread, arepair_thread)
+    if not before.values or (on_pause == "abandon" and not before.interrupts):
         return False
-    options = {"on_pause": on_pause, "min_age": 0.0}
-    call(scan_threads, ascan_threads, session.driver.saver)
-    begin = session.driver.begin
+    session.call(scan_threads, ascan_threads, session.saver)
     with session.noted("repair") as run:
-        session.settle(begin(repair_thread, arepair_thread, session.graph, CONFIG, **options), run)
+        future = session.start(*both, session.graph, CONFIG, on_pause=on_pause, min_age=0.0)
+        session.settle(future, run)
     after = session.state()
     same = (before.interrupts, before.next) == (after.interrupts, after.next)
     if on_pause == "keep" and before.interrupts and not same:
         session.hurt.append(f"a repair changed the pause {before.next} to {after.next}")
-    return True
+    return None
 
 
 _OTHERS = {
-    "cancel": _cancel, "overtaken": _overtaken, "kill": _kill, "rebuild": _rebuild,
-    "client_results": _client_results, "edit_arguments": _edit_arguments, "edit_key": _edit_key,
-    "delete_message": _delete_message, "look": _look, "abandon": _abandon,
-}  # fmt: skip
+    "cancel": _cancel,
+    "overtaken": _overtaken,
+    "kill": _kill,
+    "rebuild": lambda session: session.build() or False,  # as by a new process; a message follows
+    "client_results": _client_results,
+    "edit_arguments": _edit_arguments,
+    "edit_key": lambda session: session.kind.keys and _update(session, {"flag": True}),
+    "delete_message": _delete_message,
+    "look": lambda session: _repair(session, "keep"),
+    "abandon": lambda session: _repair(session, "abandon"),
+}

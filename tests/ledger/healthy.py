@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from langchain_core.messages import BaseMessage
 from langgraph.types import Command
 
-from ledger.scenario import scenario
-from ledger.session import CONFIG, Session
+from ledger.events import EVENTS
+from ledger.session import CONFIG, Session, scenario
 from ledger.world import Read
 
 NOISE = re.compile(
@@ -25,7 +25,7 @@ ONCE = {"never": ("boom",), "once": ("write_todos", "task"), "events": []}
 
 def differences(seed):
     """In what the healthy runs of this seed differ from those of the bare graph."""
-    settings = SimpleNamespace(**{**vars(scenario(seed)), **HEALTHY, **ONCE})
+    settings = SimpleNamespace(**{**vars(scenario(seed, EVENTS)), **HEALTHY, **ONCE})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -48,13 +48,13 @@ def _observe(session):
         for turn in range(3):
             value = {"messages": [("user", f"please {turn}")]}
             for _ in range(6):
-                chunks += session.driver.call(graph.stream, graph.astream, value, CONFIG, **options)
-                if not (pauses := session.pauses()):
+                chunks += session.call(graph.stream, graph.astream, value, CONFIG, **options)
+                if not (pauses := session.state().interrupts):
                     break
                 value = Command(resume={pause.id: _yes(pause.value) for pause in pauses})
-        rows, state = list(session.driver.saver.list(CONFIG)), session.state()
+        rows, state = list(session.saver.list(CONFIG)), session.state()
     finally:
-        session.driver.close()
+        session.close()
     return {
         "stream": Counter(map(_plain, chunks)),
         "state": _plain(state.values),

@@ -1,4 +1,4 @@
-"""What must be true of a log: no false statement, no certain result lost, no certain call run twice.
+"""What must be true of a log: no statement false, no certain result lost, nothing done twice.
 
 A result is certain if the log alone shows that LangGraph recorded it, and whose it is. Of every
 other call a model may read that its result is unknown.
@@ -112,7 +112,7 @@ class Judge:
         """
         index = self.runs.index(run)
         events = {each.event for each in self.runs[max(index - 1, 0) : index + 1]}
-        orderly = not run.error or ("kaput" in run.error and not self.session.driver.loop)
+        orderly = not run.error or ("kaput" in run.error and not self.session.loop)
         return orderly and not events & DISTURBED and self.session.settings.durability != "exit"
 
     def _is_certain(self, execution):
@@ -223,7 +223,7 @@ class Judge:
                 return "it had ended"
             case "timed out" if all(run.event != "step_timeout" for run in self.runs):
                 return "no step had a time limit"
-            case "cancellation" if not self.session.driver.loop:
+            case "cancellation" if not self.session.loop:
                 return "nothing can be cancelled in a synchronous run"
             case "handoff" if key.name != f"transfer_to_{named}":
                 return "handoff of another call"

@@ -11,64 +11,55 @@ from itertools import count, islice
 from multiprocessing import get_context
 
 from ledger.agents import KINDS
+from ledger.events import EVENTS, happen
 from ledger.healthy import differences
 from ledger.judge import Judge
-from ledger.scenario import play, scenario
+from ledger.session import play, scenario
 from ledger.world import Read, ToolEvent
 
-PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "not bare")
+PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "unlike bare")
 COLUMNS = ("scenarios", "statements", "result", "unknown", *PROBLEMS)
-HEALTHY_EACH = 10
 
 
 def one(seed, *, kills=True, wrapped=True, compare=False):
     """Play and judge a scenario: its counts, the labels of its problems, and its transcript."""
     try:
-        session = play(scenario(seed, kills=kills), wrapped=wrapped)
+        session = play(scenario(seed, EVENTS, kills=kills), happen, wrapped=wrapped)
         judge = Judge(session)
     except Exception:  # noqa: BLE001 - one crash must not end 5,000 scenarios
         return Counter(scenarios=1, dead=1), ["dead: the simulation"], traceback.format_exc()
     labels = [f"{v.problem}: {v.label}" for v in judge.verdicts]
     labels += [f"dead: {session.dead}"] * bool(session.dead)
-    labels += [f"hurt: {text.partition(':')[0]}" for text in session.hurt]
-    labels += [f"not bare: {name}" for name in (differences(seed) if compare else ())]
+    labels += [f"hurt: {text}" for text in session.hurt]
+    labels += [f"unlike bare: {name}" for name in (differences(seed) if compare else ())]
     problems = Counter(label.partition(":")[0] for label in labels)
-    counts = Counter(scenarios=1, **judge.counts) + problems
-    return counts, labels, _transcript(session, judge.verdicts)
+    return judge.counts + problems + Counter(["scenarios"]), labels, _transcript(session, judge)
 
 
-def _transcript(session, verdicts):
+def _transcript(session, judge):
     """All that happened, line by line; the history where a problem was read."""
     lines = [" ".join(f"{name}={value}" for name, value in vars(session.settings).items())]
-    found = defaultdict(list)
-    for verdict in verdicts:
-        found[verdict.at].append(verdict)
     for number, entry in enumerate([*session.world.entries, None]):
         lines += [f"--- {r.event} -> {r.error[:150]}" for r in session.runs if r.begin == number]
+        found = [verdict for verdict in judge.verdicts if verdict.at == number]
         if isinstance(entry, Read):
             lines.append(f"{number:4} READ by {entry.agent} in run {entry.run} {entry.refusal}")
-            if found[number] or entry.refusal:
-                lines += _history(entry.messages)
+            for m in entry.messages if found or entry.refusal else ():
+                calls = [(c["name"], c["args"], c["id"]) for c in getattr(m, "tool_calls", ())]
+                mark = m.additional_kwargs.get("langgraph_patch", "")
+                call = getattr(m, "tool_call_id", "")
+                lines.append(f"   | {m.type} {m.id} {call} {mark} {m.text[:200]!r} {calls or ''}")
         elif isinstance(entry, ToolEvent):
             key = " ".join(entry.key)
             lines.append(f"{number:4} {entry.kind:8} {entry.execution} {key} {entry.label}")
         elif entry is not None:
             lines.append(f"{number:4} {entry}")
-        for v in found[number]:
-            lines.append(f"     ==> {v.problem.upper()} {v.label} {v.key} {v.text[:150]}")
+        lines += [f"  ==> {v.problem.upper()} {v.label} {v.key} {v.text[:150]}" for v in found]
     return "\n".join([*lines, *(f"HURT {text}" for text in session.hurt), f"DEAD {session.dead}"])
 
 
-def _history(messages):
-    for m in messages:
-        calls = [(c["name"], c["args"], c["id"]) for c in getattr(m, "tool_calls", ())]
-        mark = m.additional_kwargs.get("langgraph_patch", "")
-        call = getattr(m, "tool_call_id", "")
-        yield f"       | {m.type} {m.id} {call} {mark} {m.text[:200]!r} {calls or ''}"
-
-
 def _numbered(seed, **options):
-    return seed, *one(seed, compare=(seed // len(KINDS)) % HEALTHY_EACH == 0, **options)
+    return seed, *one(seed, compare=seed // len(KINDS) % 10 == 0, **options)
 
 
 def main():
@@ -84,25 +75,23 @@ def main():
     options = parser.parse_args()
     for name in ("langgraph_patch", "concurrent.futures", "asyncio", "langgraph"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    wanted = (n for n in count(options.seed) if options.only in {None, scenario(n).name})
-    seeds = list(islice(wanted, options.scenarios))
+    names = list(KINDS)
+    wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
     play_one = partial(_numbered, kills=not options.no_kills, wrapped=not options.bare)
     rows, found = defaultdict(Counter), defaultdict(list)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        outcomes = (
-            pool.map(play_one, seeds, chunksize=4) if options.jobs > 1 else map(play_one, seeds)
-        )
-        for seed, counts, labels, transcript in outcomes:
-            rows[scenario(seed).name] += counts
+        apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
+        for seed, counts, labels, transcript in apply(play_one, islice(wanted, options.scenarios)):
+            rows[names[seed % len(names)]] += counts
             rows["all"] += counts
             for label in labels:
                 found[label].append(seed)
             if options.verbose and (labels or options.scenarios == 1):
                 options.verbose -= 1
                 sys.stdout.write(f"{transcript}\n\n")
-    lines = [f"{'':24}" + "".join(f"{column:>11}" for column in COLUMNS)]
-    for name in [*KINDS, "all"]:
-        lines.append(f"{name:24}" + "".join(f"{rows[name][column]:>11}" for column in COLUMNS))
+    lines = ["".join(f"{cell:>12}" for cell in (" " * 24, *COLUMNS))]
+    for name in [*names, "all"]:
+        lines += [f"{name:24}" + "".join(f"{rows[name][column]:>12}" for column in COLUMNS)]
     lines += [f"{len(s):5} {label}: seeds {s[:6]}" for label, s in sorted(found.items())]
     share = 100 * rows["all"]["unknown"] / max(rows["all"]["statements"], 1)
     sys.stdout.write("\n".join([*lines, f"unknown: {share:.1f} % of the statements", ""]))

@@ -1,29 +1,93 @@
-"""One scenario while it runs: its runs, its thread, and whether that is alive."""
+"""A scenario: what its seed decides; and while it runs: its saver, its runs, its thread."""
 
+import asyncio
 import random
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
+import sqlite3
+import tempfile
+import threading
+import warnings
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import EmptyInputError, GraphInterrupt, GraphRecursionError
 
 from ledger.actors import RUN, EmptyHistoryError
 from ledger.agents import KINDS, Kit
-from ledger.driver import Driver
 from ledger.world import World
 from support.strict import RefusedError
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 EXPECTED = {
-    "goto": EmptyHistoryError,
+    "goto": (EmptyHistoryError,),
     "go_on": (EmptyHistoryError, EmptyInputError),
     "fork": (EmptyHistoryError, EmptyInputError),
-    "recursion_limit": GraphRecursionError,
+    "recursion_limit": (GraphRecursionError,),
     # a GraphInterrupt: of a call that asks while another one is over its time
     "step_timeout": (TimeoutError, GraphInterrupt),
 }
 """The errors that an event explains."""
+
+
+def scenario(seed, events, *, kills=True):
+    """Everything that a seed decides, but for the draws of the events."""
+    draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
+    name = list(KINDS)[seed % len(KINDS)]
+    chosen = draw.choices(list(events), list(events.values()), k=draw.randint(2, 8))
+    chosen = [event if kills or event != "kill" else "message" for event in chosen]
+    asynchronous = draw.random() < 0.5 and "kill" not in chosen
+    return SimpleNamespace(
+        seed=seed,
+        name=name,
+        events=chosen,
+        asynchronous=asynchronous,
+        coroutines=asynchronous and draw.random() < 0.7,
+        sqlite=not asynchronous and (draw.random() < 0.5 or "kill" in chosen),
+        durability=draw.choices(["sync", "async", "exit"], [4, 4, 2])[0],
+        state=draw.choice(KINDS[name].states),
+        retry=draw.random() < 0.2,  # whether the tools node has a RetryPolicy
+        handle_errors=draw.random() < 0.3,  # whether a ToolNode turns errors into messages
+        # unique; call_0 anew in each message; as some servers write them; one for all of a message
+        ids=draw.choices(["unique", "per_message", "function", "twins"], [6, 2, 1, 1])[0],
+        malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
+        same_args=draw.random() < 0.15,  # whether calls of a tool have the same arguments
+        never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
+        once=("write_todos",),  # those that are called once in a message
+    )
+
+
+class SaverFaultError(Exception):
+    """What a saver raises that is made to fail."""
+
+
+def _failing(base):
+    """A saver whose call number `fail_in` fails.
+
+    With a lock: in memory a thread that outlived its run may write while another one reads.
+    """
+    lock = threading.RLock()
+
+    def counted(method):
+        def call(self, *args, **options):
+            self.fail_in -= 1
+            if not self.fail_in:
+                raise SaverFaultError("the saver failed once")
+            with lock:
+                found = method(self, *args, **options)
+                return iter([*found]) if method.__name__ == "list" else found
+
+        return call
+
+    names = ("get_tuple", "put", "put_writes", "list")
+    methods = {name: counted(getattr(base, name)) for name in names}
+    return type(base.__name__, (base,), {"fail_in": 0, **methods})
+
+
+Memory, Sqlite = _failing(InMemorySaver), _failing(SqliteSaver)
 
 
 @dataclass
@@ -41,20 +105,47 @@ class Session:
 
     def __init__(self, settings, folder="", *, wrapped=True):
         self.settings, self.kind, self.world = settings, KINDS[settings.name], World()
-        self.folder, self.wrapped, self.draw = Path(folder), wrapped, random.Random()
-        path = self.folder / "db" if settings.sqlite else None
-        self.driver = Driver(path, settings.durability, asynchronous=settings.asynchronous)
+        self.folder, self.wrapped, self.draw = Path(folder), wrapped, random.Random()  # noqa: S311
+        self.loop = asyncio.new_event_loop() if settings.asynchronous else None
         self.names, self.runs, self.hurt, self.dead, self.values = 0, [], [], "", {}
-        self.given = {}  # the label of an answer -> the question and the number of the run
+        self.given = {}  # the label of an answer by id -> the question and the number of the run
         self.edits = []  # the log entries at which the user edited the state
         self.forgotten = set()  # the ids of messages that the user deleted
+        self.open()
+
+    def open(self):
+        """Open the saver and make the graph."""
+        self.saver, self.pool = Memory(), ThreadPoolExecutor(4)
+        if self.settings.sqlite:
+            self.saver = Sqlite(sqlite3.connect(self.folder / "db", check_same_thread=False))
+        if self.loop is not None:
+            self.pool.submit(self.loop.run_forever)
         self.build()
 
     def build(self):
-        """Make the graph, with the saver that is open now."""
-        self.graph = self.kind.build(
-            Kit(self.world, self.settings, self.driver.saver, wrapped=self.wrapped)
-        )
+        """Make the graph, with the saver that is open."""
+        kit = Kit(self.world, self.settings, self.saver, wrapped=self.wrapped)
+        self.graph = self.kind.build(kit)
+
+    def close(self):
+        """End threads and tasks that are left, and close the saver."""
+
+        async def end():
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.get_running_loop().shutdown_default_executor()
+
+        if self.loop is not None:
+            with suppress(TimeoutError):
+                self.call(None, end)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        self.pool.shutdown()
+        if self.loop is not None:
+            self.loop.close()
+        if self.settings.sqlite:
+            self.saver.conn.close()
 
     def name(self, prefix):
         """A new name for a message or an answer."""
@@ -63,12 +154,31 @@ class Session:
 
     # --- runs ------------------------------------------------------------------------------
 
+    def start(self, function, twin, *args, **options):
+        """Call a function, or its asynchronous twin, and return a future. Iterators give lists."""
+
+        def call():
+            found = function(*args, **options)
+            return list(found) if hasattr(found, "__next__") else found
+
+        async def acall():
+            found = twin(*args, **options)
+            return [each async for each in found] if hasattr(found, "__aiter__") else await found
+
+        if self.loop is None:
+            return self.pool.submit(call)
+        return asyncio.run_coroutine_threadsafe(acall(), self.loop)
+
+    def call(self, *args, **options):
+        """The same, and wait for the result."""
+        return self.start(*args, **options).result(30)
+
     def begin(self, value, config=CONFIG):
         """Start a run of the graph. Its config has its number, which its model calls log."""
         own = {**CONFIG["configurable"], **config.get("configurable", {}), RUN: self.world.run}
-        whole = {**config, "configurable": own}
         options = {"durability": self.settings.durability}
-        return self.driver.begin(self.graph.invoke, self.graph.ainvoke, value, whole, **options)
+        whole = {**config, "configurable": own}
+        return self.start(self.graph.invoke, self.graph.ainvoke, value, whole, **options)
 
     @contextmanager
     def noted(self, event):
@@ -86,34 +196,37 @@ class Session:
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
             text = f"{error!r} {error.__cause__!r}"
-            explained = (
-                "kaput" in text
-                or "SaverFaultError" in text
-                or isinstance(error, (CancelledError, *_tuple(EXPECTED.get(run.event))))
-                or (run.event == "resume" and "multiple pending interrupts" in text)
-            )
+            explained = "kaput" in text or "SaverFaultError" in text
+            explained |= isinstance(error, (CancelledError, *EXPECTED.get(run.event, ())))
+            explained |= run.event == "resume" and "multiple pending interrupts" in text
             if isinstance(error, RefusedError) or not explained:
                 self.dead = self.dead or f"{run.event}: {run.error[:90]}"
         if not future.done() and not future.cancel():
             self.dead = f"{run.event}: a run did not end"
 
     def state(self):
-        """The state; None if it cannot be read."""
-        try:
+        """The state; one without values if LangGraph cannot read it."""
+        with suppress(Exception):
             return self.graph.get_state(CONFIG)
-        except Exception:  # noqa: BLE001 - a thread without a checkpoint
-            return None
-
-    def messages(self):
-        """The history in the state."""
-        state = self.state()
-        return list(state.values.get("messages") or []) if state else []
-
-    def pauses(self):
-        """What the thread waits for."""
-        state = self.state()
-        return list(state.interrupts) if state else []
+        return SimpleNamespace(values={}, interrupts=(), next=())
 
 
-def _tuple(errors):
-    return errors if isinstance(errors, tuple) else (errors,) if errors else ()
+def play(settings, happen, *, wrapped=True):
+    """Play a scenario: a message, its events, and two calm messages."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = Session(settings, folder, wrapped=wrapped)
+        try:
+            for number, event in enumerate(["message", *settings.events, "message", "message"]):
+                session.draw.seed(f"event {settings.seed} {number}")
+                session.world.calm = number > len(settings.events)
+                if happen(session, event) is False:
+                    happen(session, "message")
+                if session.world.calm and session.runs[-1].error:
+                    session.dead = session.dead or f"calm message: {session.runs[-1].error[:90]}"
+                if session.dead:
+                    break
+            session.values = session.state().values
+        finally:
+            session.close()
+    return session

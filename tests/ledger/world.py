@@ -49,14 +49,16 @@ class Read(NamedTuple):
 
 
 class World:
-    """The log of one scenario. If it is `calm`, models only answer, without tool calls."""
+    """The log of one scenario, in order. If it is `calm`, models only answer, without tool calls.
+
+    A process that is to be killed after `kill_after` tool events logs to a file, too.
+    """
 
     def __init__(self):
         self.entries, self.run, self.calm, self.lock = [], 0, False, threading.RLock()
         self.file, self.kill_after = None, 0
 
     def log(self, entry):
-        """Append an entry. In a process that is to be killed: to the file, too, and kill it."""
         with self.lock:
             self.entries.append(entry)
             if self.file is not None:
@@ -67,7 +69,6 @@ class World:
                     os.kill(os.getpid(), signal.SIGKILL)
 
     def read_file(self, file):
-        """Append what a killed process has written."""
         with file.open("rb") as opened:
             while True:
                 try:
@@ -77,11 +78,9 @@ class World:
         file.unlink()
 
     def all(self, kind):
-        """The entries of one kind, each with its number."""
         return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
 
     def count(self, kind, agent=None):
-        """How many entries of one kind there are, of one agent or of all."""
         return sum(agent in {None, entry.agent} for _, entry in self.all(kind))
 
     def find(self, message, name, ref, call, nth=0):
