@@ -50,14 +50,16 @@ def _work(world, event, attempt, asks):
     yield note if key.name == "note" else f"done: {text}"
 
 
-def make_tool(world, agent, name, *, asynchronous, asks=True):
-    """The tool with that name, for the agent with that name. `asks`: whether it asks by itself."""
+def make_tool(world, name, *, asynchronous, asks=True):
+    """The tool with that name. `asks`: whether it asks by itself."""
 
     def begin(ref, runtime):
-        key = _running_call(world, name, ref, runtime)
+        call = str(runtime.tool_call_id)
+        keys = [e.key for _, e in world.all(Emitted) if (e.key.name, e.key.ref) == (name, ref)]
+        key = ([key for key in keys if key.call == call] or [Key("?", call, name, ref), *keys])[-1]
         with world.lock:
             attempt = 1 + sum(e.key == key and e.kind == "start" for _, e in world.all(ToolEvent))
-            event = ToolEvent("start", len(world.entries), key, agent, str(runtime.tool_call_id))
+            event = ToolEvent("start", len(world.entries), key, call)
             world.log(event)
         return _work(world, event, attempt, asks)
 
@@ -87,24 +89,8 @@ def _template():
     return StructuredTool.from_function(template)  # once: to make the schema is slow
 
 
-def _running_call(world, name, ref, runtime):
-    """The identity of the running call: of equal ones that of the newest message in the state."""
-    call, state = str(runtime.tool_call_id), runtime.state
-    own = state.get("messages") if isinstance(state, dict) else getattr(state, "messages", None)
-    for message in reversed(own or []):
-        for made in getattr(message, "tool_calls", ()):
-            if made["id"] == call and made["args"].get("ref") == ref:
-                return world.find(message.id, name, ref, call)
-    keys = [e.key for _, e in world.all(Emitted) if (e.key.name, e.key.ref) == (name, ref)]
-    return ([key for key in keys if key.call == call] or [Key("?", call, name, ref), *keys])[-1]
-
-
 class EmptyHistoryError(ValueError):
-    """The model was called without a message.
-
-    LangGraph does so, patched or not: for `Command(goto=...)` to a subgraph over a pause in it,
-    where messages are in a `DeltaChannel`, and for `invoke(None)` on some checkpoints.
-    """
+    """The model was called without a message: LangGraph may do so for a goto or `invoke(None)`."""
 
 
 class RandomModel(BaseChatModel):
@@ -136,7 +122,7 @@ class RandomModel(BaseChatModel):
             world.log(Read(self.agent, run, tuple(messages), str(error)))
             raise
         with world.lock:  # of two runs at once, no two calls may have one ref
-            number = world.count(Read, self.agent)
+            number = sum(read.agent == self.agent for _, read in world.all(Read))
             world.log(Read(self.agent, run, tuple(messages), ""))
             return ChatResult(generations=[ChatGeneration(message=self._reply(messages, number))])
 
@@ -163,7 +149,7 @@ class RandomModel(BaseChatModel):
             call = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{made}")
             cut = self.settings.malformed and draw.random() < 0.2
             key = Key(f"ai-{self.agent}-{number}", call, name, ref)
-            self.world.log(Emitted(key, self.agent, cut, parent))
+            self.world.log(Emitted(key, cut, parent))
             args = {
                 "write_file": {"file_path": f"/{ref}.txt", "content": ref},
                 "write_todos": {"todos": [{"content": ref, "status": "pending"}]},

@@ -14,6 +14,7 @@ from langchain.agents.middleware import (
     ToolRetryMiddleware,
 )
 from langchain_core.messages import AnyMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.channels import DeltaChannel
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.message import _messages_delta_reducer
@@ -68,9 +69,9 @@ class Kit:
     def model(self, agent, tools):
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
-    def tools(self, agent, names, **options):
+    def tools(self, names, **options):
         options["asynchronous"] = self.settings.coroutines
-        return [make_tool(self.world, agent, name, **options) for name in names]
+        return [make_tool(self.world, name, **options) for name in names]
 
     def node(self, tools):
         options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
@@ -97,7 +98,7 @@ def _loop(kit, *, send=False, **options):
 
     builder = StateGraph(STATES[kit.settings.state])
     builder.add_node("agent", lambda state: {"messages": [model.invoke(history(state))]})
-    node = kit.node(kit.tools("main", TOOLS))
+    node = kit.node(kit.tools(TOOLS))
     builder.add_node("tools", node, retry_policy=retry if kit.settings.retry else None)
     builder.add_edge(START, "agent")
     builder.add_conditional_edges("agent", send_each if send else tools_condition)
@@ -110,7 +111,7 @@ def _tool_node(kit, *, record=False, send=False):
 
 
 def _react_agent(kit, agent, weights, *handoffs, **options):
-    node = kit.node([*kit.tools(agent, [n for n in weights if n in TOOLS]), *handoffs])
+    node = kit.node([*kit.tools([n for n in weights if n in TOOLS]), *handoffs])
     return create_react_agent(kit.model(agent, weights), node, **options)
 
 
@@ -122,7 +123,7 @@ def _react(kit, version, *, record=False):
 def _create_agent(kit, *middleware, asks=True, **more):
     return create_agent(
         kit.model("main", {**TOOLS, **more}),
-        kit.tools("main", TOOLS, asks=asks),
+        kit.tools(TOOLS, asks=asks),
         middleware=middleware,
         state_schema=AgentPlain,
         checkpointer=kit.saver,
@@ -146,12 +147,12 @@ def _deep_agent(kit, *middleware):
         "description": "helps",
         "system_prompt": "help",
         "model": kit.model("sub", weights),
-        "tools": kit.tools("sub", weights),
+        "tools": kit.tools(weights),
         "middleware": kit.middleware(),
     }
     return create_deep_agent(
         kit.model("main", {**weights, **own}),
-        kit.tools("main", [*weights, "note"]),
+        kit.tools([*weights, "note"]),
         subagents=[helper],
         middleware=[TodoListMiddleware(), *middleware],
         state_schema=AgentPlain,
@@ -176,7 +177,7 @@ def _supervisor(kit):
     weights = {"send_email": 3, "wire_money": 2, "slow": 1}
     workers = [kit.patch(_react_agent(kit, n, weights, name=n)) for n in ("alice", "bob")]
     own = {"send_email": 2, "wire_money": 2, "transfer_to_alice": 3, "transfer_to_bob": 2}
-    tools = kit.tools("main", ("send_email", "wire_money"))
+    tools = kit.tools(("send_email", "wire_money"))
     builder = create_supervisor(workers, model=kit.model("main", own), tools=tools)
     return kit.patch(builder.compile(checkpointer=kit.saver))
 
@@ -193,15 +194,9 @@ def _nested_lasting(kit):
     """An agent with `checkpointer=True`, called in a node of another graph."""
     child = kit.patch(_loop(kit, send=True, checkpointer=True))
 
-    def call(state):
-        return {"messages": child.invoke({"messages": state["messages"][-1:]})["messages"][-1:]}
-
-    async def acall(state):
-        result = await child.ainvoke({"messages": state["messages"][-1:]})
-        return {"messages": result["messages"][-1:]}
-
+    last = RunnableLambda(lambda state: {"messages": state["messages"][-1:]})
     builder = StateGraph(STATES["plain"])
-    builder.add_node("child", acall if kit.settings.coroutines else call)
+    builder.add_node("child", last | child | last)
     builder.add_edge(START, "child")
     return builder.compile(checkpointer=kit.saver)
 

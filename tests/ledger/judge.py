@@ -6,7 +6,6 @@ other call a model may read that its result is unknown.
 
 import re
 from collections import Counter, defaultdict
-from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, ToolMessage
 
@@ -18,7 +17,7 @@ TEXTS = (
     ("unknown", r"^No result of tool call \S+ with id \S+ (was recorded|is known); it may or may"),
     ("unknown", rf"{CALL} has incomplete arguments; no result was recorded"),
     ("not run", rf"{CALL} (was not run|could not be executed)"),
-    ("not run", r"(^|result:\n)User rejected the tool call for "),
+    ("rejected", r"(^|result:\n)User rejected the tool call for "),
     ("no start recorded", rf"{CALL}( was not approved.*;|:) no start and no result were recorded"),
     ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
@@ -46,18 +45,8 @@ def meaning(text):
     return "unclear", ""
 
 
-class Verdict(NamedTuple):
-    """A problem: its class, a label, the call, what was read, and the number of the entry."""
-
-    problem: str
-    label: str
-    key: tuple
-    text: str
-    at: int
-
-
 class Judge:
-    """Judges a scenario that has ended: `verdicts` are its problems."""
+    """Judges a scenario that has ended. `verdicts` are (class, label, call, text, log entry)."""
 
     def __init__(self, session):
         self.session, self.world, self.runs = session, session.world, session.runs
@@ -79,20 +68,19 @@ class Judge:
 
     def _add(self, problem, label, key, text, at):
         if (problem, label, key, text) not in {verdict[:4] for verdict in self.verdicts}:
-            self.verdicts.append(Verdict(problem, label, key, text, at))
+            self.verdicts.append((problem, label, key, text, at))
 
     def _pairs(self, messages):
         """Each call of a history that a model wrote, and its result."""
         for index, message in enumerate(messages):
-            results, seen = {}, Counter()
+            results = {}
             for after in messages[index + 1 :]:
                 if not isinstance(after, ToolMessage):
                     break
                 results.setdefault(after.tool_call_id, after)
             for call in message.tool_calls if isinstance(message, AIMessage) else ():
-                same = call["name"], "".join(REF.findall(repr(call["args"]))[:1])
-                key = self.world.find(message.id, *same, call["id"], seen[same])
-                seen[same] += 1
+                ref = "".join(REF.findall(repr(call["args"]))[:1])
+                key = self.world.find(message.id, call["name"], ref, call["id"])
                 if key is not None and call["id"] in results:
                     yield key, results[call["id"]].text
 
@@ -138,14 +126,14 @@ class Judge:
         first = {}
         for at, read in self.world.all(Read):
             for key, text in self._pairs(read.messages):
-                kind, named = meaning(text)
+                kind, _ = statement = meaning(text)
                 before = self.runs[read.run].begin
                 if (key, text) not in first:
                     first[key, text] = self.runs[read.run]
                     self.counts.update(["statements", kind])
                     if kind == "unclear":
                         self._add("unclear", text[:60], key, text, at)
-                    if label := self._false(kind, named, text, key, before, at):
+                    if label := self._false(statement, text, key, before, at):
                         self._add("false", f"{kind}: {label}", key, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
                 own = [n for n in self._executions(key) if n < before and self._is_certain(n)]
@@ -175,12 +163,10 @@ class Judge:
             [asked] = _receipts(question)
             key, run, before = self.key[asked], self.runs[index], self.runs[index - 1]
             reached = [event.key for _, event in self.tools if event.label == label]
-            ended = [
-                n for n in self._executions(key) if self.did[n].get("end", run.end) < run.begin
-            ]
+            ended = [self.did[n].get("end", run.end) for n in self._executions(key)]
             # A pause of a disturbed run may not be stored in full; one of an ended call is over.
-            live = not ended and before.event not in DISTURBED and run.event.startswith("resume")
-            if live and not run.error and not reached:
+            live = min(ended) >= run.begin and before.event not in DISTURBED
+            if live and run.event.startswith("resume") and not run.error and not reached:
                 self._add("hurt", "an answer reached no tool", key, question, run.begin)
             if self.session.kind.own_tasks and any(other != key for other in reached):
                 self._add("hurt", "an answer reached another call", key, question, run.begin)
@@ -194,42 +180,34 @@ class Judge:
             if name and states and key.ref not in repr(self.session.values.get(name)):
                 self._add("false", f"the state has no such {name}", key, text, reads[-1].run)
 
-    def _false(self, kind, named, text, key, before, at):
+    def _false(self, statement, text, key, before, at):
         """Why a statement was false when it was first read; None if it was true.
 
         What is stated of the record is compared with the calm runs before that of the search.
         """
+        kind, named = statement
         events = [(n, e) for n, e in self.tools if e.key == key and n < at]
         happened = {event.kind for _, event in events}
         recorded = [e.kind for n, e in events if n < before and self._is_calm(self._run_of(n))]
         asks = key.name == "task" or self.session.kind.approval
+        last = recorded[-1] if recorded else ""
+        rules = (
+            ("not run", happened, "it had started"),
+            ("rejected", happened and self.ids[key[:2]] == 1, "it had started"),
+            ("no start recorded", recorded, "a start was recorded"),
+            ("cancelled", happened & {"effect", "end"}, "its effect had happened"),
+            ("waiting", not asks and "asked" not in happened, "it had never asked"),
+            ("waiting", last in {"answered", "effect", "end", "raised"}, "it had gone on"),
+            ("failed", events and "raised" not in happened, "it had not raised"),
+            ("failed", last == "end", "it had ended"),
+            ("timed out", all(run.event != "step_timeout" for run in self.runs), "no time limit"),
+            ("cancellation", not self.session.loop, "nothing cancels a synchronous run"),
+            ("handoff", key.name != f"transfer_to_{named}", "handoff of another call"),
+            ("effect", named != key.ref and self.ids[key[:2]] == 1, "effect of another call"),
+            ("answer", named != key.ref and self.ids[key[:2]] == 1, "answer of another call"),
+        )
         labels = [self._false_receipt(receipt, key, at) for receipt in _receipts(text)]
-        if any(labels):
-            return next(filter(None, labels))
-        match kind:
-            case "not run" if happened:
-                return "it had started"
-            case "no start recorded" if recorded:
-                return "a start was recorded"
-            case "cancelled" if happened & {"effect", "end"}:
-                return "its effect had happened"
-            case "waiting" if not asks and "asked" not in happened:
-                return "it had never asked"
-            case "waiting" if recorded and recorded[-1] in {"answered", "effect", "end", "raised"}:
-                return f"after it had asked came: {recorded[-1]}"
-            case "failed" if events and "raised" not in happened:
-                return "it had not raised"
-            case "failed" if recorded and recorded[-1] == "end":
-                return "it had ended"
-            case "timed out" if all(run.event != "step_timeout" for run in self.runs):
-                return "no step had a time limit"
-            case "cancellation" if not self.session.loop:
-                return "nothing can be cancelled in a synchronous run"
-            case "handoff" if key.name != f"transfer_to_{named}":
-                return "handoff of another call"
-            case "effect" | "answer" if named != key.ref and self.ids[key[:2]] == 1:
-                return "result of another call"
-        return None
+        return next(filter(None, [*labels, *(r[2] for r in rules if r[0] == kind and r[1])]), None)
 
     def _false_receipt(self, receipt, key, at):
         """Why an execution cannot have given a text about a call."""

@@ -15,7 +15,7 @@ from ledger.events import EVENTS, happen
 from ledger.healthy import differences
 from ledger.judge import Judge
 from ledger.session import play, scenario
-from ledger.world import Read, ToolEvent
+from ledger.world import Read
 
 PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "unlike bare")
 COLUMNS = ("scenarios", "statements", "result", "unknown", *PROBLEMS)
@@ -28,7 +28,7 @@ def one(seed, *, kills=True, wrapped=True, compare=False):
         judge = Judge(session)
     except Exception:  # noqa: BLE001 - one crash must not end 5,000 scenarios
         return Counter(scenarios=1, dead=1), ["dead: the simulation"], traceback.format_exc()
-    labels = [f"{v.problem}: {v.label}" for v in judge.verdicts]
+    labels = [f"{verdict[0]}: {verdict[1]}" for verdict in judge.verdicts]
     labels += [f"dead: {session.dead}"] * bool(session.dead)
     labels += [f"hurt: {text}" for text in session.hurt]
     labels += [f"unlike bare: {name}" for name in (differences(seed) if compare else ())]
@@ -38,24 +38,22 @@ def one(seed, *, kills=True, wrapped=True, compare=False):
 
 def _transcript(session, judge):
     """All that happened, line by line; the history where a problem was read."""
-    lines = [" ".join(f"{name}={value}" for name, value in vars(session.settings).items())]
-    for number, entry in enumerate([*session.world.entries, None]):
+    lines = [str(vars(session.settings))]
+    for number, entry in enumerate([*session.world.entries, ["end"]]):
         lines += [f"--- {r.event} -> {r.error[:150]}" for r in session.runs if r.begin == number]
-        found = [verdict for verdict in judge.verdicts if verdict.at == number]
+        found = [verdict for verdict in judge.verdicts if verdict[-1] == number]
         if isinstance(entry, Read):
             lines.append(f"{number:4} READ by {entry.agent} in run {entry.run} {entry.refusal}")
             for m in entry.messages if found or entry.refusal else ():
                 calls = [(c["name"], c["args"], c["id"]) for c in getattr(m, "tool_calls", ())]
-                mark = m.additional_kwargs.get("langgraph_patch", "")
-                call = getattr(m, "tool_call_id", "")
-                lines.append(f"   | {m.type} {m.id} {call} {mark} {m.text[:200]!r} {calls or ''}")
-        elif isinstance(entry, ToolEvent):
-            key = " ".join(entry.key)
-            lines.append(f"{number:4} {entry.kind:8} {entry.execution} {key} {entry.label}")
-        elif entry is not None:
-            lines.append(f"{number:4} {entry}")
-        lines += [f"  ==> {v.problem.upper()} {v.label} {v.key} {v.text[:150]}" for v in found]
-    return "\n".join([*lines, *(f"HURT {text}" for text in session.hurt), f"DEAD {session.dead}"])
+                mark = m.additional_kwargs.get("langgraph_patch", ""), vars(m).get("tool_call_id")
+                lines.append(f"   | {m.type} {m.id} {mark} {m.text[:200]!r} {calls or ''}")
+        else:
+            lines.append(f"{number:4} {' '.join(map(str, entry))}")
+        lines += [
+            f"  ==> {problem}: {label} {key} {text}" for problem, label, key, text, _ in found
+        ]
+    return "\n".join([*lines, *(f"hurt: {text}" for text in session.hurt), f"dead: {session.dead}"])
 
 
 def _numbered(seed, **options):

@@ -40,6 +40,7 @@ def scenario(seed, events, *, kills=True):
     chosen = draw.choices(list(events), list(events.values()), k=draw.randint(2, 8))
     chosen = [event if kills or event != "kill" else "message" for event in chosen]
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
+    ids = draw.choices(["unique", "per_message", "function", "twins"], [6, 2, 1, 1])[0]
     return SimpleNamespace(
         seed=seed,
         name=name,
@@ -51,10 +52,9 @@ def scenario(seed, events, *, kills=True):
         state=draw.choice(KINDS[name].states),
         retry=draw.random() < 0.2,  # whether the tools node has a RetryPolicy
         handle_errors=draw.random() < 0.3,  # whether a ToolNode turns errors into messages
-        # unique; call_0 anew in each message; as some servers write them; one for all of a message
-        ids=draw.choices(["unique", "per_message", "function", "twins"], [6, 2, 1, 1])[0],
+        ids=ids,  # call_0 anew in each message; as some servers write them; one for a message
         malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
-        same_args=draw.random() < 0.15,  # whether calls of a tool have the same arguments
+        same_args=ids == "unique" and draw.random() < 0.25,  # whether calls of a tool are alike
         never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
         once=("write_todos",),  # those that are called once in a message
     )
@@ -128,22 +128,12 @@ class Session:
         self.graph = self.kind.build(kit)
 
     def close(self):
-        """End threads and tasks that are left, and close the saver."""
-
-        async def end():
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await asyncio.get_running_loop().shutdown_default_executor()
-
+        """End the threads that are left, and close the saver."""
         if self.loop is not None:
             with suppress(TimeoutError):
-                self.call(None, end)
+                self.call(None, self.loop.shutdown_default_executor)
             self.loop.call_soon_threadsafe(self.loop.stop)
         self.pool.shutdown()
-        if self.loop is not None:
-            self.loop.close()
         if self.settings.sqlite:
             self.saver.conn.close()
 

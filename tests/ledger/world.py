@@ -24,7 +24,6 @@ class Emitted(NamedTuple):
     """A tool call that a model wrote. `parent` is the ref of the `task` call it works for."""
 
     key: Key
-    agent: str
     malformed: bool
     parent: str
 
@@ -35,7 +34,6 @@ class ToolEvent(NamedTuple):
     kind: str
     execution: int
     key: Key
-    agent: str
     label: str = ""
 
 
@@ -80,10 +78,10 @@ class World:
     def all(self, kind):
         return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
 
-    def count(self, kind, agent=None):
-        return sum(agent in {None, entry.agent} for _, entry in self.all(kind))
+    def count(self, kind):
+        return len(self.all(kind))
 
-    def find(self, message, name, ref, call, nth=0):
+    def find(self, message, name, ref, call):
         """The call that a model wrote: by its message, tool and arguments, then by its id.
 
         Repairs may rename the id. A call that is read without arguments is a handoff or malformed.
@@ -95,5 +93,4 @@ class World:
             if (e.key.ref == ref if ref else e.malformed or name.startswith("transfer"))
         ]
         alike = [e for e in alike if e.key.call == call] or alike
-        alike.sort(key=lambda each: each.malformed)
-        return alike[min(nth, len(alike) - 1)].key if alike else None
+        return min(alike, key=lambda each: each.malformed).key if alike else None
