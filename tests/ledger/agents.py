@@ -1,4 +1,4 @@
-"""The agents. Each kind has a function that builds its graph out of a `Kit`."""
+"""The agents. Each kind has a function that builds its graph out of the parts of a session."""
 
 import operator
 from collections.abc import Callable
@@ -7,27 +7,20 @@ from functools import partial
 from typing import Annotated, Any, TypedDict
 
 from deepagents import create_deep_agent
-from langchain.agents import AgentState, create_agent
-from langchain.agents.middleware import (
-    HumanInTheLoopMiddleware,
-    TodoListMiddleware,
-    ToolRetryMiddleware,
-)
+from langchain.agents import AgentState, create_agent, middleware
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.channels import DeltaChannel
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.managed import RemainingSteps
-from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
+from langgraph.prebuilt import create_react_agent, tools_condition
 from langgraph.types import RetryPolicy, Send
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from pydantic import create_model
 
-from langgraph_patch import with_patching
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from ledger.actors import TOOLS, RandomModel, make_tool
+from ledger.actors import TOOLS
 
 Messages = Annotated[list[AnyMessage], add_messages]
 Notes = Annotated[dict[str, int], operator.or_]
@@ -55,33 +48,6 @@ class ReactPlain(AgentPlain):
     """The same for `create_react_agent`."""
 
     remaining_steps: RemainingSteps
-
-
-@dataclass
-class Kit:
-    """What an agent is built of: models, tools, and the patch if it is to be `wrapped`."""
-
-    world: Any
-    settings: Any
-    saver: Any
-    wrapped: bool = True
-
-    def model(self, agent, tools):
-        return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
-
-    def tools(self, names, **options):
-        options["asynchronous"] = self.settings.coroutines
-        return [make_tool(self.world, name, **options) for name in names]
-
-    def node(self, tools):
-        options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
-        return ToolNode(tools, **options)
-
-    def patch(self, graph, **options):
-        return with_patching(graph, **options) if self.wrapped else graph
-
-    def middleware(self):
-        return [PatchToolCallsMiddleware()] if self.wrapped else []
 
 
 def _loop(kit, *, send=False, **options):
@@ -120,25 +86,25 @@ def _react(kit, version, *, record=False):
     return kit.patch(_react_agent(kit, "main", TOOLS, **options), record=record)
 
 
-def _create_agent(kit, *middleware, asks=True, **more):
+def _create_agent(kit, *more, asks=True, **weights):
     return create_agent(
-        kit.model("main", {**TOOLS, **more}),
+        kit.model("main", {**TOOLS, **weights}),
         kit.tools(TOOLS, asks=asks),
-        middleware=middleware,
+        middleware=more,
         state_schema=AgentPlain,
         checkpointer=kit.saver,
     )
 
 
-ASK = HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
-RETRY = ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
+ASK = middleware.HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})
+RETRY = middleware.ToolRetryMiddleware(max_retries=1, initial_delay=0.001, retry_on=(RuntimeError,))
 
 
 def _with_middleware(kit):
-    return _create_agent(kit, TodoListMiddleware(), *kit.middleware(), write_todos=3)
+    return _create_agent(kit, middleware.TodoListMiddleware(), *kit.middleware(), write_todos=3)
 
 
-def _deep_agent(kit, *middleware):
+def _deep_agent(kit, *more):
     """The library's middleware is in the subagent always: `with_patching` does not reach it."""
     weights = {"send_email": 3, "wire_money": 2, "slow": 1}
     own = {"note": 1, "write_file": 3, "write_todos": 2, "task": 4}
@@ -154,7 +120,7 @@ def _deep_agent(kit, *middleware):
         kit.model("main", {**weights, **own}),
         kit.tools([*weights, "note"]),
         subagents=[helper],
-        middleware=[TodoListMiddleware(), *middleware],
+        middleware=[middleware.TodoListMiddleware(), *more],
         state_schema=AgentPlain,
         checkpointer=kit.saver,
     )

@@ -208,11 +208,17 @@ def _repair(session, on_pause):
     return None
 
 
+def _rebuild(session):
+    """The graph is made anew, as by a new process; then comes a message."""
+    session.graph = session.kind.build(session)
+    return False
+
+
 _OTHERS = {
     "cancel": _cancel,
     "overtaken": _overtaken,
     "kill": _kill,
-    "rebuild": lambda session: session.build() or False,  # as by a new process; a message follows
+    "rebuild": _rebuild,
     "client_results": _client_results,
     "edit_arguments": _edit_arguments,
     "edit_key": lambda session: session.kind.keys and _update(session, {"flag": True}),

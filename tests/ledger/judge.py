@@ -17,7 +17,7 @@ TEXTS = (
     ("unknown", r"^No result of tool call \S+ with id \S+ (was recorded|is known); it may or may"),
     ("unknown", rf"{CALL} has incomplete arguments; no result was recorded"),
     ("not run", rf"{CALL} (was not run|could not be executed)"),
-    ("rejected", r"(^|result:\n)User rejected the tool call for "),
+    ("not run", r"(^|result:\n)User rejected the tool call for "),
     ("no start recorded", rf"{CALL}( was not approved.*;|:) no start and no result were recorded"),
     ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
@@ -193,7 +193,6 @@ class Judge:
         last = recorded[-1] if recorded else ""
         rules = (
             ("not run", happened, "it had started"),
-            ("rejected", happened and self.ids[key[:2]] == 1, "it had started"),
             ("no start recorded", recorded, "a start was recorded"),
             ("cancelled", happened & {"effect", "end"}, "its effect had happened"),
             ("waiting", not asks and "asked" not in happened, "it had never asked"),

@@ -21,8 +21,11 @@ PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "u
 COLUMNS = ("scenarios", "statements", "result", "unknown", *PROBLEMS)
 
 
-def one(seed, *, kills=True, wrapped=True, compare=False):
-    """Play and judge a scenario: its counts, the labels of its problems, and its transcript."""
+def one(seed, *, kills=True, wrapped=True, compare=0):
+    """Play and judge a scenario: its counts, the labels of its problems, and its transcript.
+
+    One scenario of `compare` of each kind is a comparison of healthy runs, too.
+    """
     try:
         session = play(scenario(seed, EVENTS, kills=kills), happen, wrapped=wrapped)
         judge = Judge(session)
@@ -31,7 +34,10 @@ def one(seed, *, kills=True, wrapped=True, compare=False):
     labels = [f"{verdict[0]}: {verdict[1]}" for verdict in judge.verdicts]
     labels += [f"dead: {session.dead}"] * bool(session.dead)
     labels += [f"hurt: {text}" for text in session.hurt]
-    labels += [f"unlike bare: {name}" for name in (differences(seed) if compare else ())]
+    labels += [
+        f"unlike bare: {name}"
+        for name in (differences(seed) if compare and seed // len(KINDS) % compare == 0 else ())
+    ]
     problems = Counter(label.partition(":")[0] for label in labels)
     return judge.counts + problems + Counter(["scenarios"]), labels, _transcript(session, judge)
 
@@ -56,10 +62,6 @@ def _transcript(session, judge):
     return "\n".join([*lines, *(f"hurt: {text}" for text in session.hurt), f"dead: {session.dead}"])
 
 
-def _numbered(seed, **options):
-    return seed, *one(seed, compare=seed // len(KINDS) % 10 == 0, **options)
-
-
 def main():
     """Run scenarios and print a table; 1 if there is a problem."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -75,18 +77,19 @@ def main():
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     names = list(KINDS)
     wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
-    play_one = partial(_numbered, kills=not options.no_kills, wrapped=not options.bare)
+    play_one = partial(one, kills=not options.no_kills, wrapped=not options.bare, compare=10)
     rows, found = defaultdict(Counter), defaultdict(list)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
-        for seed, counts, labels, transcript in apply(play_one, islice(wanted, options.scenarios)):
+        seeds = list(islice(wanted, options.scenarios))
+        for seed, (counts, labels, text) in zip(seeds, apply(play_one, seeds), strict=True):
             rows[names[seed % len(names)]] += counts
             rows["all"] += counts
             for label in labels:
                 found[label].append(seed)
             if options.verbose and (labels or options.scenarios == 1):
                 options.verbose -= 1
-                sys.stdout.write(f"{transcript}\n\n")
+                sys.stdout.write(f"{text}\n\n")
     lines = ["".join(f"{cell:>12}" for cell in (" " * 24, *COLUMNS))]
     for name in [*names, "all"]:
         lines += [f"{name:24}" + "".join(f"{rows[name][column]:>12}" for column in COLUMNS)]

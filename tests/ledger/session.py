@@ -8,16 +8,18 @@ import threading
 import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import EmptyInputError, GraphInterrupt, GraphRecursionError
+from langgraph.prebuilt import ToolNode
 
-from ledger.actors import RUN, EmptyHistoryError
-from ledger.agents import KINDS, Kit
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
+from ledger.actors import RUN, EmptyHistoryError, RandomModel, make_tool
+from ledger.agents import KINDS
 from ledger.world import World
 from support.strict import RefusedError
 
@@ -64,40 +66,34 @@ class SaverFaultError(Exception):
     """What a saver raises that is made to fail."""
 
 
-def _failing(base):
+class _Fault:
     """A saver whose call number `fail_in` fails.
 
     With a lock: in memory a thread that outlived its run may write while another one reads.
     """
-    lock = threading.RLock()
 
-    def counted(method):
-        def call(self, *args, **options):
+    fail_in, held = 0, threading.RLock()
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+
+        def call(*args, **options):
             self.fail_in -= 1
             if not self.fail_in:
                 raise SaverFaultError("the saver failed once")
-            with lock:
-                found = method(self, *args, **options)
-                return iter([*found]) if method.__name__ == "list" else found
+            with self.held:
+                result = found(*args, **options)
+                return iter([*result]) if name == "list" else result
 
-        return call
-
-    names = ("get_tuple", "put", "put_writes", "list")
-    methods = {name: counted(getattr(base, name)) for name in names}
-    return type(base.__name__, (base,), {"fail_in": 0, **methods})
+        return call if name in {"get_tuple", "put", "put_writes", "list"} else found
 
 
-Memory, Sqlite = _failing(InMemorySaver), _failing(SqliteSaver)
+class _Memory(_Fault, InMemorySaver):
+    pass
 
 
-@dataclass
-class Run:
-    """One run of the graph: the event, the log entries around it, and how it ended."""
-
-    event: str
-    begin: int
-    end: float = float("inf")
-    error: str = ""
+class _Sqlite(_Fault, SqliteSaver):
+    pass
 
 
 class Session:
@@ -115,17 +111,12 @@ class Session:
 
     def open(self):
         """Open the saver and make the graph."""
-        self.saver, self.pool = Memory(), ThreadPoolExecutor(4)
+        self.saver, self.pool = _Memory(), ThreadPoolExecutor(4)
         if self.settings.sqlite:
-            self.saver = Sqlite(sqlite3.connect(self.folder / "db", check_same_thread=False))
+            self.saver = _Sqlite(sqlite3.connect(self.folder / "db", check_same_thread=False))
         if self.loop is not None:
             self.pool.submit(self.loop.run_forever)
-        self.build()
-
-    def build(self):
-        """Make the graph, with the saver that is open."""
-        kit = Kit(self.world, self.settings, self.saver, wrapped=self.wrapped)
-        self.graph = self.kind.build(kit)
+        self.graph = self.kind.build(self)
 
     def close(self):
         """End the threads that are left, and close the saver."""
@@ -141,6 +132,25 @@ class Session:
         """A new name for a message or an answer."""
         self.names += 1
         return f"{prefix}{self.names}"
+
+    # --- the parts of a graph, which is patched if it is to be `wrapped` ---------------------
+
+    def model(self, agent, tools):
+        return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
+
+    def tools(self, names, **options):
+        options["asynchronous"] = self.settings.coroutines
+        return [make_tool(self.world, name, **options) for name in names]
+
+    def node(self, tools):
+        options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
+        return ToolNode(tools, **options)
+
+    def patch(self, graph, **options):
+        return with_patching(graph, **options) if self.wrapped else graph
+
+    def middleware(self):
+        return [PatchToolCallsMiddleware()] if self.wrapped else []
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -173,7 +183,8 @@ class Session:
     @contextmanager
     def noted(self, event):
         """Note the log entries of a run."""
-        run = Run(event, len(self.world.entries))
+        begin = len(self.world.entries)
+        run = SimpleNamespace(event=event, begin=begin, end=float("inf"), error="")
         self.runs.append(run)
         self.world.run = len(self.runs) - 1
         yield run
