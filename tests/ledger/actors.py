@@ -15,7 +15,7 @@ from langchain_core.tools import StructuredTool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
-from ledger.world import REF, Emitted, Key, Read, ToolEvent
+from ledger.world import REF, Call, Read, ToolEvent
 from support.strict import RefusedError, refuse
 
 TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_twice": 1, "note": 2}
@@ -28,38 +28,38 @@ RUN = "ledger_run"
 
 def _work(world, event, attempt, asks):
     """One execution of a tool: yields the seconds that it wants to sleep, then its result."""
-    key = event.key
-    text = f"{key.name} {key.ref} receipt-{event.execution}"
-    for _ in range(QUESTIONS.get(key.name, 0) if asks else 0):
+    call = event.call
+    text = f"{call.name} {call.ref} receipt-{event.execution}"
+    for _ in range(QUESTIONS.get(call.name, 0) if asks else 0):
         world.log(event._replace(kind="asked"))
         label = str(interrupt(f"may I? {text}"))
         world.log(event._replace(kind="answered", label=label))
-    mood = random.Random(key.ref)  # noqa: S311 - no secret
+    mood = random.Random(call.ref)  # noqa: S311 - no secret
     fails_once, fails_late = mood.random() < 0.5, mood.random() < 0.5
-    fails = key.name == "boom" and not (fails_once and attempt > 1)
-    yield SECONDS.get(key.name, 0.0)
+    fails = call.name == "boom" and not (fails_once and attempt > 1)
+    yield SECONDS.get(call.name, 0.0)
     if fails_late or not fails:
         world.log(event._replace(kind="effect"))
     if fails:
         world.log(event._replace(kind="raised"))
         raise RuntimeError(f"kaput {text}")
-    yield SECONDS.get(key.name, 0.0)
+    yield SECONDS.get(call.name, 0.0)
     world.log(event._replace(kind="end"))
-    message = ToolMessage(f"done: {text}", tool_call_id=event.label, name=key.name)
-    note = Command(update={"notes": {key.ref: 1}, "messages": [message]})
-    yield note if key.name == "note" else f"done: {text}"
+    message = ToolMessage(f"done: {text}", tool_call_id=event.label, name=call.name)
+    note = Command(update={"notes": {call.ref: 1}, "messages": [message]})
+    yield note if call.name == "note" else f"done: {text}"
 
 
 def make_tool(world, name, *, asynchronous, asks=True):
     """The tool with that name. `asks`: whether it asks by itself."""
 
     def begin(ref, runtime):
-        call = str(runtime.tool_call_id)
-        keys = [e.key for _, e in world.all(Emitted) if (e.key.name, e.key.ref) == (name, ref)]
-        key = ([key for key in keys if key.call == call] or [Key("?", call, name, ref), *keys])[-1]
+        call_id = str(runtime.tool_call_id)
+        alike = [call for _, call in world.all(Call) if (call.name, call.ref) == (name, ref)]
+        [*_, call] = [call for call in alike if call.id == call_id] or alike
         with world.lock:
-            attempt = 1 + sum(e.key == key and e.kind == "start" for _, e in world.all(ToolEvent))
-            event = ToolEvent("start", len(world.entries), key, call)
+            attempt = 1 + sum(e.call == call and e.kind == "start" for _, e in world.all(ToolEvent))
+            event = ToolEvent("start", len(world.entries), call, call_id)
             world.log(event)
         return _work(world, event, attempt, asks)
 
@@ -127,13 +127,14 @@ class RandomModel(BaseChatModel):
             return ChatResult(generations=[ChatGeneration(message=self._reply(messages, number))])
 
     def _reply(self, messages, number):
+        message_id = f"ai-{self.agent}-{number}"
         draw = random.Random(f"{self.settings.seed}/{self.agent}/{number}")  # noqa: S311
         humans = [n for n, message in enumerate(messages) if message.type == "human"]
         refs = [ref for n in humans for ref in REF.findall(messages[n].text)]
         parent = refs[0] if refs and self.agent == "sub" else ""
         rounds = sum(message.type == "ai" for message in messages[max(humans, default=0) :])
         if self.world.calm or rounds >= 3 or draw.random() > (0.3 if rounds else 0.9):
-            return AIMessage(f"final answer for {parent}", id=f"ai-{self.agent}-{number}")
+            return AIMessage(f"final answer for {parent}", id=message_id)
         calls, invalid = [], []
         tools = {n: w for n, w in self.tools.items() if n not in self.settings.never}
         for index in range(draw.choice([1, 2, 2, 3])):
@@ -142,14 +143,13 @@ class RandomModel(BaseChatModel):
             if handoff or name in self.settings.once:
                 gone = "transfer" if handoff else name
                 tools = {n: w for n, w in tools.items() if not n.startswith(gone)}
-            made = self.world.count(Emitted)
+            made = self.world.count(Call)
             same = self.settings.same_args and name in TOOLS and name != "note"
             ref = f"R{900 + sorted(TOOLS).index(name)}" if same else f"R{made}"
             ids = {"per_message": f"call_{index}", "function": f"functions.{name}:{index}"}
-            call = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{made}")
+            call_id = {**ids, "twins": "call_0"}.get(self.settings.ids, f"call-{made}")
             cut = self.settings.malformed and draw.random() < 0.2
-            key = Key(f"ai-{self.agent}-{number}", call, name, ref)
-            self.world.log(Emitted(key, cut, parent))
+            self.world.log(Call(message_id, call_id, name, ref, cut, parent))
             args = {
                 "write_file": {"file_path": f"/{ref}.txt", "content": ref},
                 "write_todos": {"todos": [{"content": ref, "status": "pending"}]},
@@ -157,7 +157,7 @@ class RandomModel(BaseChatModel):
             }.get(name, {} if handoff else {"ref": ref})
             if cut:
                 raw = json.dumps(args)[:-2]
-                invalid.append({"name": name, "args": raw, "id": call, "error": "cut off"})
+                invalid.append({"name": name, "args": raw, "id": call_id, "error": "cut off"})
             else:
-                calls.append({"name": name, "args": args, "id": call})
-        return AIMessage("", id=key.message, tool_calls=calls, invalid_tool_calls=invalid)
+                calls.append({"name": name, "args": args, "id": call_id})
+        return AIMessage("", id=message_id, tool_calls=calls, invalid_tool_calls=invalid)

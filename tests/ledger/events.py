@@ -9,7 +9,7 @@ from langgraph.types import Command
 
 from langgraph_patch import arepair_thread, ascan_threads, repair_thread, scan_threads
 from ledger.session import CONFIG
-from ledger.world import Emitted, ToolEvent
+from ledger.world import Call, ToolEvent
 
 CLIENT_TEXT = "Successfully handled tool call."
 EVENTS = {
@@ -86,36 +86,25 @@ def _human_or_answers(session):
 # --- two at once ---------------------------------------------------------------------------
 
 
-def _wait_for_tools(session, future):
-    """Wait until tools have logged a few more events, or the run has ended."""
-    count = session.draw.randint(0, 4)
-    goal, end = session.world.count(ToolEvent) + count, time.monotonic() + 1
-    time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
-    while not future.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
-        time.sleep(0.001)
-
-
-def _cancel(session):
-    """A run that is cancelled while its tools are at work."""
-    if not session.loop:
+def _at_work(session, event):
+    """A run that is cancelled, or overtaken by a message, while its tools are at work."""
+    if event == "cancel" and not session.loop:
         return False
-    with session.noted("cancel") as run:
-        future = session.begin(_human_or_answers(session))
-        _wait_for_tools(session, future)
-        future.cancel()
-        session.settle(future, run)
+    with session.noted(event) as run:
+        count, end = session.draw.randint(0, 4), time.monotonic() + 1
+        goal = session.world.count(ToolEvent) + count
+        first = session.begin(_human_or_answers(session))
+        time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
+        while not first.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
+            time.sleep(0.001)
+        if event == "cancel":
+            first.cancel()
+        else:
+            with session.noted("overtaking") as second:
+                session.settle(session.begin(_human(session)), second)
+        session.settle(first, run)
         time.sleep(0.02)  # a cancelled run may still write
     return None
-
-
-def _overtaken(session):
-    """The user writes while a run is at work."""
-    with session.noted("overtaken") as run:
-        first = session.begin(_human_or_answers(session))
-        _wait_for_tools(session, first)
-        with session.noted("overtaking") as second:
-            session.settle(session.begin(_human(session)), second)
-        session.settle(first, run)
 
 
 def _kill(session):
@@ -162,10 +151,9 @@ def _edit_arguments(session):
     if not (calls := [call for call in calls if "ref" in call["args"]]):
         return False
     call = session.draw.choice(calls)
-    key = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
-    emitted = next(e for _, e in world.all(Emitted) if e.key == key)
-    changed = f"{key.ref.partition('E')[0]}E{world.count(Emitted)}"
-    world.log(emitted._replace(key=key._replace(ref=changed)))
+    written = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
+    changed = f"{written.ref.partition('E')[0]}E{world.count(Call)}"
+    world.log(written._replace(ref=changed))
     edited = [{**c, "args": {"ref": changed}} if c is call else c for c in made.tool_calls]
     return _update(session, {"messages": [made.model_copy(update={"tool_calls": edited})]})
 
@@ -215,8 +203,8 @@ def _rebuild(session):
 
 
 _OTHERS = {
-    "cancel": _cancel,
-    "overtaken": _overtaken,
+    "cancel": lambda session: _at_work(session, "cancel"),
+    "overtaken": lambda session: _at_work(session, "overtaken"),
     "kill": _kill,
     "rebuild": _rebuild,
     "client_results": _client_results,

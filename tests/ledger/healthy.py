@@ -51,7 +51,10 @@ def _observe(session):
                 chunks += session.call(graph.stream, graph.astream, value, CONFIG, **options)
                 if not (pauses := session.state().interrupts):
                     break
-                value = Command(resume={pause.id: _yes(pause.value) for pause in pauses})
+                asked = {p.id: p.value for p in pauses}  # what a tool asks is a text
+                actions = {i: v["action_requests"] for i, v in asked.items() if v != str(v)}
+                yes = {i: {"decisions": [{"type": "approve"}] * len(a)} for i, a in actions.items()}
+                value = Command(resume=dict.fromkeys(asked, "answer-1") | yes)
         rows, state = list(session.saver.list(CONFIG)), session.state()
     finally:
         session.close()
@@ -63,12 +66,6 @@ def _observe(session):
         "writes": Counter(channel for row in rows for _, channel, _ in row.pending_writes or ()),
         "model calls": [_plain(read.messages) for _, read in session.world.all(Read)],
     }
-
-
-def _yes(question):
-    if isinstance(question, dict):
-        return {"decisions": [{"type": "approve"} for _ in question["action_requests"]]}
-    return "answer-1"
 
 
 def _plain(value):

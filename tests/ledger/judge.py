@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from langchain_core.messages import AIMessage, ToolMessage
 
 from ledger.events import CLIENT_TEXT
-from ledger.world import RECEIPT, REF, Emitted, Read, ToolEvent
+from ledger.world import RECEIPT, REF, Call, Read, ToolEvent
 
 CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (
@@ -50,15 +50,14 @@ class Judge:
 
     def __init__(self, session):
         self.session, self.world, self.runs = session, session.world, session.runs
-        self.tools, written = self.world.all(ToolEvent), self.world.all(Emitted)
+        self.tools, written = self.world.all(ToolEvent), self.world.all(Call)
         self.did = defaultdict(dict)  # execution -> {kind of event: number of the last entry}
         for number, event in self.tools:
             self.did[event.execution][event.kind] = number
-        self.key = {event.execution: event.key for _, event in self.tools}
-        self.emitted = {e.key: e for _, e in written}
-        self.born = {e.key: n for n, e in reversed(written)}
-        self.names = Counter(e.key[1:3] for _, e in written)
-        self.ids = Counter(e.key[:2] for _, e in written)
+        self.call = {event.execution: event.call for _, event in self.tools}
+        self.born = {call: number for number, call in written}
+        self.names = Counter(call[1:3] for _, call in written)
+        self.ids = Counter(call[:2] for _, call in written)
         self.counts, self.verdicts = Counter(), []
         self._judge_reads()
         self._judge_tools()
@@ -66,9 +65,9 @@ class Judge:
         if session.kind.keys:
             self._judge_last_state()
 
-    def _add(self, problem, label, key, text, at):
-        if (problem, label, key, text) not in {verdict[:4] for verdict in self.verdicts}:
-            self.verdicts.append((problem, label, key, text, at))
+    def _add(self, problem, label, call, text, at):
+        if (problem, label, call, text) not in {verdict[:4] for verdict in self.verdicts}:
+            self.verdicts.append((problem, label, call, text, at))
 
     def _pairs(self, messages):
         """Each call of a history that a model wrote, and its result."""
@@ -78,14 +77,14 @@ class Judge:
                 if not isinstance(after, ToolMessage):
                     break
                 results.setdefault(after.tool_call_id, after)
-            for call in message.tool_calls if isinstance(message, AIMessage) else ():
-                ref = "".join(REF.findall(repr(call["args"]))[:1])
-                key = self.world.find(message.id, call["name"], ref, call["id"])
-                if key is not None and call["id"] in results:
-                    yield key, results[call["id"]].text
+            for read in message.tool_calls if isinstance(message, AIMessage) else ():
+                ref = "".join(REF.findall(repr(read["args"]))[:1])
+                call = self.world.find(message.id, read["name"], ref, read["id"])
+                if call is not None and read["id"] in results:
+                    yield call, results[read["id"]].text
 
-    def _executions(self, key):
-        return [number for number, call in self.key.items() if call == key]
+    def _executions(self, call):
+        return [number for number, own in self.call.items() if own == call]
 
     # --- certain ---------------------------------------------------------------------------
 
@@ -109,10 +108,10 @@ class Judge:
         Not if all calls of a node have one task, if an id names several calls, if the user has
         edited the message, or if a thread outlived its run.
         """
-        key, run = self.key[execution], self._run_of(execution)
+        call, run = self.call[execution], self._run_of(execution)
         ended_in_run = self.did[execution].get("end", run.end) < run.end
-        is_unique = self.names[key[1:3]] == 1 == self.ids[key[:2]]
-        own_task = self.session.kind.own_tasks and key.message not in self.session.forgotten
+        is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
+        own_task = self.session.kind.own_tasks and call.message not in self.session.forgotten
         return ended_in_run and is_unique and own_task and self._is_calm(run)
 
     def _is_same_branch(self, execution, at):
@@ -125,71 +124,69 @@ class Judge:
         """Each statement is judged as it was first read; lost results whenever they are read."""
         first = {}
         for at, read in self.world.all(Read):
-            for key, text in self._pairs(read.messages):
+            for call, text in self._pairs(read.messages):
                 kind, _ = statement = meaning(text)
                 before = self.runs[read.run].begin
-                if (key, text) not in first:
-                    first[key, text] = self.runs[read.run]
+                if (call, text) not in first:
+                    first[call, text] = self.runs[read.run]
                     self.counts.update(["statements", kind])
                     if kind == "unclear":
-                        self._add("unclear", text[:60], key, text, at)
-                    if label := self._false(statement, text, key, before, at):
-                        self._add("false", f"{kind}: {label}", key, text, at)
+                        self._add("unclear", text[:60], call, text, at)
+                    if label := self._false(statement, text, call, before, at):
+                        self._add("false", f"{kind}: {label}", call, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
-                own = [n for n in self._executions(key) if n < before and self._is_certain(n)]
+                own = [n for n in self._executions(call) if n < before and self._is_certain(n)]
                 own = [n for n in own if self._is_same_branch(n, at)]
-                if own and not _receipts(text) and self._is_calm(first[key, text]):
-                    self._add("lost", f"read instead: {kind}", key, text, at)
+                if own and not _receipts(text) and self._is_calm(first[call, text]):
+                    self._add("lost", f"read instead: {kind}", call, text, at)
 
     def _judge_tools(self):
         """No call runs that the model did not finish, and no certain call runs twice."""
         for number, event in self.tools:
-            key = event.key
-            if event.kind == "start" and key not in self.emitted:
-                self._add("unclear", "a tool ran for no call", key, "", number)
-            elif event.kind == "start" and self.emitted[key].malformed and self.ids[key[:2]] == 1:
-                self._add("truncated", "", key, "", number)
-            earlier = [n for n in self._executions(key) if n < event.execution]
+            call = event.call
+            if event.kind == "start" and call.malformed and self.ids[call[:2]] == 1:
+                self._add("truncated", "", call, "", number)
+            earlier = [n for n in self._executions(call) if n < event.execution]
             for first in earlier if event.kind == "effect" else ():
                 # After an edit of the state LangGraph may plan the tools anew.
                 planned = any(first < edit <= number for edit in self.session.edits)
                 certain = self._is_certain(first) and self._is_same_branch(first, number)
                 if certain and not planned:
-                    self._add("twice", "", key, f"receipts {first}, {event.execution}", number)
+                    self._add("twice", "", call, f"receipts {first}, {event.execution}", number)
 
     def _judge_answers(self):
         """An answer by id to a live pause reaches the call that asked, and no other."""
         for label, (question, index) in self.session.given.items():
             [asked] = _receipts(question)
-            key, run, before = self.key[asked], self.runs[index], self.runs[index - 1]
-            reached = [event.key for _, event in self.tools if event.label == label]
-            ended = [self.did[n].get("end", run.end) for n in self._executions(key)]
+            call, run, before = self.call[asked], self.runs[index], self.runs[index - 1]
+            reached = [event.call for _, event in self.tools if event.label == label]
+            ended = [self.did[n].get("end", run.end) for n in self._executions(call)]
             # A pause of a disturbed run may not be stored in full; one of an ended call is over.
             live = min(ended) >= run.begin and before.event not in DISTURBED
             if live and run.event.startswith("resume") and not run.error and not reached:
-                self._add("hurt", "an answer reached no tool", key, question, run.begin)
-            if self.session.kind.own_tasks and any(other != key for other in reached):
-                self._add("hurt", "an answer reached another call", key, question, run.begin)
+                self._add("hurt", "an answer reached no tool", call, question, run.begin)
+            if self.session.kind.own_tasks and any(other != call for other in reached):
+                self._add("hurt", "an answer reached another call", call, question, run.begin)
 
     def _judge_last_state(self):
         """If the last history has a result that states an effect, the state has the effect."""
         reads = [read for _, read in self.world.all(Read) if read.agent != "sub"]
-        for key, text in self._pairs(reads[-1].messages) if reads else ():
-            name = {"note": "notes", "write_file": "files"}.get(key.name)
+        for call, text in self._pairs(reads[-1].messages) if reads else ():
+            name = {"note": "notes", "write_file": "files"}.get(call.name)
             states = meaning(text)[0] in {"result", "effect"} and "not kept" not in text
-            if name and states and key.ref not in repr(self.session.values.get(name)):
-                self._add("false", f"the state has no such {name}", key, text, reads[-1].run)
+            if name and states and call.ref not in repr(self.session.values.get(name)):
+                self._add("false", f"the state has no such {name}", call, text, reads[-1].run)
 
-    def _false(self, statement, text, key, before, at):
+    def _false(self, statement, text, call, before, at):
         """Why a statement was false when it was first read; None if it was true.
 
         What is stated of the record is compared with the calm runs before that of the search.
         """
         kind, named = statement
-        events = [(n, e) for n, e in self.tools if e.key == key and n < at]
+        events = [(n, e) for n, e in self.tools if e.call == call and n < at]
         happened = {event.kind for _, event in events}
         recorded = [e.kind for n, e in events if n < before and self._is_calm(self._run_of(n))]
-        asks = key.name == "task" or self.session.kind.approval
+        asks = call.name == "task" or self.session.kind.approval
         last = recorded[-1] if recorded else ""
         rules = (
             ("not run", happened, "it had started"),
@@ -201,23 +198,23 @@ class Judge:
             ("failed", last == "end", "it had ended"),
             ("timed out", all(run.event != "step_timeout" for run in self.runs), "no time limit"),
             ("cancellation", not self.session.loop, "nothing cancels a synchronous run"),
-            ("handoff", key.name != f"transfer_to_{named}", "handoff of another call"),
-            ("effect", named != key.ref and self.ids[key[:2]] == 1, "effect of another call"),
-            ("answer", named != key.ref and self.ids[key[:2]] == 1, "answer of another call"),
+            ("handoff", call.name != f"transfer_to_{named}", "handoff of another call"),
+            ("effect", named != call.ref and self.ids[call[:2]] == 1, "effect of another call"),
+            ("answer", named != call.ref and self.ids[call[:2]] == 1, "answer of another call"),
         )
-        labels = [self._false_receipt(receipt, key, at) for receipt in _receipts(text)]
+        labels = [self._false_receipt(receipt, call, at) for receipt in _receipts(text)]
         return next(filter(None, [*labels, *(r[2] for r in rules if r[0] == kind and r[1])]), None)
 
-    def _false_receipt(self, receipt, key, at):
+    def _false_receipt(self, receipt, call, at):
         """Why an execution cannot have given a text about a call."""
-        owner, did = self.key.get(receipt), self.did.get(receipt, {})
+        owner, did = self.call.get(receipt), self.did.get(receipt, {})
         end = min(did.get("end", at), did.get("raised", at))
         if owner is None or end >= at:
             return "of an execution that had not ended"
-        inner = key.name == "task" and self.emitted[owner].parent == key.ref
+        inner = call.name == "task" and owner.parent == call.ref
         # LangGraph's message has the id and the name only: no two open calls may share them.
-        both_open = owner[1:3] == key[1:3] and self.born[key] < end
-        return None if owner == key or inner or both_open else "result of another call"
+        both_open = owner[1:3] == call[1:3] and self.born[call] < end
+        return None if owner == call or inner or both_open else "result of another call"
 
 
 def _receipts(text):

@@ -129,11 +129,10 @@ class Session:
             self.saver.conn.close()
 
     def name(self, prefix):
-        """A new name for a message or an answer."""
         self.names += 1
         return f"{prefix}{self.names}"
 
-    # --- the parts of a graph, which is patched if it is to be `wrapped` ---------------------
+    # --- the parts of a graph, which is patched if it is to be `wrapped`
 
     def model(self, agent, tools):
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
@@ -170,7 +169,6 @@ class Session:
         return asyncio.run_coroutine_threadsafe(acall(), self.loop)
 
     def call(self, *args, **options):
-        """The same, and wait for the result."""
         return self.start(*args, **options).result(30)
 
     def begin(self, value, config=CONFIG):
@@ -182,7 +180,6 @@ class Session:
 
     @contextmanager
     def noted(self, event):
-        """Note the log entries of a run."""
         begin = len(self.world.entries)
         run = SimpleNamespace(event=event, begin=begin, end=float("inf"), error="")
         self.runs.append(run)

@@ -11,21 +11,15 @@ RECEIPT = re.compile(r"receipt-(\d+)")
 REF = re.compile(r"R\d+(?:E\d+)?")
 
 
-class Key(NamedTuple):
-    """The identity of a tool call. `ref` is in the arguments, and represents them."""
+class Call(NamedTuple):
+    """A tool call that a model wrote. `ref` is in the arguments, and represents them."""
 
     message: str
-    call: str
+    id: str
     name: str
     ref: str
-
-
-class Emitted(NamedTuple):
-    """A tool call that a model wrote. `parent` is the ref of the `task` call it works for."""
-
-    key: Key
-    malformed: bool
-    parent: str
+    malformed: bool = False
+    parent: str = ""  # the ref of the `task` call that the model works for
 
 
 class ToolEvent(NamedTuple):
@@ -33,7 +27,7 @@ class ToolEvent(NamedTuple):
 
     kind: str
     execution: int
-    key: Key
+    call: Call
     label: str = ""
 
 
@@ -81,16 +75,16 @@ class World:
     def count(self, kind):
         return len(self.all(kind))
 
-    def find(self, message, name, ref, call):
+    def find(self, message, name, ref, call_id):
         """The call that a model wrote: by its message, tool and arguments, then by its id.
 
         Repairs may rename the id. A call that is read without arguments is a handoff or malformed.
         """
         alike = [
-            e
-            for _, e in self.all(Emitted)
-            if (e.key.message, e.key.name) == (message, name)
-            if (e.key.ref == ref if ref else e.malformed or name.startswith("transfer"))
+            call
+            for _, call in self.all(Call)
+            if (call.message, call.name) == (message, name)
+            if (call.ref == ref if ref else call.malformed or name.startswith("transfer"))
         ]
-        alike = [e for e in alike if e.key.call == call] or alike
-        return min(alike, key=lambda each: each.malformed).key if alike else None
+        alike = [call for call in alike if call.id == call_id] or alike
+        return min(alike, key=lambda call: call.malformed, default=None)
