@@ -113,6 +113,7 @@ def _kill(session):
     with session.noted("kill"):
         value, count = _human_or_answers(session), session.draw.randint(1, 6)
         session.close()
+        file.touch()
         if (child := os.fork()) == 0:
             try:
                 session.open()

@@ -68,7 +68,7 @@ def test_bare_graphs_die():
         ("no start recorded", "CALL: no start and no result were recorded."),
         ("no start recorded", "CALL was not approved; no start and no result were recorded."),
         ("waiting", "CALL is waiting for human input; no answer and no result were recorded."),
-        ("waiting", "CALL was waiting for human input when; no answer and no result were recorded."),
+        ("waiting", "CALL was waiting for human input; no answer and no result were recorded."),
         ("failed", "CALL failed in its last recorded attempt: RuntimeError('kaput')"),
         ("timed out", "CALL timed out; it may have gone on: TimeoutError()"),
         ("cancelled", "CALL was cancelled - another message came in before it could"),
