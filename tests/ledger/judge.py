@@ -213,8 +213,12 @@ class Judge:
             return "of an execution that had not ended"
         inner = call.name == "task" and owner.parent == call.ref
         # LangGraph's message has the id and the name only: no two open calls may share them.
-        both_open = owner[1:3] == call[1:3] and self.born[call] < end
-        return None if owner == call or inner or both_open else "result of another call"
+        # After a goto the model runs beside tools, whose results are stored behind its message.
+        run = self._run_of(self.born[call])
+        started = [self._run_of(n) for n, c in self.call.items() if c.message == owner.message]
+        both_open = self.born[call] < end or (run.event == "goto" and run in started)
+        is_alike = owner[1:3] == call[1:3] and both_open
+        return None if owner == call or inner or is_alike else "result of another call"
 
 
 def _receipts(text):
