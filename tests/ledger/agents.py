@@ -104,6 +104,12 @@ def _with_middleware(kit):
     return _create_agent(kit, middleware.TodoListMiddleware(), *kit.middleware(), write_todos=3)
 
 
+class NotesMiddleware(middleware.AgentMiddleware[Any, Any, Any]):
+    """Adds the keys to a deep agent. Its `state_schema` would replace the `DeltaChannel`."""
+
+    state_schema = AgentPlain
+
+
 def _deep_agent(kit, *more):
     """The library's middleware is in the subagent always: `with_patching` does not reach it."""
     weights = {"send_email": 3, "wire_money": 2, "slow": 1}
@@ -120,8 +126,7 @@ def _deep_agent(kit, *more):
         kit.model("main", {**weights, **own}),
         kit.tools([*weights, "note"]),
         subagents=[helper],
-        middleware=[middleware.TodoListMiddleware(), *more],
-        state_schema=AgentPlain,
+        middleware=[NotesMiddleware(), middleware.TodoListMiddleware(), *more],
         checkpointer=kit.saver,
     )
 
