@@ -35,7 +35,6 @@ CORE = (
     "tests/threads",
 )
 NOT_CORE = (
-    "tests/evidence/test_ledger.py",
     "tests/threads/test_postgres.py",
     "tests/threads/test_server_threads.py",
 )

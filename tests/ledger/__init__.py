@@ -1,12 +1,6 @@
-"""A simulation: random agents, random mishaps, and an external ledger that knows what tools did.
+"""A simulation of random agents and mishaps; a log of what tools did judges what models read.
 
-After each model call, what the model reads about tool calls is compared with the ledger (what
-happened) and with the checkpoints (what was recorded). `python tests/ledger --help` runs it.
-
-- `world`: the ledger, and everything else that is logged during a scenario.
-- `tools`, `model`, `kit`, `agents`: what runs. `driver`: runs it. `events`: what happens to it.
-- `scenario`: what a seed decides. `run`: one scenario. `transcript`: all that happened in it.
-- `healthy`: healthy runs beside those of the bare graph. `report`: the table.
-- `checkpoints`: what the checkpointer has recorded, read raw.
-- `texts`: what a tool message states. `facts` and `judge`: whether that is true.
+`world`: the log. `actors`: tools and models that write it. `agents`: graphs. `session`: a thread.
+`events`: what happens to it. `judge`: what must be true. `healthy`: patched and bare graphs.
+Nothing here reads a checkpoint, and of the package only its public names are used.
 """

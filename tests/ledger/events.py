@@ -1,358 +1,217 @@
-"""What happens to a thread: each event is a function that takes a `Session`.
-
-An event returns whether it applied. Events draw from `session.draw`, so that the seed of a
-scenario decides them.
-"""
-
-from __future__ import annotations
+"""What happens to a thread. Events draw from `session.draw`, so that the seed decides them."""
 
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
 
-from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
 
-from langgraph_patch import (
-    arepair_thread,
-    ascan_threads,
-    repair_thread,
-    scan_threads,
-)
-from ledger.world import Emitted
+from langgraph_patch import arepair_thread, ascan_threads, repair_thread, scan_threads
+from ledger.session import CONFIG
+from ledger.world import Call, ToolEvent
 
-if TYPE_CHECKING:
-    from ledger.run import Session
-
-KILL_TIMEOUT = 20.0
-
-
-# --- inputs of runs ------------------------------------------------------------------------
+CLIENT_TEXT = "Successfully handled tool call."
+EVENTS = {
+    "message": 5, "resume": 2, "resume_by_id": 4, "resume_partly": 2, "go_on": 2, "goto": 1.5,
+    "recursion_limit": 1, "step_timeout": 1, "saver_fault": 1, "fork": 1.5, "cancel": 2,
+    "overtaken": 2.5, "kill": 1, "rebuild": 0.7, "client_results": 1, "edit_arguments": 1,
+    "edit_key": 1, "delete_message": 0.7, "look": 1.5, "abandon": 1,
+}  # fmt: skip
+"""The events and how often they happen."""
 
 
-def human(session: Session) -> Any:
-    """A new user message."""
-    session.messages += 1
-    return {"messages": [HumanMessage(f"please {session.messages}", id=f"h{session.messages}")]}
+def happen(session, event):
+    """Let an event happen; False if it does not apply."""
+    if event in _OTHERS:
+        return _OTHERS[event](session)
+    config, pauses, graph = CONFIG, session.state().interrupts, session.graph
+    match event:
+        case "resume" | "resume_by_id" | "resume_partly":
+            if len(pauses) <= (event == "resume_partly"):
+                return False
+            if event == "resume_partly":
+                pauses = [session.draw.choice(pauses)]
+            plain = event == "resume"
+            value = _answer(session, pauses[0]) if plain else _answers(session, pauses)
+            value = Command(resume=value)
+        case "go_on" | "goto":
+            value = None if event == "go_on" else Command(goto=session.kind.entry)
+        case "message" | "recursion_limit":
+            value = _human(session)
+        case "fork":
+            rows = session.call(graph.get_state_history, graph.aget_state_history, CONFIG)
+            if len(rows) < 2:
+                return False
+            config = session.draw.choice(rows[1:8]).config
+            value = _human(session) if session.draw.random() < 0.7 else None
+        case _:
+            value = _human_or_answers(session)
+    if event == "recursion_limit":
+        config = {"recursion_limit": session.draw.choice([2, 3, 4])}
+    graph.step_timeout = session.draw.choice([0.02, 0.04]) if event == "step_timeout" else None
+    session.saver.fail_in = session.draw.randint(1, 14) if event == "saver_fault" else 0
+    with session.noted(event) as run:
+        session.settle(session.begin(value, config), run)
+    graph.step_timeout, session.saver.fail_in = None, 0
+    return None
 
 
-def answer_to(session: Session, interrupt: Any) -> Any:
-    """An answer to that interrupt, with a label that the tool logs."""
-    session.answers += 1
-    if isinstance(interrupt.value, dict) and "action_requests" in interrupt.value:
-        amount = len(interrupt.value["action_requests"])
-        kinds = session.draw.choices(["approve", "reject"], [3, 1], k=amount)
-        decisions = [{"type": kind} for kind in kinds]
-        return {"label": f"answer-{session.answers}", "decisions": decisions}
-    return f"answer-{session.answers}"
+def _human(session):
+    number = session.name("h")
+    return {"messages": [HumanMessage(f"please {number}", id=number)]}
 
 
-def answers_by_id(session: Session, interrupts: list[Any]) -> Any:
-    """A resume that answers these interrupts by id."""
-    return Command(resume={each.id: answer_to(session, each) for each in interrupts})
+def _answer(session, pause, *, by_id=False):
+    label = session.name("answer-")
+    if isinstance(pause.value, dict):
+        kinds = ["approve", "approve", "approve", "reject"]
+        asked = pause.value["action_requests"]
+        return {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
+    if by_id:
+        session.given[label] = pause.value, len(session.runs)
+    return label
 
 
-def some_value(session: Session) -> Any:
-    """An answer to the pause, if there is one, or a new message."""
-    interrupts = session.interrupts()
-    if interrupts and session.draw.random() < 0.5:
-        return answers_by_id(session, interrupts)
-    return human(session)
+def _answers(session, pauses):
+    return {pause.id: _answer(session, pause, by_id=True) for pause in pauses}
 
 
-# --- ordinary events -------------------------------------------------------------------------
+def _human_or_answers(session):
+    if (pauses := session.state().interrupts) and session.draw.random() < 0.5:
+        return Command(resume=_answers(session, pauses))
+    return _human(session)
 
 
-def message(session: Session) -> bool:
-    """The user writes, whatever the thread waits for."""
-    session.run("message", human(session))
-    return True
+# --- two at once ---------------------------------------------------------------------------
 
 
-def resume(session: Session) -> bool:
-    """A plain resume."""
-    if not (interrupts := session.interrupts()):
+def _at_work(session, event):
+    """A run that is cancelled, or overtaken by a message, while its tools are at work."""
+    if event == "cancel" and not session.loop:
         return False
-    session.run("resume", Command(resume=answer_to(session, interrupts[0])), answers=interrupts)
-    return True
-
-
-def resume_by_id(session: Session) -> bool:
-    """A resume that answers all interrupts by id."""
-    if not (interrupts := session.interrupts()):
-        return False
-    session.run("resume_by_id", answers_by_id(session, interrupts), answers=interrupts)
-    return True
-
-
-def resume_list(session: Session) -> bool:
-    """A resume with a list of answers, as some clients send it."""
-    interrupts = session.interrupts()
-    if not interrupts or session.kind.approval:
-        return False
-    session.run("resume_list", Command(resume=[answer_to(session, i) for i in interrupts]))
-    return True
-
-
-def resume_partly(session: Session) -> bool:
-    """A resume that answers one interrupt of several."""
-    if len(interrupts := session.interrupts()) < 2:
-        return False
-    one = session.draw.choice(interrupts)
-    session.run("resume_partly", answers_by_id(session, [one]), answers=[one])
-    return True
-
-
-def go_on(session: Session) -> bool:
-    """`invoke(None)`."""
-    session.run("go_on", None)
-    return True
-
-
-def goto(session: Session) -> bool:
-    """`Command(goto=...)` to the model."""
-    session.run("goto", Command(goto=session.kind.entry))
-    return True
-
-
-def recursion_limit(session: Session) -> bool:
-    """A message with a recursion limit that is too low."""
-    limit = session.draw.choice([2, 3, 4])
-    session.run("recursion_limit", human(session), config={"recursion_limit": limit})
-    return True
-
-
-def step_timeout(session: Session) -> bool:
-    """A run with a time limit for each step."""
-    session.graph.step_timeout = session.draw.choice([0.02, 0.04])
-    try:
-        session.run("step_timeout", some_value(session))
-    finally:
-        session.graph.step_timeout = None
-    return True
-
-
-def saver_fault(session: Session) -> bool:
-    """A run in which one call of the saver fails."""
-    value = some_value(session)
-    session.driver.saver.fail_in = session.draw.randint(1, 14)
-    try:
-        session.run("saver_fault", value)
-    finally:
-        session.driver.saver.fail_in = 0
-    return True
-
-
-def fork(session: Session) -> bool:
-    """A run that begins at an older checkpoint."""
-    rows = [r.config for r in session.rows() if not r.config["configurable"].get("checkpoint_ns")]
-    if len(rows) < 2:
-        return False
-    older = session.draw.choice(rows[1:8])
-    value = human(session) if session.draw.random() < 0.7 else None
-    session.run("fork", value, config=older, replay=True)
-    return True
-
-
-# --- two at once -----------------------------------------------------------------------------
-
-
-def _wait_for_tool(session: Session, run: Future[Any], events: int) -> None:
-    """Wait until tools have logged so many more events, or the run has ended."""
-    goal = session.world.tool_events() + events
-    end = time.monotonic() + 1.0
-    while not run.done() and session.world.tool_events() < goal and time.monotonic() < end:
-        time.sleep(0.001)
-
-
-def cancel(session: Session) -> bool:
-    """A run that is cancelled while its tools are at work."""
-    if not session.driver.asynchronous:
-        return False
-    with session.recorded_run("cancel") as run:
-        value = some_value(session)
-        run.has_input = isinstance(value, dict)
-        future = session.begin(value)
-        _wait_for_tool(session, future, session.draw.randint(1, 4))
-        future.cancel()
-        session.settle(future, run)
-    time.sleep(0.02)  # a cancelled run may still write
-    return True
-
-
-def double_texting(session: Session) -> bool:
-    """Two messages at once."""
-    with session.recorded_run("double_texting") as run:
-        futures = [session.begin(human(session))]
-        time.sleep(session.draw.choice([0.0, 0.01, 0.03]))
-        futures.append(session.begin(human(session)))
-        for future in futures:
-            session.settle(future, run)
-    return True
-
-
-def overtaken(session: Session) -> bool:
-    """The user writes while the tools of a run are at work."""
-    with session.recorded_run("overtaken") as run:
-        value = some_value(session)
-        run.has_input = isinstance(value, dict)
-        first = session.begin(value)
-        _wait_for_tool(session, first, session.draw.randint(1, 4))
-        with session.recorded_run("overtaking") as second:
-            session.settle(session.begin(human(session)), second)
+    with session.noted(event) as run:
+        count, end = session.draw.randint(0, 4), time.monotonic() + 1
+        goal = session.world.count(ToolEvent) + count
+        first = session.begin(_human_or_answers(session))
+        time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
+        while not first.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
+            time.sleep(0.001)
+        if event == "cancel":
+            first.cancel()
+        else:
+            with session.noted("overtaking") as second:
+                session.settle(session.begin(_human(session)), second)
         session.settle(first, run)
-    return True
+        time.sleep(0.02)  # a cancelled run may still write
+    return None
 
 
-def kill(session: Session) -> bool:
+def _kill(session):
     """A process that is killed by SIGKILL in the middle of a tool's work."""
-    if session.driver.asynchronous or session.driver.path is None or session.world.file is None:
-        return False
-    with session.recorded_run("kill") as run:
-        value = some_value(session)
-        run.has_input = isinstance(value, dict)
-        session.driver.close()
+    world, file = session.world, session.folder / "log"
+    with session.noted("kill"):
+        value, count = _human_or_answers(session), session.draw.randint(1, 6)
+        session.close()
+        file.touch()
         if (child := os.fork()) == 0:
-            _die_at_work(session, value)
-        _wait_for_child(child)
-        session.driver.saver = session.driver.open()
-        session.graph = session.build()
-        session.world.reload()
-    return True
+            try:
+                session.open()
+                world.file, world.kill_after = file, count
+                session.graph.invoke(value, CONFIG, durability=session.settings.durability)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.open()
+        world.read_file(file)
 
 
-def _die_at_work(session: Session, value: Any) -> None:
-    """In the child process: run the graph until the ledger kills this process."""
-    try:
-        session.driver.saver = session.driver.open()
-        session.graph = session.build()
-        session.world.kill_after = session.draw.randint(1, 6)
-        session.driver.here(session.graph, value, session.config)
-    finally:
-        os._exit(0)
+# --- edits ---------------------------------------------------------------------------------
 
 
-def _wait_for_child(child: int) -> None:
-    end = time.monotonic() + KILL_TIMEOUT
-    while time.monotonic() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return
-        time.sleep(0.005)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-
-
-# --- edits -------------------------------------------------------------------------------------
-
-
-def edit_arguments(session: Session) -> bool:
-    """The user changes the arguments of a call of the newest message that has no answer yet.
-
-    A history in which a call with other arguments has an answer already is the user's own.
-    """
-    messages = session.messages_in_state()
-    made = next((m for m in reversed(messages) if isinstance(m, AIMessage)), None)
+def _open_calls(session):
+    """The newest message of a model, and its calls that have no result in the state."""
+    messages = session.state().values.get("messages") or []
     done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    calls = made.tool_calls if made is not None else []
-    calls = [c for c in calls if "ref" in c["args"] and c["id"] not in done]
-    if made is None or not calls or not made.id or session.kit.state == "concatenated":
+    made = next((m for m in reversed(messages) if m.type == "ai"), None)
+    return made, [call for call in made.tool_calls if call["id"] not in done] if made else []
+
+
+def _client_results(session):
+    """A chat client invents results for open calls, and sends them with the next message."""
+    ids = [call["id"] for call in _open_calls(session)[1]]
+    own = [ToolMessage(CLIENT_TEXT, tool_call_id=i, id=f"do-not-render-{i}") for i in ids]
+    with session.noted("client_results") as run:
+        value = {"messages": own + _human(session)["messages"]}
+        session.settle(session.begin(value), run)
+
+
+def _edit_arguments(session):
+    """The user changes the arguments of a call that has no answer yet."""
+    world, (made, calls) = session.world, _open_calls(session)
+    if not (calls := [call for call in calls if "ref" in call["args"]]):
         return False
     call = session.draw.choice(calls)
-    whole = (made.id, call["id"], call["name"], call["args"]["ref"])
-    emitted = next((e for _, e in session.world.all(Emitted) if e.key == whole), None)
-    if emitted is None:
-        return False
-    changed = f"{emitted.key.ref.partition('E')[0]}E{session.world.count(Emitted)}"
-    session.world.log(emitted._replace(key=emitted.key._replace(ref=changed)))
+    written = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
+    changed = f"{written.ref.partition('E')[0]}E{world.count(Call)}"
+    world.log(written._replace(ref=changed))
     edited = [{**c, "args": {"ref": changed}} if c is call else c for c in made.tool_calls]
-    return session.update({"messages": [made.model_copy(update={"tool_calls": edited})]})
+    return _update(session, {"messages": [made.model_copy(update={"tool_calls": edited})]})
 
 
-def edit_key(session: Session) -> bool:
-    """The user changes another key of the state."""
-    return session.kind.flag and session.update({"flag": True})
-
-
-def delete_message(session: Session) -> bool:
+def _delete_message(session):
     """The user deletes a message."""
-    messages = [m for m in session.messages_in_state() if m.id]
-    if not messages or session.kit.state == "concatenated":
+    messages = session.state().values.get("messages")
+    if not messages:
         return False
     gone = session.draw.choice(messages[-5:])
-    session.forgotten.add(str(gone.id))
-    if gone.type == "tool":
-        session.forgotten.update(
-            str(m.id)
-            for m in messages
-            if isinstance(m, AIMessage) and any(c["id"] == gone.tool_call_id for c in m.tool_calls)
-        )
-    return session.update({"messages": [RemoveMessage(id=str(gone.id))]})
+    call = getattr(gone, "tool_call_id", None)
+    makers = {m.id for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}}
+    session.forgotten |= {gone.id} | makers
+    return _update(session, {"messages": [RemoveMessage(id=gone.id)]})
 
 
-# --- the library's own reading and repairing ---------------------------------------------------
+def _update(session, values):
+    update = session.graph.update_state, session.graph.aupdate_state
+    for as_node in (None, session.kind.entry):
+        with suppress(Exception):  # "Ambiguous update", no such node, no thread
+            session.call(*update, CONFIG, values, as_node=as_node)
+            session.edits.append(len(session.world.entries))
+            return None
+    return False
 
 
-def look(session: Session) -> bool:
-    """A scan and a repair of the stored thread, with no new message. A pause must survive it."""
-    before = session.pause()
-    _repair(session, on_pause="keep")
-    if before and session.pause() != before:
-        session.hurt.append(f"a repair changed the pause {before} to {session.pause()}")
-    return True
-
-
-def abandon(session: Session) -> bool:
-    """A repair of the stored thread that abandons the pause."""
-    if not session.interrupts():
+def _repair(session, on_pause):
+    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
+    before, both = session.state(), (repair_thread, arepair_thread)
+    if not before.values or (on_pause == "abandon" and not before.interrupts):
         return False
-    _repair(session, on_pause="abandon")
-    return True
+    session.call(scan_threads, ascan_threads, session.saver)
+    with session.noted("repair") as run:
+        future = session.start(*both, session.graph, CONFIG, on_pause=on_pause, min_age=0.0)
+        session.settle(future, run)
+    after = session.state()
+    same = (before.interrupts, before.next) == (after.interrupts, after.next)
+    if on_pause == "keep" and before.interrupts and not same:
+        session.hurt.append(f"a repair changed the pause {before.next} to {after.next}")
+    return None
 
 
-def _repair(session: Session, on_pause: Any) -> None:
-    options: dict[str, Any] = {"on_pause": on_pause, "min_age": 0.0}
-    graph, config, driver = session.graph, session.config, session.driver
-    if not session.rows():
-        return
-
-    async def scan_and_repair() -> None:
-        _ = [report async for report in ascan_threads(driver.saver)]
-        await arepair_thread(graph, config, **options)
-
-    with session.recorded_run("repair") as run:
-        run.has_input = False
-        try:
-            if driver.asynchronous:
-                driver.wait(scan_and_repair())
-            else:
-                list(scan_threads(driver.saver))
-                repair_thread(graph, config, **options)
-        except Exception as error:  # noqa: BLE001 - every failure is judged
-            session.failed(run, error)
+def _rebuild(session):
+    """The graph is made anew, as by a new process; then comes a message."""
+    session.graph = session.kind.build(session)
+    return False
 
 
-EVENTS: dict[Callable[[Session], bool], float] = {
-    message: 5,
-    resume: 2,
-    resume_by_id: 4,
-    resume_list: 0.5,
-    resume_partly: 2,
-    go_on: 2,
-    goto: 1.5,
-    cancel: 2,
-    kill: 1,
-    edit_arguments: 1,
-    edit_key: 1,
-    delete_message: 0.7,
-    fork: 1.5,
-    double_texting: 1,
-    overtaken: 1.5,
-    recursion_limit: 1,
-    step_timeout: 1,
-    saver_fault: 1,
-    look: 1.5,
-    abandon: 1,
+_OTHERS = {
+    "cancel": lambda session: _at_work(session, "cancel"),
+    "overtaken": lambda session: _at_work(session, "overtaken"),
+    "kill": _kill,
+    "rebuild": _rebuild,
+    "client_results": _client_results,
+    "edit_arguments": _edit_arguments,
+    "edit_key": lambda session: session.kind.keys and _update(session, {"flag": True}),
+    "delete_message": _delete_message,
+    "look": lambda session: _repair(session, "keep"),
+    "abandon": lambda session: _repair(session, "abandon"),
 }
-"""The events and how often they happen."""

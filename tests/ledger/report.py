@@ -1,173 +1,99 @@
-"""Runs many scenarios and prints what came of them, by kind of agent."""
+"""Many scenarios, and a table of what came of them."""
 
-from __future__ import annotations
-
+import argparse
+import logging
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import count, islice
 from multiprocessing import get_context
-from typing import Any
 
 from ledger.agents import KINDS
+from ledger.events import EVENTS, happen
 from ledger.healthy import differences
-from ledger.run import Outcome, is_bad, problems, run_scenario
-from ledger.scenario import Scenario
+from ledger.judge import Judge
+from ledger.session import play, scenario
+from ledger.world import Read
 
-HEALTHY_EACH = 10
-"""Of so many scenarios, one is also a comparison of healthy runs."""
-
-COLUMNS = (
-    "scenarios", "model calls", "statements", "true", "unknown", "weak", "lost", "false",
-    "unclear", "twice", "hurt", "dead", "not as bare",
-)  # fmt: skip
+PROBLEMS = ("false", "lost", "twice", "dead", "hurt", "unclear", "truncated", "unlike bare")
+COLUMNS = ("scenarios", "statements", "result", "unknown", *PROBLEMS)
 
 
-def seeds(first: int, scenarios: int, only: str | None) -> list[int]:
-    """The seeds of so many scenarios, of one kind or of all."""
-    if only is not None and only not in KINDS:
-        raise SystemExit(f"--only {only}: expected one of {', '.join(KINDS)}")
-    found = (n for n in count(first) if only in {None, Scenario.of(n).kind.name})
-    return list(islice(found, scenarios))
+def one(seed, *, kills=True, wrapped=True, compare=0):
+    """Play and judge a scenario: its counts, the labels of its problems, and its transcript.
+
+    One scenario of `compare` of each kind is a comparison of healthy runs, too.
+    """
+    try:
+        session = play(scenario(seed, EVENTS, kills=kills), happen, wrapped=wrapped)
+        judge = Judge(session)
+    except Exception:  # noqa: BLE001 - one crash must not end 5,000 scenarios
+        return Counter(scenarios=1, dead=1), ["dead: the simulation"], traceback.format_exc()
+    labels = [f"{verdict[0]}: {verdict[1]}" for verdict in judge.verdicts]
+    labels += [f"dead: {session.dead}"] * bool(session.dead)
+    labels += [f"hurt: {text}" for text in session.hurt]
+    labels += [
+        f"unlike bare: {name}"
+        for name in (differences(seed) if compare and seed // len(KINDS) % compare == 0 else ())
+    ]
+    problems = Counter(label.partition(":")[0] for label in labels)
+    return judge.counts + problems + Counter(["scenarios"]), labels, _transcript(session, judge)
 
 
-def play(
-    seed: int, *, kills: bool, transcript: bool, wrapped: bool, tries: int
-) -> tuple[Outcome, list[str]]:
-    """One scenario, and now and then a comparison of healthy runs."""
-    for _ in range(tries):
-        try:
-            outcome = run_scenario(seed, kills=kills, transcript=transcript, wrapped=wrapped)
-        except Exception as error:  # noqa: BLE001 - one crash must not end 5,000 scenarios
-            dead = f"harness: crashed with {error!r}"
-            outcome = Outcome(Scenario.of(seed), [], 0, 0, dead, [], [], traceback.format_exc())
-        if is_bad(outcome):
-            break
-    compare = (seed // len(KINDS)) % HEALTHY_EACH == 0
-    return outcome, differences(seed) if compare else []
+def _transcript(session, judge):
+    """All that happened, line by line; the history where a problem was read."""
+    lines = [str(vars(session.settings))]
+    for number, entry in enumerate([*session.world.entries, ["end"]]):
+        lines += [f"--- {r.event} -> {r.error[:150]}" for r in session.runs if r.begin == number]
+        found = [verdict for verdict in judge.verdicts if verdict[-1] == number]
+        if isinstance(entry, Read):
+            lines.append(f"{number:4} READ by {entry.agent} in run {entry.run} {entry.refusal}")
+            for m in entry.messages if found or entry.refusal else ():
+                calls = [(c["name"], c["args"], c["id"]) for c in getattr(m, "tool_calls", ())]
+                mark = m.additional_kwargs.get("langgraph_patch", ""), vars(m).get("tool_call_id")
+                lines.append(f"   | {m.type} {m.id} {mark} {m.text[:200]!r} {calls or ''}")
+        else:
+            lines.append(f"{number:4} {' '.join(map(str, entry))}")
+        lines += [
+            f"  ==> {problem}: {label} {key} {text}" for problem, label, key, text, _ in found
+        ]
+    return "\n".join([*lines, *(f"hurt: {text}" for text in session.hurt), f"dead: {session.dead}"])
 
 
-def play_all(
-    numbers: Iterable[int],
-    *,
-    jobs: int,
-    kills: bool = True,
-    transcript: bool = False,
-    wrapped: bool = True,
-    tries: int = 1,
-) -> Iterator[tuple[Outcome, list[str]]]:
-    """All scenarios, in this process or in several."""
-    one = partial(play, kills=kills, transcript=transcript, wrapped=wrapped, tries=tries)
-    if jobs <= 1:
-        yield from map(one, numbers)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(one, numbers, chunksize=4)
-
-
-def row_of(outcome: Outcome, unlike: list[str]) -> Counter[str]:
-    """What a scenario adds to the table."""
-    row = Counter(v.outcome for v in outcome.verdicts)
-    row.update(
-        {
-            "scenarios": 1,
-            "model calls": outcome.judged,
-            "statements": outcome.statements,
-            "twice": len(outcome.twice),
-            "hurt": len(outcome.hurt),
-            "dead": bool(outcome.dead),
-            "not as bare": bool(unlike),
-        }
-    )
-    return row
-
-
-def shares(repaired: dict[str, Counter[str]]) -> str:
-    """What the library wrote for calls without a result, by kind of agent, and `unknown` of it."""
-    total: Counter[str] = Counter()
-    for counts in repaired.values():
-        total.update(counts)
-    causes = sorted(total)
-    lines = [f"{'':24}" + "".join(f"{c:>15}" for c in (*causes, "all", "unknown %"))]
-    for name, counts in [*repaired.items(), ("all", total)]:
-        amount = counts.total()
-        share = f"{100 * counts['unknown'] / amount:.0f}" if amount else "-"
-        cells = (*(counts[cause] for cause in causes), amount, share)
-        lines.append(f"{name:24}" + "".join(f"{cell:>15}" for cell in cells))
-    return "\n".join(lines)
-
-
-def replay_command(seed: int) -> str:
-    """The command that plays a scenario again, more than once: threads decide a little too."""
-    return f"python tests/ledger --scenarios 1 --seed {seed} --verbose 1 --tries 20"
-
-
-def table(rows: dict[str, Counter[str]]) -> str:
-    """The table, with a line for all kinds."""
-    total: Counter[str] = Counter()
-    for row in rows.values():
-        total.update(row)
-    lines = [f"{'':24}" + "".join(f"{c:>12}" for c in COLUMNS)]
-    for name, row in [*rows.items(), ("all", total)]:
-        lines.append(f"{name:24}" + "".join(f"{row[c]:>12}" for c in COLUMNS))
-    return "\n".join(lines)
-
-
-def classes(found: dict[str, dict[str, list[int]]]) -> str:
-    """Each class of problem: how often, in which kinds, and the seeds of the first."""
-    lines = []
-    for label, kinds in sorted(found.items()):
-        amount = sum(map(len, kinds.values()))
-        shown = ", ".join(f"{k} {len(s)} (seed {s[0]})" for k, s in sorted(kinds.items()))
-        lines.append(f"{amount:5}  {label}\n       {shown}")
-    return "\n".join(lines)
-
-
-def run_many(
-    *,
-    scenarios: int,
-    seed: int,
-    only: str | None,
-    jobs: int,
-    verbose: int,
-    find: str,
-    no_kills: bool,
-    bare: bool,
-    tries: int,
-    only_shares: bool,
-) -> int:
-    """Run the scenarios, print the table, and return 1 if anything is wrong."""
-    rows: dict[str, Counter[str]] = {name: Counter() for name in KINDS if only in {None, name}}
-    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    repaired: dict[str, Counter[str]] = {name: Counter() for name in rows}
-    numbers = seeds(seed, scenarios, only)
-    bad = 0
-    show: Any = sys.stdout.write
-    for outcome, unlike in play_all(
-        numbers,
-        jobs=jobs,
-        kills=not no_kills,
-        transcript=bool(verbose),
-        wrapped=not bare,
-        tries=tries,
-    ):
-        name = outcome.scenario.kind.name
-        rows[name].update(row_of(outcome, unlike))
-        repaired[name].update(outcome.repaired.values())
-        labels = problems(outcome)
-        labels.update(f"not as bare: {text}" for text in unlike)
-        for label, amount in labels.items():
-            found[label][name] += [outcome.scenario.seed] * amount
-        bad += is_bad(outcome) or bool(unlike)
-        wanted = any(find in label for label in labels) if find else True
-        if verbose and wanted and (labels or scenarios == 1):
-            verbose -= 1
-            show(f"{outcome.transcript}\n{replay_command(outcome.scenario.seed)}\n\n")
-    if only_shares:
-        show(f"{shares(repaired)}\n")
-        return 0
-    show(f"{table(rows)}\n\n{classes(found)}\n")
-    return 1 if bad else 0
+def main():
+    """Run scenarios and print a table; 1 if there is a problem."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scenarios", type=int, default=100, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first")
+    parser.add_argument("--only", choices=list(KINDS), help="one kind of agent")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--verbose", type=int, default=0, help="how many transcripts to print")
+    parser.add_argument("--no-kills", action="store_true", help="kill no process")
+    parser.add_argument("--bare", action="store_true", help="do not patch the graphs")
+    options = parser.parse_args()
+    for name in ("langgraph_patch", "concurrent.futures", "asyncio", "langgraph"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    names = list(KINDS)
+    wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
+    play_one = partial(one, kills=not options.no_kills, wrapped=not options.bare, compare=10)
+    rows, found = defaultdict(Counter), defaultdict(list)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
+        seeds = list(islice(wanted, options.scenarios))
+        for seed, (counts, labels, text) in zip(seeds, apply(play_one, seeds), strict=True):
+            rows[names[seed % len(names)]] += counts
+            rows["all"] += counts
+            for label in labels:
+                found[label].append(seed)
+            if options.verbose and (labels or options.scenarios == 1):
+                options.verbose -= 1
+                sys.stdout.write(f"{text}\n\n")
+    lines = ["".join(f"{cell:>12}" for cell in (" " * 24, *COLUMNS))]
+    for name in [*names, "all"]:
+        lines += [f"{name:24}" + "".join(f"{rows[name][column]:>12}" for column in COLUMNS)]
+    lines += [f"{len(s):5} {label}: seeds {s[:6]}" for label, s in sorted(found.items())]
+    share = 100 * rows["all"]["unknown"] / max(rows["all"]["statements"], 1)
+    sys.stdout.write("\n".join([*lines, f"unknown: {share:.1f} % of the statements", ""]))
+    return 1 if found else 0
