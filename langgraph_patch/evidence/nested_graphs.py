@@ -92,8 +92,8 @@ def _tasks_of(tracked: TrackedCall, namespace: str) -> list[tuple[Checkpoint, st
     """
     outcome, tasks = tracked.outcome, {}
     for checkpoint in tracked.sent_in:
-        sent = filter(None, (send_task(checkpoint, form) for form in tracked.forms))
-        tasks[checkpoint.id] = checkpoint, next(sent, ("",))[0]
+        for task_id, *_ in filter(None, (send_task(checkpoint, f) for f in tracked.forms)):
+            tasks.setdefault(checkpoint.id, (checkpoint, task_id))
     if outcome is not None and interrupted_itself(outcome, namespace):
         tasks.pop(outcome.checkpoint.id, None)
     elif outcome is not None:
