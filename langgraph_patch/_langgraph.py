@@ -5,11 +5,8 @@ that start with `__pregel_`. No public API provides them.
 Each function checks what it reads: it returns None or an empty value if LangGraph has changed
 the detail, and the run goes on.
 
-The other private details are in the modules with the same beginning of their names:
-`_langgraph_builder` (graphs that are built), `_langgraph_checkpoints` (stored checkpoints),
-`_langgraph_names` (channels, tasks and namespaces), `_langgraph_prebuilt` (prebuilt agents and
-tool nodes), `_langgraph_tasks` (what clients see of a task) and `_langgraph_versions` (what
-newer versions added).
+The other private details are in `_langgraph_graphs` (graphs and tool nodes that are built) and
+`_langgraph_storage` (names in stored checkpoints).
 
 `tests/graph/test_langgraph.py` tests each function and constant. It fails if
 LangGraph changes the detail.
@@ -26,9 +23,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_config
 from langgraph.graph import START
 
-from langgraph_patch._langgraph_names import (
+from langgraph_patch._langgraph_storage import (
     PUSH,
-    nodes_of_namespace,
+    RETURN,
     parent_namespace,
     send_index,
     triggered_node,
@@ -48,6 +45,12 @@ _SCRATCHPAD = "__pregel_scratchpad"
 
 _TASKS = "__pregel_tasks"
 """The channel of the tasks that a `Send` makes in the next superstep."""
+
+_SEND = "__pregel_send"
+"""Adds writes to those of the task that runs."""
+
+_CALL = "__pregel_call"
+"""A partial that starts a `@task`: its `schedule_task` is a method of the loop."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -85,23 +88,6 @@ def has_interrupts(config: RunnableConfig) -> bool:
     """
     scratchpad = config.get("configurable", {}).get(_SCRATCHPAD)
     return bool(getattr(scratchpad, "resume", None))
-
-
-def is_nested(config: RunnableConfig) -> bool:
-    """Whether the graph that runs is a node of another graph, or was called in one.
-
-    The namespace of a node has one segment for each graph above it, and its own.
-    """
-    return "|" in str(config.get("configurable", {}).get("checkpoint_ns", ""))
-
-
-def is_for_node(graph: object, config: RunnableConfig) -> bool:
-    """Whether the `graph` of a `Command` names the graph that the node of `config` belongs to.
-
-    LangGraph names a graph by the namespace of its node, with or without the task ids.
-    """
-    namespace = str(config.get("configurable", {}).get("checkpoint_ns", ""))
-    return graph in (namespace, "|".join(nodes_of_namespace(namespace)))
 
 
 # --- the state ----------------------------------------------------------------------------
@@ -147,14 +133,6 @@ def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> 
     """
     read = config.get("configurable", {}).get(_READ)
     return dict(read(list(keys), fresh)) if callable(read) else {}
-
-
-def fresh_value(config: RunnableConfig, key: str) -> Any:
-    """The value of a state key with the writes of the node that runs, or None.
-
-    The router of a conditional edge needs this for a key that its own input schema lacks.
-    """
-    return values_of(config, [key], fresh=True).get(key)
 
 
 # --- the task and its superstep -----------------------------------------------------------
@@ -214,24 +192,6 @@ def runs_alone(config: RunnableConfig) -> bool:
     return len(started) + len(sends) <= 1
 
 
-def comes_first(config: RunnableConfig, nodes: Collection[str]) -> bool:
-    """Whether the node is the first task of `nodes` in its superstep; True outside of a graph.
-
-    The tasks that a `Send` made come first, in their order; then the nodes, by their names.
-    """
-    channels, kind = channels_of(config), task_kind(config)
-    tasks = channels.get(_TASKS)
-    sends = tasks.get() if tasks is not None and tasks.is_available() else []
-    if kind == "send":
-        index = send_index(config.get("metadata", {}).get("langgraph_path", ())) or 0
-        return all(send.node not in nodes for send in sends[:index])
-    own = node_of(config) or ""
-    started = (triggered_node(name) for name, channel in channels.items() if channel.is_available())
-    return all(send.node not in nodes for send in sends) and all(
-        node is None or node not in nodes or node >= own for node in started
-    )
-
-
 # --- the thread ---------------------------------------------------------------------------
 
 
@@ -266,3 +226,31 @@ def graph_namespace(config: RunnableConfig) -> str:
     while tuple(path[:1]) == (PUSH,) and path[-1] is True:
         namespace, path = parent_namespace(namespace), path[1]
     return parent_namespace(namespace)
+
+
+# --- what clients see of a node, and the loop -----------------------------------------------
+
+
+def show_in_updates(config: RunnableConfig, value: Any) -> None:
+    """Make the `updates` stream show `value` as the chunk of the node that runs.
+
+    LangGraph uses the reserved channel `__return__` for `@task` functions, and ignores the write
+    when it computes the state. Call it only when nothing can fail any more: LangGraph takes a task
+    with this write as finished.
+    """
+    send = config.get("configurable", {}).get(_SEND)
+    if callable(send):
+        send([(RETURN, value)])
+
+
+def allow_one_more_superstep(config: RunnableConfig) -> None:
+    """Raise the `recursion_limit` of the run by one, for a superstep that the graph does not know.
+
+    `RemainingSteps` and `IsLastStep` are computed from the raised limit. If LangGraph changes the
+    detail, the superstep counts.
+    """
+    call = config.get("configurable", {}).get(_CALL)
+    schedule = getattr(call, "keywords", {}).get("schedule_task")
+    loop: Any = getattr(schedule, "__self__", None)
+    if isinstance(getattr(loop, "stop", None), int):
+        loop.stop += 1

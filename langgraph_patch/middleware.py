@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.runtime import Runtime
 
-from langgraph_patch._langgraph import current_config
-from langgraph_patch._own_names import OwnNames
+from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.apply_repair import repaired_for_model, write_repair_as_dict
+from langgraph_patch.graph.entry import damage_in_state, state_update
 from langgraph_patch.graph.guarded_node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.shown_update import new_messages, show_repair
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.history.placeholders import Placeholder
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -37,22 +33,19 @@ except ModuleNotFoundError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from langchain.agents.middleware import TracePolicy
-
     _Base = AgentMiddleware[Any, Any, Any]
 else:  # older versions of langchain have two type parameters
     _Base = AgentMiddleware
 
 try:
-    from langchain.agents.middleware import TracePolicy as _TracePolicy
-    from langchain.agents.middleware import omit_payload
+    from langchain.agents.middleware import TracePolicy, omit_payload
 except ImportError:  # before langchain 1.4: nothing reads a policy
     _WITHOUT_INPUTS = None
 else:
-    _WITHOUT_INPUTS = _TracePolicy(process_inputs=omit_payload)
+    _WITHOUT_INPUTS = TracePolicy(process_inputs=omit_payload)
 
 
-class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
+class PatchToolCallsMiddleware(_Base):
     """Repairs the tool-call history of a `create_agent` agent.
 
     Before the agent runs, it repairs the state. Around each model call it repairs the request only:
@@ -68,9 +61,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     of the same name, also in the subagent `general-purpose` and in those with `mode="fork"`. List
     it in the `middleware` of each other subagent, or patch its `runnable` by `with_patching`.
 
-    Results that a client sends are not compared with the checkpoints, as `with_patching` does it.
-    What known clients invent (agent-chat-ui, assistant-ui) counts as a placeholder.
-
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
 
@@ -78,8 +68,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
             returns a text or a `ToolMessage`. Default: a text that names the cause.
-        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
-            the process (`set_language`).
         messages_key: The state key that has the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history. They are searched only if the history is damaged.
@@ -93,7 +81,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
             for threads that such a package has repaired, as its "was cancelled" may be false.
             It has a cost: every history is then read in full, also a valid one. Default: False,
             such messages count as results.
-        checkpointer: The checkpointer to search. Default: the checkpointer of the run.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -102,10 +89,6 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         on_patch: A function that is called with the `Patch` and the config of the run for each
             repair, before it is written: for metrics, alerts and audits. If it raises, the run
             fails with its exception and nothing is written. Default: None.
-        persist: Whether to repair the state before the agent runs. If False, only the requests
-            to the model are repaired. Default: True.
-        trace_policy: What the traces of the hooks record: a `TracePolicy` of LangChain. Default:
-            inputs are left out, as by deepagents' middleware. `TracePolicy()` records them.
 
     Raises:
         OptionError: If an option has an invalid value.
@@ -122,33 +105,24 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         ['ai', 'tool', 'ai']
     """
 
-    trace_policy = _WITHOUT_INPUTS
+    trace_policy = _WITHOUT_INPUTS  # as in deepagents: a history is no useful input of a hook
 
     def __init__(
         self,
         *,
         placeholder: Placeholder | None = None,
-        language: Language | None = None,
         messages_key: str = "messages",
         recover: Recover = True,
         replace_foreign: bool = False,
-        checkpointer: BaseCheckpointSaver[Any] | None = None,
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
-        persist: bool = True,
-        trace_policy: TracePolicy | None = None,
     ) -> None:
         super().__init__()
-        if trace_policy is not None:
-            self.trace_policy = trace_policy
-        self._persist = persist
         self._repairer = Repairer(
             placeholder=placeholder,
-            language=language,
             messages_key=messages_key,
             recover=recover,
             replace_foreign=replace_foreign,
-            checkpointer=checkpointer,
             reconcile=reconcile,
             on_patch=on_patch,
         )
@@ -159,8 +133,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
     ) -> dict[str, Any] | None:
         """Return the state update that repairs the history; None if there is nothing to repair."""
-        hook = PatchToolCallsMiddleware.before_agent
-        return run_sync(self._repair_state(state, hook)) if self._persist else None
+        return run_sync(self._repair_state(state))
 
     async def abefore_agent(
         self,
@@ -168,23 +141,16 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
         runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
     ) -> dict[str, Any] | None:
         """Do the same as `before_agent`, asynchronously."""
-        hook = PatchToolCallsMiddleware.abefore_agent
-        return await run_async(self._repair_state(state, hook)) if self._persist else None
+        return await run_async(self._repair_state(state))
 
-    def _repair_state(
-        self, state: AgentState[Any], hook: Callable[..., Any]
-    ) -> IOGenerator[dict[str, Any] | None]:
+    def _repair_state(self, state: AgentState[Any]) -> IOGenerator[dict[str, Any] | None]:
+        """What the repair node of a patched graph does; nothing beside other nodes."""
         config = current_config()
-        repair = yield from self._repairer.state_repair(state, config)
-        if repair is None:
+        damage = damage_in_state(self._repairer, state, config)
+        if damage is None or not runs_alone(config):
             return None
-        update = write_repair_as_dict(self._repairer, repair, config)
-        if update is not None:
-            new = {self._repairer.messages_key: new_messages(repair.patch)}
-            # The hook of a subclass that calls this one is another function, and may still raise.
-            node = [MethodType(hook, self)]
-            show_repair(config, new, node=node, restored=repair.restored)
-        # A `Command`, which LangGraph accepts too, only where one dict cannot hold the update.
+        damages = [(self._repairer, damage)]
+        update = yield from state_update(damages, config, shown=channels_of(config))
         return cast("dict[str, Any] | None", update)
 
     def wrap_model_call(
@@ -236,7 +202,7 @@ class PatchToolCallsMiddleware(_Base, metaclass=OwnNames):
     ) -> IOGenerator[ModelRequest[Any]]:
         """The request with a valid history; the same object if the history is valid."""
         messages = cast("list[BaseMessage]", request.messages)
-        repaired = yield from repaired_for_model(self._repairer, messages, config)
+        repaired = yield from self._repairer.repaired(messages, config)
         if repaired is messages:
             return request
         return request.override(messages=cast("list[AnyMessage]", repaired))

@@ -28,7 +28,7 @@ from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
 from langgraph_patch.cli.output import page_width, print_lines, terminal_width
-from langgraph_patch.graph.patching import with_patching
+from langgraph_patch.graph.with_patching import with_patching
 from langgraph_patch.history.placeholders import is_placeholder
 from langgraph_patch.render.columns import Line, Piece, wrapped
 

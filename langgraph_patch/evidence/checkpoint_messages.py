@@ -19,8 +19,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 
-from langgraph_patch._langgraph_checkpoints import whole_value
-from langgraph_patch._langgraph_names import RETURN, is_reserved
+from langgraph_patch._langgraph_storage import RETURN, is_reserved, whole_value
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.open_calls import (
     OpenCall,

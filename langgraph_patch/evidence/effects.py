@@ -14,9 +14,15 @@ from langchain_core.messages import ToolMessage
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Command, Send
 
-from langgraph_patch._langgraph_checkpoints import is_delta_snapshot, last_nodes, whole_value
-from langgraph_patch._langgraph_names import RETURN, is_reserved, triggered_node
-from langgraph_patch._langgraph_prebuilt import leads_to_model
+from langgraph_patch._langgraph_graphs import leads_to_model
+from langgraph_patch._langgraph_storage import (
+    RETURN,
+    is_delta_snapshot,
+    is_reserved,
+    last_nodes,
+    triggered_node,
+    whole_value,
+)
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, messages_in
 from langgraph_patch.evidence.tracked_calls import Source
 

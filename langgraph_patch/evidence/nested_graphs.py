@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph_names import may_run_in_task
+from langgraph_patch._langgraph_storage import may_run_in_task
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.inner_results import inner_results
@@ -90,7 +90,8 @@ def _tasks_of(tracked: TrackedCall, namespace: str) -> list[tuple[Checkpoint, st
 
     A task that asked for input itself runs no graph.
     """
-    outcome, tasks = tracked.outcome, {}
+    outcome = tracked.outcome
+    tasks: dict[str, tuple[Checkpoint, str]] = {}
     for checkpoint in tracked.sent_in:
         for task_id, *_ in filter(None, (send_task(checkpoint, f) for f in tracked.forms)):
             tasks.setdefault(checkpoint.id, (checkpoint, task_id))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph_names import parent_namespace, task_of_namespace
+from langgraph_patch._langgraph_storage import parent_namespace, task_of_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.bisection import bisect
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, configured_id

@@ -16,9 +16,15 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import START, StateGraph
 from langgraph.types import Send
 
-from langgraph_patch._langgraph_checkpoints import is_delta_snapshot, is_node_timeout
-from langgraph_patch._langgraph_names import NO_TASK, RETURN, send_index, triggered_node
-from langgraph_patch._langgraph_prebuilt import runs_after_model, sent_call
+from langgraph_patch._langgraph_graphs import runs_after_model, sent_call
+from langgraph_patch._langgraph_storage import (
+    NO_TASK,
+    RETURN,
+    is_delta_snapshot,
+    is_node_timeout,
+    send_index,
+    triggered_node,
+)
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, adds_other_message
 from langgraph_patch.evidence.open_calls import (
     OpenCall,

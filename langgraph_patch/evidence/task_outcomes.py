@@ -16,14 +16,14 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Interrupt, Send
 
-from langgraph_patch._langgraph_checkpoints import is_node_timeout
-from langgraph_patch._langgraph_names import (
+from langgraph_patch._langgraph_graphs import runs_after_model
+from langgraph_patch._langgraph_storage import (
     NO_TASK,
     RETURN,
+    is_node_timeout,
     keeps_state_between_runs,
     own_interrupt_id,
 )
-from langgraph_patch._langgraph_prebuilt import runs_after_model
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
 from langgraph_patch.evidence.open_calls import OpenCall, calls_elsewhere, index_of, result_of_call
 from langgraph_patch.evidence.supersteps import (

@@ -14,7 +14,7 @@ from operator import itemgetter
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph_checkpoints import wrote_in_older_superstep
+from langgraph_patch._langgraph_storage import wrote_in_older_superstep
 from langgraph_patch.evidence.checkpoint_messages import (
     Checkpoint,
     reuses_call_id,
@@ -160,6 +160,7 @@ def _read_call(tracked: TrackedCall, checkpoint: Checkpoint, source: Source) -> 
     )
     if is_reused or is_renamed:
         tracked.reset()  # What is newer and has the old id was about another call.
+        tracked.sent_in.clear()
     if history is not None:
         later = history[index_of_call(history, forms[0].id) or 0 :][1:]
         is_pending = all(isinstance(stored, ToolMessage) for stored in later)

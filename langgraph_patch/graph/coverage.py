@@ -1,13 +1,10 @@
 """Decide which nodes of a graph are covered, and how: a pure function of the graph.
 
-A *model node* gets its whole history repaired, calls at the end included, and writes the repair to
-the state. Any other node gets only its input repaired, without the calls at the end: to answer
-them may be what the node is for (an approval, a judge, a frontend). It writes nothing, because two
-parallel nodes that both rewrite a history would misplace each other's messages; START repairs the
-state when the next message arrives.
+A *model node* gets its whole history repaired, calls at the end included, and writes the repair if
+it runs alone. Any other node gets its input repaired without the calls at the end: to answer them
+may be what the node is for (an approval, a judge, a frontend).
 
-A compiled graph as a node returns its whole history, so it writes the repair too. Calls at the end
-are left to it, because it may be about to run them, or has a model node that answers them.
+A compiled graph that is a node has a START of its own, and is left to it.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
@@ -25,18 +22,16 @@ from langchain_core.utils.pydantic import get_fields
 from langgraph.graph import add_messages
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph_builder import (
+from langgraph_patch._langgraph_graphs import (
     annotations_of,
     can_be_followed,
     keys_read_by,
     node_runnables,
     nodes_after,
     sends_each_call,
+    tool_messages_key,
 )
-from langgraph_patch._langgraph_names import ROOT_CHANNEL
-from langgraph_patch._langgraph_prebuilt import tool_messages_key
-from langgraph_patch.graph.entry import RepairNode
-from langgraph_patch.graph.patch_node import PatchNode
+from langgraph_patch.graph.entry import PatchNode
 
 if TYPE_CHECKING:
     from langgraph.prebuilt import ToolNode
@@ -44,49 +39,40 @@ if TYPE_CHECKING:
 MODEL_NODES = ("agent", "model")
 """The names of the model node in LangGraph's and LangChain's prebuilt agents."""
 
-Kind: TypeAlias = Literal["model", "graph", "input", "tools", "repair", "none"]
+ENDS_CALLS = "PatchToolCallsMiddleware.before_agent"
+"""The node of deepagents that ends every open call. Its text says less than the record, so the
+whole history is repaired before it."""
+
+Kind: TypeAlias = Literal["model", "input", "tools", "repair", "graph", "none"]
 """How a node is covered.
 
-- `model`: the whole history is repaired and the repair is written.
-- `graph`: a compiled graph: the same, without the calls at the end of the history.
+- `model`: the whole history is repaired, and the repair is written if the node runs alone.
 - `input`: the node's input is repaired, without the calls at the end of the history.
-- `tools`: a `ToolNode`: it is left as it is.
-- `repair`: a `PatchNode`, or the node of a graph that is patched: it is left as it is.
+- `tools`: a `ToolNode`.
+- `repair`: a `PatchNode`: it is left as it is.
+- `graph`: a compiled graph: it is patched inside.
 - `none`: it reads no history.
 """
 
 
-_ONE_TASK = (
-    "cannot recover results beside a pause or an error, unless each call is a task of its own "
-    "(record=True), in the tool nodes"
-)
-
-_NOT_REACHED = (
-    "does not reach the subagents of the tool 'task' (list PatchToolCallsMiddleware() in the "
-    "middleware of each of them) in"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CoveredNode:
+class CoveredNode(NamedTuple):
     """How a node is covered.
 
     Attributes:
         kind: How.
         keys: The state keys that it reads as histories.
         model_keys: Those of them of which it is a model node.
-        written: Those of them whose repair it writes.
-        has_subagents: Whether it has a tool that runs agents of its own, as deepagents' `task`
-            does. These agents are not nodes, so they cannot be covered.
+        tools: The tools of a `ToolNode`, by their names.
         is_one_task: Whether it is a `ToolNode` whose calls may run as one task.
+        answers_all: Whether calls of tools that no `ToolNode` has are answered before it too.
     """
 
     kind: Kind
     keys: frozenset[str] = frozenset()
     model_keys: frozenset[str] = frozenset()
-    written: frozenset[str] = frozenset()
-    has_subagents: bool = False
+    tools: Collection[str] = ()
     is_one_task: bool = False
+    answers_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +83,22 @@ class Coverage:
         nodes: By the path of the node: its name, after the names of the graphs that it is in,
             joined by dots.
         named: The names of `model_node` that are names or paths of nodes.
+        subagents: The paths of `ToolNode`s with a tool that runs agents of its own.
     """
 
     nodes: dict[str, CoveredNode]
     named: frozenset[str]
+    subagents: tuple[str, ...]
 
     @property
     def keys(self) -> frozenset[str]:
         """The state keys that nodes read as histories."""
         return frozenset(key for node in self.nodes.values() for key in node.keys)
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """The names of the tools of all `ToolNode`s."""
+        return frozenset(name for node in self.nodes.values() for name in node.tools)
 
     def described(self, *, record: bool) -> str:
         """One line for the log.
@@ -114,15 +107,12 @@ class Coverage:
             record: Whether each call of a `ToolNode` becomes a task of its own.
         """
         nodes = self.nodes.items()
-        alone = [repr(path) for path, node in nodes if node.kind in ("graph", "input")]
-        tools = [repr(path) for path, node in nodes if node.kind == "tools"]
-        whole = [repr(path) for path, node in nodes if node.is_one_task and not record]
         parts = (
             ("repairs the whole history of", self._models()),
-            ("leaves calls at the end of the history alone in", alone),
-            ("does not touch the tool nodes", tools),
-            (_ONE_TASK, whole),
-            (_NOT_REACHED, [repr(path) for path, node in nodes if node.has_subagents]),
+            (_CALLS_LEFT, [repr(path) for path, node in nodes if node.kind == "input"]),
+            ("does not touch the tool nodes", [repr(p) for p, n in nodes if n.kind == "tools"]),
+            (_ONE_TASK, [repr(p) for p, n in nodes if n.is_one_task and not record]),
+            (_NOT_REACHED, [repr(path) for path in self.subagents]),
         )
         return "; ".join(f"{what} {', '.join(paths)}" for what, paths in parts if paths)
 
@@ -136,76 +126,74 @@ class Coverage:
         ]
 
 
-def cover(
-    builder: Any, keys: AbstractSet[str], model_nodes: AbstractSet[str], *, recursive: bool
-) -> Coverage:
+_CALLS_LEFT = (
+    "leaves calls at the end of the history alone in (if one of them calls a model, name it in "
+    "model_node)"
+)
+_ONE_TASK = (
+    "cannot recover results beside a pause or an error, unless each call is a task of its own "
+    "(record=True), in the tool nodes"
+)
+_NOT_REACHED = (
+    "does not reach the subagents of the tool 'task' (list PatchToolCallsMiddleware() in the "
+    "middleware of each of them) in"
+)
+
+
+def cover(builder: Any, keys: AbstractSet[str], model_nodes: AbstractSet[str]) -> Coverage:
     """Decide how each node of a graph is covered.
 
     Args:
         builder: The graph.
         keys: The state keys of the histories.
         model_nodes: The names that the application gave, plain or as paths with dots.
-        recursive: Whether graphs that are nodes are covered inside too.
     """
     nodes: dict[str, CoveredNode] = {}
     named: set[str] = set()
-    for node in _walk(builder, recursive=recursive):
-        covered = nodes[node.path] = _covered(node, keys, model_nodes, recursive=recursive)
-        if covered.kind not in ("tools", "repair"):
+    for node in walk(builder):
+        covered = nodes[node.path] = _covered(node, keys, model_nodes)
+        if covered.kind not in ("tools", "repair", "graph"):
             named |= model_nodes & {node.name, node.path}
-    return Coverage(nodes, frozenset(named))
+    subagents = [node.path for node in walk(builder) if _runs_subagents(node.runnable)]
+    return Coverage(nodes, frozenset(named), tuple(subagents))
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class Node(NamedTuple):
+    """A node of a graph, with the graph that it is in."""
+
     builder: Any
     name: str
     path: str
     runnable: Any
 
 
-def _walk(builder: Any, *, recursive: bool, prefix: str = "") -> Iterator[_Node]:
-    """All nodes, each graph before the nodes inside it."""
+def walk(builder: Any, prefix: str = "") -> Iterator[Node]:
+    """All nodes of a graph, each graph before the nodes inside it."""
     for name, runnable in node_runnables(builder).items():
-        yield _Node(builder, name, prefix + name, runnable)
-        if recursive and isinstance(runnable, CompiledStateGraph):
-            yield from _walk(runnable.builder, recursive=True, prefix=f"{prefix}{name}.")
+        yield Node(builder, name, prefix + name, runnable)
+        if isinstance(runnable, CompiledStateGraph):
+            yield from walk(runnable.builder, f"{prefix}{name}.")
 
 
-def _keys_of(node: _Node) -> AbstractSet[str]:
-    """The state keys that a node reads. A graph reads those that it has itself."""
-    keys = set(keys_read_by(node.builder, node.name))
-    if isinstance(node.runnable, CompiledStateGraph):
-        keys &= node.runnable.builder.channels.keys()
-    return keys
-
-
-def _covered(
-    node: _Node, keys: AbstractSet[str], model_nodes: AbstractSet[str], *, recursive: bool
-) -> CoveredNode:
-    if is_tool_node(node.runnable):
-        return CoveredNode(
-            "tools",
-            has_subagents=runs_subagents(node.runnable),
-            is_one_task=not sends_each_call(node.builder, node.name),
-        )
-    if isinstance(node.runnable, PatchNode | RepairNode):
+def _covered(node: Node, keys: AbstractSet[str], model_nodes: AbstractSet[str]) -> CoveredNode:
+    is_named = not model_nodes.isdisjoint((node.name, node.path))
+    if (tool_node := tool_node_in(node.runnable)) is not None:
+        is_one_task = not sends_each_call(node.builder, node.name)
+        return CoveredNode("tools", tools=tool_node.tools_by_name, is_one_task=is_one_task)
+    if isinstance(node.runnable, PatchNode):
         return CoveredNode("repair")
-    read = frozenset(keys & _keys_of(node))
+    read = frozenset(keys & set(keys_read_by(node.builder, node.name)))
+    if isinstance(node.runnable, CompiledStateGraph):
+        return CoveredNode("graph", read & node.runnable.builder.channels.keys())
     if not read:
         return CoveredNode("none")
-    model_keys = read & _model_keys(node, keys, model_nodes)
-    if not isinstance(node.runnable, CompiledStateGraph):
-        return CoveredNode("model" if model_keys else "input", read, model_keys, model_keys)
-    if recursive:
-        inner = _walk(node.runnable.builder, recursive=True, prefix=f"{node.path}.")
-        model_keys = model_keys.difference(*(_answered(n, keys, model_nodes) for n in inner))
-    return CoveredNode("model" if model_keys else "graph", read, model_keys, read)
+    answers_all = is_named or node.name == ENDS_CALLS
+    model_keys = read if answers_all else read & _model_keys(node, keys)
+    kind: Kind = "model" if model_keys else "input"
+    return CoveredNode(kind, read, model_keys, answers_all=answers_all)
 
 
-def _model_keys(
-    node: _Node, keys: AbstractSet[str], model_nodes: AbstractSet[str]
-) -> AbstractSet[str]:
+def _model_keys(node: Node, keys: AbstractSet[str]) -> AbstractSet[str]:
     """The histories of which a node is a model node: it has to answer calls at their end."""
     found = {
         tool_messages_key(tools)
@@ -213,33 +201,57 @@ def _model_keys(
         if node.name in (nodes_after(node.builder, name) or ())
         for tools in tool_nodes_in(runnable)
     }
-    if found and keys == {ROOT_CHANNEL}:
-        return keys
     if found & keys:
         return found & keys
-    is_named = not model_nodes.isdisjoint((node.name, node.path))
     is_prebuilt = node.name in MODEL_NODES and can_be_followed(node.builder, node.name)
-    return keys if is_named or is_prebuilt else frozenset()
-
-
-def _answered(
-    node: _Node, keys: AbstractSet[str], model_nodes: AbstractSet[str]
-) -> AbstractSet[str]:
-    """The histories of which a node inside a graph is a model node."""
-    if isinstance(node.runnable, CompiledStateGraph) or is_tool_node(node.runnable):
-        return frozenset()
-    return _model_keys(node, keys, model_nodes)
+    return keys if is_prebuilt else frozenset()
 
 
 # --- tool nodes ------------------------------------------------------------------------
 
 
-def is_tool_node(runnable: object) -> bool:
-    """Whether a runnable is a `ToolNode`, also with a config, retries or fallbacks."""
-    return tool_node_in(runnable) is not None
+def tool_node_in(runnable: object) -> ToolNode | None:
+    """The `ToolNode` that a runnable is, or that it was made of; None for anything else."""
+    while (inner := _wrapped(runnable)) is not None:
+        runnable = inner
+    return runnable if _is_tool_node(runnable) else None
 
 
-def runs_subagents(runnable: object) -> bool:
+def tool_nodes_in(runnable: object) -> Iterator[ToolNode]:
+    """The `ToolNode` that a runnable is, or those of a sequence."""
+    if (node := tool_node_in(runnable)) is not None:
+        yield node
+    for step in getattr(runnable, "steps", None) or ():
+        yield from tool_nodes_in(step)
+
+
+def replace_tool_node(
+    runnable: Any, replacement: Callable[[ToolNode], Runnable[Any, Any]]
+) -> Runnable[Any, Any]:
+    """A copy of a runnable with another `ToolNode`."""
+    if _is_tool_node(runnable):
+        return replacement(runnable)
+    attribute = "bound" if isinstance(getattr(runnable, "bound", None), Runnable) else "runnable"
+    inner = replace_tool_node(getattr(runnable, attribute), replacement)
+    copied: Runnable[Any, Any] = runnable.model_copy(update={attribute: inner})
+    return copied
+
+
+def _is_tool_node(runnable: object) -> TypeGuard[ToolNode]:
+    """Whether a runnable is a `ToolNode` itself. If there is one, its module is loaded."""
+    prebuilt = sys.modules.get("langgraph.prebuilt")
+    return prebuilt is not None and isinstance(runnable, prebuilt.ToolNode)
+
+
+def _wrapped(runnable: object) -> Runnable[Any, Any] | None:
+    """What `with_config`, `with_retry` or `with_fallbacks` was called on."""
+    if _is_tool_node(runnable):
+        return None
+    inner = getattr(runnable, "bound", None) or getattr(runnable, "runnable", None)
+    return inner if isinstance(inner, Runnable) else None
+
+
+def _runs_subagents(runnable: object) -> bool:
     """Whether a `ToolNode` has the tool of deepagents that runs agents of its own."""
     node = tool_node_in(runnable)
     tool = node.tools_by_name.get("task") if node is not None else None
@@ -252,78 +264,24 @@ def _argument_names(tool: BaseTool) -> Collection[str]:
     return schema.get("properties", {}) if isinstance(schema, dict) else get_fields(schema)
 
 
-def tool_node_in(runnable: object) -> ToolNode | None:
-    """The `ToolNode` that a runnable is, or that it was made of; None for anything else."""
-    while (inner := _wrapped(runnable)) is not None:
-        runnable = inner
-    return runnable if _is_bare_tool_node(runnable) else None
-
-
-def _is_bare_tool_node(runnable: object) -> TypeGuard[ToolNode]:
-    """Whether a runnable is a `ToolNode` itself. If there is one, its module is loaded."""
-    prebuilt = sys.modules.get("langgraph.prebuilt")
-    return prebuilt is not None and isinstance(runnable, prebuilt.ToolNode)
-
-
-def _wrapped(runnable: object) -> Runnable[Any, Any] | None:
-    """What `with_config`, `with_retry` or `with_fallbacks` was called on."""
-    if _is_bare_tool_node(runnable):
-        return None
-    inner = getattr(runnable, "bound", None) or getattr(runnable, "runnable", None)
-    return inner if isinstance(inner, Runnable) else None
-
-
-def replace_tool_node(
-    runnable: Any, replacement: Callable[[ToolNode], Runnable[Any, Any]]
-) -> Runnable[Any, Any]:
-    """A copy of a runnable with another `ToolNode`."""
-    if _is_bare_tool_node(runnable):
-        return replacement(runnable)
-    attribute = "bound" if isinstance(getattr(runnable, "bound", None), Runnable) else "runnable"
-    inner = replace_tool_node(getattr(runnable, attribute), replacement)
-    copied: Runnable[Any, Any] = runnable.model_copy(update={attribute: inner})
-    return copied
-
-
-def tool_nodes_in(runnable: object) -> Iterator[ToolNode]:
-    """The `ToolNode` that a runnable is, or those of a sequence."""
-    if (node := tool_node_in(runnable)) is not None:
-        yield node
-    for step in getattr(runnable, "steps", None) or ():
-        yield from tool_nodes_in(step)
-
-
-def tools_of(builder: Any, *, recursive: bool) -> set[str]:
-    """The names of the tools of all `ToolNode`s of a graph and of the graphs inside it."""
-    nodes = _walk(builder, recursive=recursive)
-    found = (tools for node in nodes for tools in tool_nodes_in(node.runnable))
-    return {name for tools in found for name in tools.tools_by_name}
-
-
 # --- keys ------------------------------------------------------------------------------
 
 
-def all_keys(builder: Any, *, recursive: bool) -> set[str]:
+def all_keys(builder: Any) -> set[str]:
     """The state keys of a graph and of the graphs inside it."""
-    return {key for each in _builders(builder, recursive=recursive) for key in each.channels}
+    return {key for each in _builders(builder) for key in each.channels}
 
 
-def message_keys(builder: Any, *, recursive: bool) -> list[str]:
+def message_keys(builder: Any) -> list[str]:
     """The state keys that hold messages, by their annotations, of a graph and those inside it."""
-    found = {
-        key
-        for each in _builders(builder, recursive=recursive)
-        for key, annotation in annotations_of(each).items()
-        if _mentions_messages(annotation)
-    }
-    return sorted(found)
+    annotations = (pair for each in _builders(builder) for pair in annotations_of(each).items())
+    return sorted({key for key, annotation in annotations if _mentions_messages(annotation)})
 
 
-def _builders(builder: Any, *, recursive: bool) -> Iterator[Any]:
+def _builders(builder: Any) -> Iterator[Any]:
     yield builder
-    for node in _walk(builder, recursive=recursive):
-        if recursive and isinstance(node.runnable, CompiledStateGraph):
-            yield node.runnable.builder
+    graphs = (n.runnable for n in walk(builder) if isinstance(n.runnable, CompiledStateGraph))
+    yield from (graph.builder for graph in graphs)
 
 
 def _mentions_messages(annotation: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import ToolMessage
 from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
+from langgraph.types import Overwrite
 
 from langgraph_patch.evidence.effects import Effects, are_equal
 from langgraph_patch.evidence.recover import Recovery
@@ -122,11 +123,17 @@ def is_written_once(channel: Any) -> bool:
     return channel is None or isinstance(channel, LastValue)
 
 
-def restored_values(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:
-    """The values that state keys have after `writes`: what the node that restores them reads."""
-    values: dict[str, Any] = {}
-    for key in dict.fromkeys(key for key, _ in writes):
-        trial = channels[key].copy()
-        trial.update([value for written, value in writes if written == key])
-        values[key] = trial.get()
-    return values
+def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:
+    """One value for each key, with the effect of all its writes: an `Overwrite` of several."""
+    by_key: dict[str, list[Any]] = {}
+    for key, value in writes:
+        by_key.setdefault(key, []).append(value)
+    found = {}
+    for key, values in by_key.items():
+        if len(values) == 1:
+            found[key] = values[0]
+        else:
+            trial = channels[key].copy()
+            trial.update(values)
+            found[key] = Overwrite(trial.get())
+    return found

@@ -1,90 +1,289 @@
-"""The entry check: START leads to the patch node if the history is damaged.
+"""`PatchNode` repairs the history in the state; the entry check leads to it if that is damaged.
 
-The patch node leads where START led before. A router of START runs on a valid history only.
+START leads to the repair node, and that leads where START led. A router of START then runs once, on
+a valid history. A healthy run has no further superstep, checkpoint or event.
 
 The repair takes one superstep. The value of a channel that lasts for one superstep would be gone
 when the first node runs, and a router would lack the keys of the input that its state schema does
-not have. If the input has such values the check lets the run pass unrepaired, and the model node
-wrapper repairs what the model reads.
+not have. If the input has such values the run passes unrepaired, and the node wrappers repair what
+the nodes read.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
-from langchain_core.messages import ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
-from langgraph.types import CachePolicy, Send
+from langgraph.types import CachePolicy, Command
 
 from langgraph_patch._langgraph import (
-    fresh_value,
+    allow_one_more_superstep,
+    channels_of,
     input_of,
-    is_nested,
     runs_alone,
-    stored_value,
+    values_of,
 )
-from langgraph_patch._langgraph_builder import (
+from langgraph_patch._langgraph_graphs import (
+    output_keys,
     put_branch,
     read_by_branches,
-    run_start_untraced,
     schema_keys,
     take_branches,
 )
-from langgraph_patch._langgraph_tasks import allow_one_more_superstep
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.graph.apply_repair import write_repairs
-from langgraph_patch.graph.repairer import CLIENT_RESULTS, Repairer, results_of
-from langgraph_patch.graph.state_values import get_value, messages_or_none
+from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.effects import one_write_each
+from langgraph_patch.graph.repairer import Damage, OnPatch, Recover, Repairer
+from langgraph_patch.graph.state import (
+    get_value,
+    messages_in,
+    show_repairs,
+    tail_writes,
+    unknown_key_error,
+    whole_write,
+)
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.placeholders import Placeholder
 
-logger: logging.Logger = logging.getLogger("langgraph_patch")
+NAME = "patch_tool_calls"
+"""The name of the node to which START leads if a history is damaged."""
 
 
-def add_entry_check(
-    builder: StateGraph[Any, Any, Any, Any], name: str, repairers: Sequence[Repairer]
-) -> None:
-    """Make START lead to a new node if a history is damaged.
+# --- the repair node ------------------------------------------------------------------------
+
+
+class PatchNode(Runnable[Any, Any]):
+    """A graph node that repairs the tool-call history of the state.
+
+    It writes nothing if the history is valid. Place it directly before the model, or let
+    `with_patching` place it. It works in synchronous and asynchronous graphs, with a state that
+    is a dict, a dataclass or a pydantic model, and with every reducer.
+
+    Alone in its superstep it writes the whole history as an `Overwrite`. Beside other nodes it
+    removes the end of the history and adds it again, so that their messages stay; with a reducer
+    that cannot remove messages it writes nothing there. `stream_mode="updates"` shows its new
+    messages only.
+
+    A list without any LangChain message, such as one of plain dicts, is left alone.
+
+    The logger `langgraph_patch` reports each repair that is written to the state, on level INFO,
+    with the thread id and the changes.
+
+    Args:
+        placeholder: The text of the tool message for a call without a result: one text for all
+            calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
+            returns a text or a `ToolMessage`. Default: a text that names the cause.
+        messages_key: The state key that has the history. Default: `"messages"`.
+        recover: Whether to search the checkpoints of the thread for results that were recorded
+            but are missing in the history. They are searched only if the history is damaged.
+            If a checkpoint cannot be read, a WARNING reports it and the calls count as `unknown`;
+            with `"required"` an `EvidenceError` is raised.
+            What the tool wrote to other state keys is restored with its result, if these keys
+            have not changed since; otherwise the result names what was not kept. Default: True.
+        replace_foreign: Whether to treat the tool messages that deepagents or
+            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
+            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
+            for threads that such a package has repaired, as its "was cancelled" may be false.
+            It has a cost: every history is then read in full, also a valid one. Default: False,
+            such messages count as results.
+        reconcile: For each tool name a function that takes a `DanglingCall` and returns the
+            result of the call as a `ToolMessage` or a text, or None if it does not know. It is
+            asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
+            `awaiting_input`). It may be asynchronous if the run is. If it raises, a WARNING
+            reports it and the call stays as it was. Default: None.
+        on_patch: A function that is called with the `Patch` and the config of the run for each
+            repair, before it is written: for metrics, alerts and audits. If it raises, the run
+            fails with its exception and nothing is written. Default: None.
+
+    Raises:
+        OptionError: If an option has an invalid value.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langgraph.graph import START, MessagesState, StateGraph
+        >>> from langgraph_patch import patch_node
+        >>> builder = StateGraph(MessagesState)
+        >>> _ = builder.add_node("patch_tool_calls", patch_node)
+        >>> _ = builder.add_node("model", lambda state: {"messages": [AIMessage("hello")]})
+        >>> _ = builder.add_edge(START, "patch_tool_calls")
+        >>> _ = builder.add_edge("patch_tool_calls", "model")
+        >>> call = {"name": "wire", "args": {}, "id": "c1"}
+        >>> history = [AIMessage("", tool_calls=[call]), HumanMessage("never mind")]
+        >>> [m.type for m in builder.compile().invoke({"messages": history})["messages"]]
+        ['ai', 'tool', 'human', 'ai']
+    """
+
+    name: str | None = NAME
+
+    def __init__(
+        self,
+        *,
+        placeholder: Placeholder | None = None,
+        messages_key: str = "messages",
+        recover: Recover = True,
+        replace_foreign: bool = False,
+        reconcile: Mapping[str, Lookup] | None = None,
+        on_patch: OnPatch | None = None,
+    ) -> None:
+        self._repairers: Sequence[Repairer] = [
+            Repairer(
+                placeholder=placeholder,
+                messages_key=messages_key,
+                recover=recover,
+                replace_foreign=replace_foreign,
+                reconcile=reconcile,
+                on_patch=on_patch,
+            )
+        ]
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Return the state update that repairs the history; None if there is nothing to repair.
+
+        Args:
+            input: The state.
+            config: The config of the run.
+
+        Raises:
+            GraphError: If the state has no key `messages_key`.
+            MessagesError: If the value of that key is not a list of messages.
+            EvidenceError: If the checkpointer raises an error and `recover="required"`.
+        """
+        return run_sync(self._repair(input, config or {}))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Do the same as `invoke`, and read the checkpointer asynchronously."""
+        return await run_async(self._repair(input, config or {}))
+
+    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
+        found = [(each, damage_in_state(each, state, config)) for each in self._repairers]
+        damages = [(repairer, damage) for repairer, damage in found if damage is not None]
+        return (yield from state_update(damages, config, shown=self._shown(config)))
+
+    def _shown(self, config: RunnableConfig) -> Collection[str]:
+        return channels_of(config)
+
+
+class EntryNode(PatchNode):
+    """The repair node of a patched graph: it repairs all its histories.
+
+    The superstep that it takes does not count against the `recursion_limit` of the run. Beside a
+    node that a client's `goto` started it writes nothing: what that node writes would stand before
+    the end of the history.
+
+    Args:
+        repairers: One for each history.
+        shown: The keys of the output schema of the graph.
+    """
+
+    def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
+        self._repairers, self._output_keys = repairers, shown
+
+    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
+        allow_one_more_superstep(config)
+        return (yield from super()._repair(state, config)) if runs_alone(config) else None
+
+    def _shown(self, config: RunnableConfig) -> Collection[str]:  # noqa: ARG002 - of the graph
+        return self._output_keys
+
+
+def damage_in_state(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
+    """The damage of a history in the state.
+
+    Raises:
+        GraphError: If the graph that runs has no such key.
+        MessagesError: If the value is no list.
+    """
+    key = repairer.messages_key
+    history = messages_in(state, key)
+    if history is None:
+        channels = channels_of(config)
+        if channels and key not in channels:
+            raise unknown_key_error(key, channels)
+        value = get_value(state, key)
+        if value is not None and not isinstance(value, list):
+            try:
+                as_messages(value)
+            except MessagesError as error:
+                raise MessagesError(f"State key {key!r}: {error}") from error
+        return None
+    return repairer.read(history, in_state=True)
+
+
+def state_update(
+    damages: Sequence[tuple[Repairer, Damage]], config: RunnableConfig, *, shown: Collection[str]
+) -> IOGenerator[Any]:
+    """Repair the histories in the state, report it, and show clients what is new.
+
+    Args:
+        damages: The damaged histories, each with its repairer.
+        config: The config of the node that runs.
+        shown: The keys of the output schema of the graph.
+
+    Returns:
+        The state update: a dict; a `Command` with two writes for each history if other nodes run
+        in this superstep; None if there is nothing to write.
+    """
+    alone, channels = runs_alone(config), channels_of(config)
+    patches: dict[str, Patch] = {}
+    writes: list[tuple[str, Any]] = []
+    restored: dict[str, Any] = {}
+    for repairer, damage in damages:
+        key = repairer.messages_key
+        repair = yield from repairer.repair(damage, config, restore=alone)
+        patch = repair.patch.for_state()
+        channel = channels.get(key)
+        values = [whole_write(channel, patch)] if alone else tail_writes(channel, patch)
+        if not patch or not values or values == [None]:
+            continue
+        repairer.report(repair.patch, config)
+        patches[key] = patch
+        writes += [(key, value) for value in values]
+        # Histories of one task may restore the same keys: once is enough.
+        restored = {**one_write_each(channels, repair.restored), **restored}
+    if not writes:
+        return None
+    show_repairs(config, patches, restored, shown)
+    return {**restored, **dict(writes)} if alone else Command(update=writes)
+
+
+# --- the entry check -------------------------------------------------------------------------
+
+
+def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence[Repairer]) -> None:
+    """Make START lead to a repair node if a history is damaged.
 
     Args:
         builder: The graph; it is changed.
-        name: The name of the new node.
-        repairers: One for each history; the new node runs them all. They allow pending calls,
-            since the tools may come next.
+        repairers: One for each history. They leave calls at the end open, since the tools may
+            come next.
     """
     keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
-    node = RepairNode(tuple(repairers))
     targets, branches = take_branches(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    builder.add_node(name, node, input_schema=history, cache_policy=never_cached)
-    check = _EntryCheck(
-        name=name,
-        repairers=tuple(repairers),
-        one_step_keys=_one_step_keys(builder),
-        router_keys=_router_keys(builder, branches.values()),
-    )
+    node = EntryNode(repairers, output_keys(builder))
+    builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
+    known = None
+    if any(branch.input_schema is None for branch in branches.values()):
+        known = frozenset(schema_keys(builder))
+    check = _EntryCheck(repairers, _one_step_keys(builder), known)
     for target in targets:
-        builder.add_edge(name, target)
+        builder.add_edge(NAME, target)
     if targets:
-        router = _EntryRouter(check, targets, first=True)
-        builder.add_conditional_edges(START, router, [name, *targets])
+        builder.add_conditional_edges(START, _EntryRouter(check, targets), [NAME, *targets])
         read_by_branches(builder, START, history)
-        if not branches:
-            run_start_untraced(builder)
-    for index, (label, branch) in enumerate(branches.items()):
+    for label, branch in branches.items():
         schema = branch.input_schema or builder.state_schema
-        put_branch(builder, name, label, branch, input_schema=schema)
-        ends = {**branch.ends, name: name} if branch.ends is not None else None
-        router = _EntryRouter(check, branch.path, first=not targets and index == 0)
-        put_branch(builder, START, label, branch, path=router, ends=ends)
+        put_branch(builder, NAME, label, branch, input_schema=schema)
+        ends = {**branch.ends, NAME: NAME} if branch.ends is not None else None
+        put_branch(builder, START, label, branch, path=_EntryRouter(check, branch.path), ends=ends)
 
 
 def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
@@ -97,178 +296,72 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
     )
 
 
-def _router_keys(
-    builder: StateGraph[Any, Any, Any, Any], branches: Iterable[Any]
-) -> AbstractSet[str] | None:
-    """The keys that a router without an input schema reads after the repair; None if all have one.
-
-    At START LangGraph passes the raw input to such a router, which may have further keys.
-    """
-    if any(branch.input_schema is None for branch in branches):
-        return frozenset(schema_keys(builder))
-    return None
-
-
-class RepairNode(Runnable[Any, Any]):
-    """The node that START leads to. It repairs each history, under a state key of its own.
-
-    The superstep that it takes does not count against the `recursion_limit` of the run.
-    """
-
-    name: str | None = "patch_tool_calls"
-
-    def __init__(self, repairers: tuple[Repairer, ...]) -> None:
-        self._repairers = {repairer.messages_key: repairer for repairer in repairers}
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Return the state update that repairs the histories."""
-        allow_one_more_superstep(config or {})
-        return run_sync(self._repairs(input, config or {}))
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        allow_one_more_superstep(config or {})
-        return await run_async(self._repairs(input, config or {}))
-
-    def _repairs(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        """The state update. A key that holds no messages is left as it is.
-
-        Nothing is written if a client's `goto` runs another node in this superstep: a repair writes
-        the end of the history again, and what that node writes would stand before it. The next
-        node that reads the history repairs it.
-        """
-        if not runs_alone(config):
-            return None
-        stored = {key: stored_value(config, key) for key in self._repairers}
-        repairers = [
-            repairer
-            for key, repairer in self._repairers.items()
-            if messages_or_none(stored, key) is not None
-        ]
-        return (yield from write_repairs(repairers, state, config, node=self))
-
-
-@dataclass(frozen=True, slots=True)
 class _EntryCheck:
-    """Decides whether to repair. All edges from START share it, so that they agree.
+    """Decides whether START leads to the repair node. All edges from START share it.
 
-    Attributes:
-        name: The name of the patch node.
+    Args:
         repairers: One for each history.
         one_step_keys: The keys of values that last for one superstep.
-        router_keys: The keys that a router without an input schema reads after the repair; None if
-            all routers have one.
+        known: The keys that a router without an input schema reads after the repair; None if all
+            routers have one.
     """
-
-    name: str
-    repairers: tuple[Repairer, ...]
-    one_step_keys: AbstractSet[str]
-    router_keys: AbstractSet[str] | None
-
-    def target(self, state: Any, config: RunnableConfig, *, first: bool) -> Any:
-        """Where START leads, if a superstep for the repair is needed and loses no input.
-
-        Args:
-            state: The state, with the input of the run.
-            config: The config of START.
-            first: Whether this is the first of the edges from START.
-
-        Returns:
-            The patch node; a `Send` to it, which names the calls that the input answers; or None
-            if there is nothing to repair.
-        """
-        calls = self._client_calls(config)
-        damaged = any(self._is_damaged(each, state, calls, config) for each in self.repairers)
-        if not damaged or self._loses_input(config):
-            return None
-        if not calls:
-            return self.name
-        return Send(self.name, {CLIENT_RESULTS: calls}) if first else []  # sent once
-
-    def _is_damaged(
-        self, repairer: Repairer, state: Any, calls: Sequence[str], config: RunnableConfig
-    ) -> bool:
-        key = repairer.messages_key
-        if get_value(state, key) is None:  # the input schema of a router may lack the key
-            state = {key: fresh_value(config, key)}
-        try:
-            history = repairer.history(state, {})
-        except MessagesError as error:
-            logger.debug("no history is checked at START. %s", error)
-            return False
-        results = results_of(history, calls)
-        return repairer.read(history, client_results=results, in_state=True) is not None
-
-    def _client_calls(self, config: RunnableConfig) -> list[str]:
-        """The calls that the input of the run answers, without results that the state has.
-
-        The input of a nested graph comes from its parent, not from a client.
-        """
-        run_input = input_of(config)
-        if self.repairers[0].saver(config) is None or is_nested(config):
-            return []
-        calls: list[str] = []
-        for key in (repairer.messages_key for repairer in self.repairers):
-            if results := _results(run_input, key):
-                stored = _results({key: stored_value(config, key)}, key)
-                contents = {(result.tool_call_id, str(result.content)) for result in stored}
-                calls += [
-                    result.tool_call_id
-                    for result in results
-                    if (result.tool_call_id, str(result.content)) not in contents
-                ]
-        return calls
-
-    def _loses_input(self, config: RunnableConfig) -> bool:
-        run_input = input_of(config)
-        if not isinstance(run_input, dict):
-            return any(get_value(run_input, key) is not None for key in self.one_step_keys)
-        if self.router_keys is not None and not run_input.keys() <= self.router_keys:
-            return True
-        return not self.one_step_keys.isdisjoint(run_input)
-
-
-def _results(state: Any, key: str) -> list[ToolMessage]:
-    """The tool messages under `key`; none if the value has a form that only a reducer reads."""
-    messages = messages_or_none(state, key) or []
-    return [message for message in messages if isinstance(message, ToolMessage)]
-
-
-class _EntryRouter(Runnable[Any, Any]):
-    """A router of START that leads to the patch node if the history is damaged."""
 
     def __init__(
         self,
-        check: _EntryCheck,
-        onward: Sequence[str] | Runnable[Any, Any],
-        *,
-        first: bool,
+        repairers: Sequence[Repairer],
+        one_step_keys: frozenset[str],
+        known: frozenset[str] | None,
     ) -> None:
-        """Create the router.
+        self._repairers, self._one_step_keys, self._known = repairers, one_step_keys, known
 
-        Args:
-            check: Decides whether to repair.
-            onward: Where START leads otherwise: some nodes, or a router.
-            first: Whether this is the first of the edges from START.
-        """
-        self.name = onward.name if isinstance(onward, Runnable) else check.name
-        self._check = check
-        self._onward = onward
-        self._first = first
+    def needs_repair(self, state: Any, config: RunnableConfig) -> bool:
+        """Whether a superstep for the repair is needed, and loses no input."""
+        damaged = any(self._is_damaged(repairer, state, config) for repairer in self._repairers)
+        return damaged and not self._loses_input(input_of(config))
+
+    @staticmethod
+    def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
+        key = repairer.messages_key
+        if get_value(state, key) is None:  # the input schema of a router may lack the key
+            state = values_of(config, [key], fresh=True)
+        history = messages_in(state, key)
+        return history is not None and repairer.read(history, in_state=True) is not None
+
+    def _loses_input(self, run_input: Any) -> bool:
+        if not isinstance(run_input, dict):
+            return any(get_value(run_input, key) is not None for key in self._one_step_keys)
+        if self._known is not None and not run_input.keys() <= self._known:
+            return True
+        return not self._one_step_keys.isdisjoint(run_input)
+
+
+class _EntryRouter(Runnable[Any, Any]):
+    """A router of START that leads to the repair node if a history is damaged.
+
+    Args:
+        check: Decides it.
+        onward: Where START leads otherwise: some nodes, or a router.
+    """
+
+    def __init__(self, check: _EntryCheck, onward: Sequence[str] | Runnable[Any, Any]) -> None:
+        self.name = onward.name if isinstance(onward, Runnable) else NAME
+        self._check, self._onward = check, onward
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        if isinstance(router := self._next(input, config), Runnable):
-            return router.invoke(input, config)
-        return router
+        """The next node or nodes."""
+        router = self._next(input, config or {})
+        return router.invoke(input, config) if isinstance(router, Runnable) else router
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        if isinstance(router := self._next(input, config), Runnable):
-            return await router.ainvoke(input, config)
-        return router
+        """Do the same as `invoke`, asynchronously."""
+        router = self._next(input, config or {})
+        return await router.ainvoke(input, config) if isinstance(router, Runnable) else router
 
-    def _next(self, state: Any, config: RunnableConfig | None) -> Any:
-        """The next node or nodes, or the router that names them."""
-        target = self._check.target(state, config or {}, first=self._first)
-        if target is not None:
-            return target
+    def _next(self, state: Any, config: RunnableConfig) -> Any:
+        if self._check.needs_repair(state, config):
+            return NAME
         return self._onward if isinstance(self._onward, Runnable) else list(self._onward)
+
+
+patch_node: PatchNode = PatchNode()
+"""A `PatchNode` with all defaults: `builder.add_node("patch_tool_calls", patch_node)`."""

@@ -17,33 +17,35 @@ finished call again, and gives each answer to its own call.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import StateGraph
 from langgraph.types import Send
 
-from langgraph_patch._langgraph import node_of, pending_sends, sent_payload, values_of
-from langgraph_patch._langgraph_builder import (
+from langgraph_patch._langgraph import (
+    allow_one_more_superstep,
+    node_of,
+    pending_sends,
+    sent_payload,
+    values_of,
+)
+from langgraph_patch._langgraph_graphs import (
     branches_into,
+    call_with_state,
     node_runnables,
+    overridden_method,
     put_branch,
     route_edge,
     starts_it_whole,
-)
-from langgraph_patch._langgraph_prebuilt import (
-    call_with_state,
-    overridden_method,
     tool_messages_key,
     with_functions,
 )
-from langgraph_patch._langgraph_tasks import allow_one_more_superstep
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
-from langgraph_patch.graph.state_values import get_value, messages_or_none
+from langgraph_patch.graph.state import get_value, messages_in, open_calls
 from langgraph_patch.graph.truncation import TruncationGuard
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
@@ -156,24 +158,8 @@ class _EachCall(Runnable[Any, Any]):
         key = self._keys[node]
         if get_value(state, key) is None:  # the router may read a part of the state
             state = values_of(config, [key], fresh=True)
-        calls = open_calls(messages_or_none(state, key) or [])
+        calls = open_calls(messages_in(state, key) or [])
         return [Send(node, [{**call, SENDER: self._source}]) for call in calls] or [target]
-
-
-def open_calls(history: Sequence[Any]) -> list[Any]:
-    """The calls of the last message of a model that have no result yet."""
-    places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
-    if not places:
-        return []
-    last, after = history[places[-1]], history[places[-1] :]
-    answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
-    found = []
-    for call in last.tool_calls:
-        if answered[str(call["id"])]:
-            answered[str(call["id"])] -= 1
-        else:
-            found.append({**call, "type": "tool_call"})
-    return found
 
 
 # --- the tool node -------------------------------------------------------------------------
@@ -241,7 +227,7 @@ def _own_call(value: Any) -> Mapping[str, Any] | None:
 
 def _has_open_calls(value: Any, messages_key: str) -> bool:
     """Whether a `ToolNode` that got a whole state has something to do, or an error to raise."""
-    history = messages_or_none(value, messages_key) or []
+    history = messages_in(value, messages_key) or []
     last = next((m for m in reversed(history) if isinstance(m, AIMessage)), None)
     return last is None or not last.tool_calls or bool(open_calls(history))
 

@@ -13,8 +13,8 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph import has_interrupts
 from langgraph_patch._sansio import IOGenerator, run_async
-from langgraph_patch.graph.state_values import (
-    messages_or_none,
+from langgraph_patch.graph.state import (
+    messages_in,
     replace_values,
     with_messages_before,
     written_messages,
@@ -118,7 +118,7 @@ class GuardedNode:
         if not guard.ran_one_model or has_interrupts(config):
             return output
         written = [key for key in self.keys if written_messages(output, key)]
-        histories = {key: messages_or_none(state, key) for key in [*written, self.model_input]}
+        histories = {key: messages_in(state, key) for key in [*written, self.model_input]}
         repaired = {k: self.repair([*h, message]) for k, h in histories.items() if h is not None}
         thread_id = config.get("configurable", {}).get("thread_id")
         logger.info("asked the model of thread %r again: its tool call was cut off", thread_id)
@@ -139,7 +139,7 @@ def new_message(output: Any, state: Any, keys: Sequence[str]) -> BaseMessage | N
     updates = [part.update if isinstance(part, Command) else part for part in parts]
     if not all(isinstance(update, dict | None) for update in updates):
         return None
-    known = {m.id for key in keys for m in messages_or_none(state, key) or []} - {None}
+    known = {m.id for key in keys for m in messages_in(state, key) or []} - {None}
     new = {
         id(message): message
         for key in keys

@@ -9,28 +9,24 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._langgraph import current_config
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.apply_repair import repaired_for_model
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, is_guarded
 from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.history.placeholders import Placeholder
 
 
 def patch_model(
     model: Runnable[Any, Any],
     *,
     placeholder: Placeholder | None = None,
-    language: Language | None = None,
     messages_key: str = "messages",
     recover: Recover = True,
     replace_foreign: bool = False,
-    checkpointer: BaseCheckpointSaver[Any] | None = None,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
 ) -> PatchedModel:
@@ -57,7 +53,6 @@ def patch_model(
             `with_fallbacks` or `with_config` made of one. It is not changed.
         placeholder: The text for a call without a result: one text, a mapping from cause to text,
             or a callable that takes a `DanglingCall`. Default: a text per cause.
-        language: `"en"` or `"zh"`. Default: the language of the process.
         messages_key: The state key under which the checkpointer stores the history; used where
             results are recovered. Default: `"messages"`.
         recover: Whether recorded results are read from the checkpointer of the run, where the
@@ -65,7 +60,6 @@ def patch_model(
             with `"required"` an `EvidenceError` is raised. Default: True.
         replace_foreign: Whether placeholders of deepagents and langgraph-checkpoint-aws are
             replaced too. Default: False.
-        checkpointer: The checkpointer to read. Default: that of the run.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -95,11 +89,9 @@ def patch_model(
     """
     repairer = Repairer(
         placeholder=placeholder,
-        language=language,
         messages_key=messages_key,
         recover=recover,
         replace_foreign=replace_foreign,
-        checkpointer=checkpointer,
         reconcile=reconcile,
         on_patch=on_patch,
     )
@@ -213,7 +205,7 @@ class PatchedModel(Runnable[LanguageModelInput, Any]):
         messages = _messages_of(input)
         if messages is None:
             return input
-        repaired = yield from repaired_for_model(self._repairer, messages, current_config())
+        repaired = yield from self._repairer.repaired(messages, current_config(), report=True)
         return input if repaired is messages else repaired
 
 

@@ -32,9 +32,9 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command, Overwrite, Send
 
 from langgraph_patch._langgraph import graph_namespace, node_of
-from langgraph_patch._langgraph_prebuilt import sent_call
+from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.graph.state_values import (
+from langgraph_patch.graph.state import (
     is_state,
     replace_values,
 )

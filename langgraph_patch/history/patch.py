@@ -66,7 +66,8 @@ class Finding:
 
     Examples:
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch import Finding, patch_messages
+        >>> from langgraph_patch import patch_messages
+        >>> from langgraph_patch.history.patch import Finding
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> found = {("a1", "c1"): Finding("failed", "ValueError('no')")}
         >>> patch = patch_messages([AIMessage("", tool_calls=[call], id="a1")], evidence=found)

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 from langchain_core.messages import AIMessage
 
-from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import MAX_ID, MAX_NAME
 
@@ -30,7 +29,7 @@ LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
 @dataclass(frozen=True, slots=True)
-class DanglingCall(metaclass=OwnNames):
+class DanglingCall:
     """A tool call without a result: the argument of a `placeholder` callable.
 
     Attributes:
@@ -202,7 +201,8 @@ def cancelled_text(call: DanglingCall) -> str:
 
     Examples:
         >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch import DanglingCall, cancelled_text
+        >>> from langgraph_patch import DanglingCall
+        >>> from langgraph_patch.history.placeholders import cancelled_text
         >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)
         >>> cancelled_text(call)
         'Tool call wire with id c1 was cancelled - another message came in before it could be completed.'

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch._langgraph_names import nodes_of_namespace
+from langgraph_patch._langgraph_storage import nodes_of_namespace
 from langgraph_patch.history.placeholders import is_placeholder
 
 Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]

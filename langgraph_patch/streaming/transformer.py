@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from langgraph_patch._langgraph_versions import needs, stream_transformer
-from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming.adaptive import adaptive_checker
 from langgraph_patch.streaming.answer_filter import AnswerFilter
@@ -16,11 +14,14 @@ from langgraph_patch.streaming.tool_results import Token
 
 if TYPE_CHECKING:
     from langgraph.stream import ProtocolEvent, StreamChannel, StreamTransformer
-else:  # before langgraph 1.2 there is no v3 stream
-    StreamTransformer, StreamChannel = stream_transformer()
+else:
+    try:
+        from langgraph.stream import StreamChannel, StreamTransformer
+    except ImportError:  # before langgraph 1.2 there is no v3 stream
+        StreamTransformer, StreamChannel = object, None
 
 
-class FinalAnswers(StreamTransformer, metaclass=OwnNames):
+class FinalAnswers(StreamTransformer):
     """Give the v3 stream of a graph the projection `answers`: the tokens of its final answers.
 
     Pass the class, or a `functools.partial` of it with options, as one of `transformers` to
@@ -72,7 +73,7 @@ class FinalAnswers(StreamTransformer, metaclass=OwnNames):
         internal: bool = False,
     ) -> None:
         if StreamChannel is None:
-            raise StreamError(f"{needs('FinalAnswers', 'langgraph', '1.2')}. Use final_answers.")
+            raise StreamError("FinalAnswers needs langgraph 1.2 or newer. Use final_answers.")
         super().__init__(scope)
         self._channel: StreamChannel[Token] = StreamChannel()
         self._reader = StreamReader()

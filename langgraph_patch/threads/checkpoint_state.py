@@ -16,8 +16,13 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
-from langgraph_patch._langgraph_checkpoints import NEWEST_FORMAT, whole_value
-from langgraph_patch._langgraph_names import ERROR_SOURCE, NO_TASK, triggered_node
+from langgraph_patch._langgraph_storage import (
+    ERROR_SOURCE,
+    NEWEST_FORMAT,
+    NO_TASK,
+    triggered_node,
+    whole_value,
+)
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.patcher import as_messages

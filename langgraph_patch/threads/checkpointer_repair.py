@@ -14,11 +14,11 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_checkpoints import is_delta_channel
+from langgraph_patch._langgraph_storage import is_delta_channel
 from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.graph.message_equality import are_same
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.threads.checkpoint_state import age_of
+from langgraph_patch.threads.message_equality import are_same
 from langgraph_patch.threads.open_thread import (
     OpenThread,
     no_thread_error,

@@ -15,23 +15,27 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START
 from langgraph.types import Command
 
-from langgraph_patch._langgraph_checkpoints import accepted_input, is_delta_channel
-from langgraph_patch._langgraph_names import ROOT_CHANNEL, is_reserved
+from langgraph_patch._langgraph_storage import (
+    ROOT_CHANNEL,
+    accepted_input,
+    is_delta_channel,
+    is_reserved,
+)
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, brief
 from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.graph.effects import StateWrites, settle
-from langgraph_patch.graph.message_equality import are_same, count_missing, without_ids
 from langgraph_patch.graph.repairer import Repair
-from langgraph_patch.graph.state_update import Writes, writes_for
 from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.field_check import corrected, id_of
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Change, Evidence
 from langgraph_patch.history.patcher import as_messages, patch_reading
 from langgraph_patch.threads.checkpoint_state import waiting_tasks
+from langgraph_patch.threads.message_equality import are_same, count_missing, without_ids
 from langgraph_patch.threads.open_thread import OpenThread, written_channels
 from langgraph_patch.threads.recorded import find_recorded
+from langgraph_patch.threads.state_update import Writes, writes_for
 from langgraph_patch.threads.target import writing_nodes
 
 

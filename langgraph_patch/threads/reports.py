@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from langgraph_patch._own_names import OwnNames
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.patch import Defect, Patch, json_value
 from langgraph_patch.render.html import index_html, report_html
@@ -32,7 +31,7 @@ def unreadable_messages(patch: Patch) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadReport(metaclass=OwnNames):
+class ThreadReport:
     """What a scan found in the newest checkpoint of a thread.
 
     Attributes:
@@ -102,7 +101,7 @@ class ScanSummary(tuple[ThreadReport, ...]):
 
     Examples:
         >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch import scan_threads
+        >>> from langgraph_patch.threads import scan_threads
         >>> from langgraph_patch.threads import ScanSummary
         >>> print(ScanSummary(scan_threads(InMemorySaver())))
         0 damaged, 0 paused, 0 unreadable, 0 healthy
@@ -134,7 +133,7 @@ class ScanSummary(tuple[ThreadReport, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadRepair(metaclass=OwnNames):
+class ThreadRepair:
     """What a repair did to a thread, or why it did nothing.
 
     Attributes:
@@ -190,7 +189,7 @@ class ThreadRepair(metaclass=OwnNames):
             OptionError: If they are not those of a repair.
 
         Examples:
-            >>> from langgraph_patch import ThreadRepair
+            >>> from langgraph_patch.threads.reports import ThreadRepair
             >>> done = ThreadRepair("1", "", "repaired", before="1ef", after="1f0")
             >>> ThreadRepair.from_dict(done.to_dict()) == done
             True

@@ -25,12 +25,12 @@ from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.graph.effects import settle
-from langgraph_patch.graph.message_equality import are_same
 from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Evidence, Patch, changes_history
 from langgraph_patch.history.patcher import patch_reading
 from langgraph_patch.threads.checkpoint_state import age_of, history_of, starts_tasks
+from langgraph_patch.threads.message_equality import are_same
 from langgraph_patch.threads.options import RepairOptions
 from langgraph_patch.threads.recorded import find_recorded
 from langgraph_patch.threads.repair_steps import committed_results

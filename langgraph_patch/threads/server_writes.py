@@ -20,9 +20,9 @@ from langchain_core.messages import (
 from langgraph.graph.message import add_messages
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.graph.message_equality import is_same
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patcher import defects_of
+from langgraph_patch.threads.message_equality import is_same
 
 
 def writes_between(

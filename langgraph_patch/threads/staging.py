@@ -28,8 +28,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
 )
 
-from langgraph_patch._langgraph_checkpoints import later_checkpoint_id
-from langgraph_patch._langgraph_names import is_reserved, triggered_node
+from langgraph_patch._langgraph_storage import is_reserved, later_checkpoint_id, triggered_node
 from langgraph_patch._sansio import IOGenerator, call_method
 
 

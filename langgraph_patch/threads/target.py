@@ -11,9 +11,9 @@ from langgraph.graph import START
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph import checkpointer_of
-from langgraph_patch._langgraph_builder import has_routers
-from langgraph_patch._langgraph_checkpoints import RUN_KEYS
-from langgraph_patch._langgraph_names import (
+from langgraph_patch._langgraph_graphs import has_routers
+from langgraph_patch._langgraph_storage import (
+    RUN_KEYS,
     is_reserved,
     state_keys,
     subgraph_path,

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_names import task_of_namespace
+from langgraph_patch._langgraph_storage import task_of_namespace
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import EvidenceError, ThreadError
 from langgraph_patch.history.pairing import Reading, read_history

@@ -18,7 +18,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, interrupt
 
-from langgraph_patch import is_placeholder, repair_thread, with_patching
+from langgraph_patch import is_placeholder, with_patching
+from langgraph_patch.threads import repair_thread
 from support.evidence_agents import BOTH, CONFIG, agent, run_until_stop
 from support.paths import ENVIRONMENT
 from support.strict import StrictModel

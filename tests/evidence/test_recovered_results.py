@@ -27,14 +27,9 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch import (
-    PLACEHOLDER_KEY,
-    is_placeholder,
-    patch_node,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_node, validate_messages, with_patching
 from langgraph_patch.evidence import pages
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import (
     BY_NAME,
     CREATE_AGENT,

@@ -31,7 +31,7 @@ from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch._langgraph_names import NO_TASK
+from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import pages

@@ -18,13 +18,8 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Overwrite, Send
 from typing_extensions import TypedDict
 
-from langgraph_patch import (
-    GraphError,
-    OptionError,
-    patch_node,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import patch_node, validate_messages, with_patching
+from langgraph_patch.errors import GraphError, OptionError
 from support.agent_matrix import BREAKS, Desk, MatrixThread, expected_history, script
 from support.agents import Graph, Tools, both_calls, history, human, lines, stored, thread
 from support.applications import (

@@ -42,17 +42,10 @@ from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
-from langgraph_patch import (
-    PLACEHOLDER_KEY,
-    arepair_thread,
-    is_placeholder,
-    patch_messages,
-    repair_thread,
-    scan_threads,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_messages, validate_messages, with_patching
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import message_from_stream
+from langgraph_patch.threads import arepair_thread, repair_thread, scan_threads
 from support.agents import (
     REDUCERS,
     Graph,

@@ -16,7 +16,8 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from langgraph_patch import GraphError, idempotency_key
+from langgraph_patch import idempotency_key
+from langgraph_patch.errors import GraphError
 from support.agents import human, thread
 from support.running import run, sync_and_async
 from support.strict import StrictModel, ai

@@ -1,4 +1,4 @@
-"""The details of LangGraph in `_langgraph_checkpoints.py`: stored checkpoints.
+"""The details of LangGraph in `_langgraph_storage.py`: stored checkpoints.
 
 Each test compares details with the LangGraph that is installed, and fails if one has changed.
 """
@@ -16,7 +16,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from typing_extensions import TypedDict
 
-from langgraph_patch._langgraph_checkpoints import (
+from langgraph_patch._langgraph_storage import (
     NEWEST_FORMAT,
     RUN_KEYS,
     accepted_input,
@@ -24,13 +24,13 @@ from langgraph_patch._langgraph_checkpoints import (
     is_delta_channel,
     is_delta_snapshot,
     is_node_timeout,
+    is_reserved,
     keys_in_memory,
     last_nodes,
     later_checkpoint_id,
     whole_value,
     wrote_in_older_superstep,
 )
-from langgraph_patch._langgraph_names import is_reserved
 from support.agents import thread
 from support.bare_graphs import (
     QUESTION,

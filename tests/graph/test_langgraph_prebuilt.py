@@ -1,4 +1,4 @@
-"""The details of LangGraph in `_langgraph_prebuilt.py`: prebuilt agents and tool nodes.
+"""The details of LangGraph in `_langgraph_graphs.py`: prebuilt agents and tool nodes.
 
 Each test compares details with the LangGraph that is installed, and fails if one has changed.
 """
@@ -18,7 +18,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.types import interrupt
 
-from langgraph_patch._langgraph_prebuilt import (
+from langgraph_patch._langgraph_graphs import (
     AFTER_MODEL,
     call_with_state,
     leads_to_model,

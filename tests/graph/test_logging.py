@@ -15,14 +15,14 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
-    EvidenceError,
     is_placeholder,
     patch_model,
     patch_node,
     validate_messages,
     with_patching,
 )
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import KINDS, Bench, Kind, both_calls, human, react_v2, thread
 from support.running import run_in_worker, sync_and_async
 from support.strict import StrictModel, ai

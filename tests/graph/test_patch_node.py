@@ -18,11 +18,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
     DanglingCall,
-    GraphError,
-    MessagesError,
-    OptionError,
     Patch,
     PatchNode,
     is_placeholder,
@@ -30,6 +26,8 @@ from langgraph_patch import (
     patch_node,
     validate_messages,
 )
+from langgraph_patch.errors import GraphError, MessagesError, OptionError
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import Tools, both_calls, history, human, lines, react_v1, react_v2, thread
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
 from support.placeholder_texts import UNKNOWN, WAITED

@@ -27,14 +27,8 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from langgraph_patch import (
-    GraphError,
-    OptionError,
-    PatchError,
-    is_placeholder,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import PatchError, is_placeholder, validate_messages, with_patching
+from langgraph_patch.errors import GraphError, OptionError
 from support.agents import (
     Graph,
     InPlace,

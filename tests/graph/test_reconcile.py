@@ -10,17 +10,12 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
 
-from langgraph_patch import (
-    PLACEHOLDER_KEY,
-    DanglingCall,
-    OptionError,
-    is_placeholder,
-    patch_model,
-    with_patching,
-)
+from langgraph_patch import DanglingCall, is_placeholder, patch_model, with_patching
 from langgraph_patch._sansio import run_async, run_sync
+from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import checked_reconcile, reconcile_calls
 from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import CREATE_AGENT, both_calls, history, human, thread
 from support.paused_agents import paused_agent

@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
-from langgraph_patch._langgraph_names import RETURN
+from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, tasks_that_rewrite
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware

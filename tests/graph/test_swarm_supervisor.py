@@ -16,7 +16,8 @@ from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch import GraphError, is_placeholder, validate_messages, with_patching
+from langgraph_patch import is_placeholder, validate_messages, with_patching
+from langgraph_patch.errors import GraphError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
 from support.placeholder_texts import UNKNOWN, WAITED

@@ -19,9 +19,10 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch import Finding, is_placeholder, patch_messages, validate_messages
+from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.patcher import as_messages, defects_of, patch_reading
 from support import hostile
 from support.generated import fewer, work

@@ -5,20 +5,15 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langgraph_patch import (
-    PLACEHOLDER_KEY,
-    Finding,
-    is_placeholder,
-    patch_messages,
-    validate_messages,
-)
+from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.patch import RecordedResult
+from langgraph_patch.history.patch import Finding, RecordedResult
 from langgraph_patch.history.patcher import (
     dangling_calls,
     patch_reading,
     read_if_damaged,
 )
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import DEEPAGENTS_CANCELLED, UNKNOWN
 
 H = HumanMessage

@@ -32,21 +32,18 @@ from langgraph.prebuilt import tools_condition
 from pydantic import BaseModel
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
     Change,
-    Defect,
-    Finding,
-    MessagesError,
-    OptionError,
     Patch,
     PatchError,
-    cancelled_text,
     is_placeholder,
     patch_messages,
     validate_messages,
     with_patching,
 )
+from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patch import Defect, Finding
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cancelled_text
 from langgraph_patch.history.tool_calls import read_calls
 from support.placeholder_texts import (
     DEEPAGENTS_CANCELLED,

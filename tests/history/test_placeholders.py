@@ -12,17 +12,15 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
     DanglingCall,
-    Finding,
-    OptionError,
-    cancelled_text,
     is_placeholder,
     patch_messages,
     set_language,
     validate_messages,
 )
-from langgraph_patch.history.placeholders import CAUSES, LANGUAGES
+from langgraph_patch.errors import OptionError
+from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.placeholders import CAUSES, LANGUAGES, PLACEHOLDER_KEY, cancelled_text
 from support.placeholder_texts import (
     CANCELLED,
     DEEPAGENTS_CANCELLED,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
 
-from langgraph_patch import arepair_thread, ascan_threads, repair_thread, scan_threads
+from langgraph_patch.threads import arepair_thread, ascan_threads, repair_thread, scan_threads
 from ledger.session import CONFIG
 from ledger.world import Call, ToolEvent
 

@@ -15,7 +15,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from langgraph_patch import OptionError, is_placeholder, validate_messages, with_patching
+from langgraph_patch import is_placeholder, validate_messages, with_patching
+from langgraph_patch.errors import OptionError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, both_calls, history, human, lines, thread
 from support.placeholder_texts import MALFORMED, WAITED

@@ -9,7 +9,8 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk, RemoveMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_patch import StreamError, with_patching
+from langgraph_patch import with_patching
+from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     AdaptiveChecker,

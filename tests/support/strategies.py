@@ -26,7 +26,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch import PLACEHOLDER_KEY
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"

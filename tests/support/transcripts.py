@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch import PLACEHOLDER_KEY
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 
 
 def cause_of(message: ToolMessage) -> str:

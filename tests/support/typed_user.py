@@ -21,41 +21,32 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolRuntime
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
     Change,
     DanglingCall,
-    Defect,
-    Evidence,
-    EvidenceError,
-    Finding,
-    GraphError,
-    MessagesError,
-    ModelError,
-    OptionError,
     Patch,
     PatchError,
     PatchNode,
-    StreamError,
-    ThreadError,
-    ThreadRepair,
-    ThreadReport,
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    cancelled_text,
     idempotency_key,
     is_placeholder,
     patch_messages,
     patch_model,
     patch_node,
-    repair_thread,
-    scan_threads,
     set_language,
-    undo_repair,
     validate_messages,
     with_patching,
 )
+from langgraph_patch.errors import (
+    EvidenceError,
+    GraphError,
+    MessagesError,
+    ModelError,
+    OptionError,
+    StreamError,
+    ThreadError,
+)
 from langgraph_patch.graph.model import PatchedModel
+from langgraph_patch.history.patch import Defect, Evidence, Finding
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cancelled_text
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
@@ -78,6 +69,15 @@ from langgraph_patch.streaming import (
     message_from_stream,
     split_stream,
 )
+from langgraph_patch.threads import (
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 if TYPE_CHECKING:
     pass

@@ -44,12 +44,9 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
-    PLACEHOLDER_KEY,
     PatchError,
     patch_messages,
     patch_node,
-    repair_thread,
-    scan_threads,
     threads,
     validate_messages,
     with_patching,
@@ -57,8 +54,9 @@ from langgraph_patch import (
 from langgraph_patch.cli.main import main
 from langgraph_patch.history.field_check import corrected
 from langgraph_patch.history.patcher import as_messages
-from langgraph_patch.history.placeholders import cause_of
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cause_of
 from langgraph_patch.streaming import message_from_stream
+from langgraph_patch.threads import repair_thread, scan_threads
 from support import kill_repair
 from support.agents import human, thread
 from support.broken_threads import Made, answer, edited, kind_of, silent, ways_of

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langgraph_patch._langgraph_checkpoints import delete_from_memory, keys_in_memory
+from langgraph_patch._langgraph_storage import delete_from_memory, keys_in_memory
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from langgraph_patch.threads import ascan_threads, scan_threads

@@ -4,8 +4,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_patch import scan_threads
-from langgraph_patch.threads import ScanSummary
+from langgraph_patch.threads import ScanSummary, scan_threads
 from support.strict import ai
 
 COUNTS = {"damaged": 1, "paused": 0, "unreadable": 0, "healthy": 1}

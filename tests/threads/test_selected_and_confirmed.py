@@ -7,7 +7,6 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from langgraph_patch import ThreadRepair
 from langgraph_patch.errors import OptionError
 from langgraph_patch.threads import (
     arepair_thread,
@@ -17,6 +16,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
+from langgraph_patch.threads.reports import ThreadRepair
 from support.agents import both_calls, thread
 from support.broken_threads import application, say, silent
 from support.databases import rows_of

@@ -12,9 +12,10 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph.message import add_messages
 from langgraph_sdk import get_sync_client
 
-from langgraph_patch import Finding, patch_messages
-from langgraph_patch._langgraph_names import NO_TASK
+from langgraph_patch import patch_messages
+from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.history.patch import Finding
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
 from langgraph_patch.threads.server_writes import as_json, predict, writes_between
 from langgraph_patch.threads.stores.server_json import checkpoint_of, with_messages

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch._langgraph_checkpoints import delete_from_memory, keys_in_memory
+from langgraph_patch._langgraph_storage import delete_from_memory, keys_in_memory
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import PatchError, ThreadError, brief
 from langgraph_patch.threads.stores.base import Key

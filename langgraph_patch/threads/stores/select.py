@@ -16,7 +16,6 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_patch._langgraph_versions import recording_blocked_classes, safe_serializer
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.stores.any import any_store
 from langgraph_patch.threads.stores.base import Store, StoreFailedError, class_names
@@ -24,6 +23,7 @@ from langgraph_patch.threads.stores.masking import masked
 from langgraph_patch.threads.stores.server import LangGraphServer
 from langgraph_patch.threads.stores.server_api import is_client
 from langgraph_patch.threads.stores.server_store import ServerStore, open_server
+from langgraph_patch.threads.stores.versions import recording_blocked_classes, safe_serializer
 
 # --- the store of a checkpointer ---------------------------------------------------------
 

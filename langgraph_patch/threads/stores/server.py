@@ -16,7 +16,6 @@ from typing import Any, Literal, NoReturn
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
-from langgraph_patch._own_names import OwnNames
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.stores.base import class_names
@@ -38,7 +37,7 @@ Activity = Literal["running", "waiting"]
 """Why the calls of the last message may still get their results."""
 
 
-class LangGraphServer(BaseCheckpointSaver[str], metaclass=OwnNames):
+class LangGraphServer(BaseCheckpointSaver[str]):
     """The threads of a LangGraph Server, as a checkpointer that is only read.
 
     Pass it, or the client alone, where `scan_threads` takes a checkpointer and where

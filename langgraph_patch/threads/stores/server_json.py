@@ -28,8 +28,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.types import Interrupt, Send
 
-from langgraph_patch._langgraph_checkpoints import NEWEST_FORMAT
-from langgraph_patch._langgraph_names import (
+from langgraph_patch._langgraph_storage import (
+    NEWEST_FORMAT,
     NO_TASK,
     ROOT_CHANNEL,
     is_reserved,

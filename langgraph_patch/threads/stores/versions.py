@@ -1,11 +1,4 @@
-"""What LangGraph gained after 1.0, and what the package does where it is missing.
-
-Each function here is for one feature of a newer version. Without the feature, it returns what
-keeps the rest working, or raises an error that names the version that is needed. A smaller
-difference is elsewhere: `_langgraph_builder.compile_like` (transformers).
-
-`docs/pages/compatibility.md` lists what each version lacks, and `tests/versions.py` tests it.
-"""
+"""Safe serializers, and what older versions of LangGraph lack for them."""
 
 from __future__ import annotations
 
@@ -20,9 +13,6 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_patch.errors import PatchError
 
-_STREAM = "langgraph.stream"
-"""The v3 stream, since langgraph 1.2."""
-
 _EVENT_HOOKS = "langgraph.checkpoint.serde.event_hooks"
 """Reports which classes a serializer did not load. The allowlist came with it, in
 langgraph-checkpoint 4.0.1."""
@@ -32,17 +22,11 @@ def needs(feature: str, package: str, oldest: str) -> str:
     """The text of an error for a feature that the installed version of a package lacks.
 
     Examples:
-        >>> from langgraph_patch._langgraph_versions import needs
+        >>> from langgraph_patch.threads.stores.versions import needs
         >>> needs("FinalAnswers", "langgraph", "99").partition(";")[0]
         'FinalAnswers needs langgraph 99 or newer'
     """
     return f"{feature} needs {package} {oldest} or newer; {version(package)} is installed"
-
-
-def stream_transformer() -> tuple[type[Any], type[Any] | None]:
-    """`StreamTransformer` and `StreamChannel`; `object` and None before langgraph 1.2."""
-    stream = _module(_STREAM)
-    return (object, None) if stream is None else (stream.StreamTransformer, stream.StreamChannel)
 
 
 def safe_serializer(

@@ -12,13 +12,13 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 from langgraph_patch import _langgraph_versions
-from langgraph_patch._langgraph_versions import (
+from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads.stores.versions import (
     needs,
     recording_blocked_classes,
     safe_serializer,
     stream_transformer,
 )
-from langgraph_patch.errors import ThreadError
 
 _ABSENT = "langgraph.a_module_that_no_version_has"
 

@@ -1,4 +1,4 @@
-"""The details of LangGraph in `_langgraph_names.py`: the names of channels, tasks and namespaces.
+"""The details of LangGraph in `_langgraph_storage.py`: the names of channels, tasks and namespaces.
 
 Each test compares details with the LangGraph that is installed, and fails if one has changed.
 """
@@ -16,7 +16,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
 from langgraph_patch._langgraph import thread_config
-from langgraph_patch._langgraph_names import (
+from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NO_TASK,
     PUSH,

@@ -1,19 +1,20 @@
 """The private details of LangGraph that this package uses to read and change graphs.
 
-The attributes of `StateGraph` and `CompiledStateGraph` are not documented. If LangGraph changes
-one, these functions raise an error when the graph is patched, before its first run.
+The attributes of `StateGraph`, `CompiledStateGraph` and `ToolNode` are not documented, nor are the
+names of the nodes of prebuilt agents. If LangGraph changes one, most of these functions raise an
+error when the graph is patched, before its first run.
 
-`tests/graph/test_langgraph_builder.py` tests each function and constant. It fails if
-LangGraph changes the detail.
+`tests/graph/test_langgraph_graphs.py` tests each function and constant. It fails if LangGraph
+changes the detail.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Collection, Sequence
-from functools import cache, cached_property
-from typing import Any, cast, get_type_hints
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, cast, get_type_hints
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
@@ -47,6 +48,11 @@ def keys_read_by(builder: Any, node: str) -> Collection[str]:
 def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
     """The input schema of a node, and its keys."""
     return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
+
+
+def output_keys(builder: Any) -> tuple[str, ...]:
+    """The keys of the output schema: those that the `updates` stream shows."""
+    return tuple(builder.schemas[builder.output_schema])
 
 
 def annotations_of(builder: Any) -> dict[str, Any]:
@@ -167,30 +173,17 @@ def _without_name(config: RunnableConfig | None) -> RunnableConfig:
     return cast("RunnableConfig", {k: v for k, v in (config or {}).items() if k != "run_name"})
 
 
-@cache
-def _with_untraced_start(kind: type[Any]) -> type[Any]:
-    def compile_untraced(self: Any, *args: Any, **kwargs: Any) -> Any:
-        compiled = kind.compile(self, *args, **kwargs)
-        start = compiled.nodes.get(START)
-        steps = getattr(getattr(start, "node", None), "steps", None)
-        if steps and isinstance(getattr(type(start), "node", None), cached_property):
-            start.__dict__["node"] = _Steps(steps)
-        return compiled
-
-    compile_untraced.__doc__ = kind.compile.__doc__
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (kind,), {**names, "compile": compile_untraced})
-
-
-def run_start_untraced(builder: Any) -> None:
-    """Let START emit no events of its own in the graphs that `builder.compile()` returns.
+def run_start_untraced(compiled: Any) -> None:
+    """Let START of a compiled graph emit no events of its own.
 
     LangGraph runs plain edges from START without a run in traces and event streams, but runs
-    conditional edges with one, called `__start__`. Here what START runs is replaced in the
-    compiled graph. If LangGraph changes it, the run is visible again.
+    conditional edges with one, called `__start__`, which some clients show as a step. If LangGraph
+    changes what START runs, the run is visible again.
     """
-    kind: Any = type(builder)  # mypy does not take a class for hashable
-    builder.__class__ = _with_untraced_start(kind)
+    start = compiled.nodes.get(START)
+    steps = getattr(getattr(start, "node", None), "steps", None)
+    if steps and isinstance(getattr(type(start), "node", None), cached_property):
+        start.__dict__["node"] = _Steps(steps)
 
 
 _SET_AFTER_COMPILE = (
@@ -205,7 +198,10 @@ _SET_AFTER_COMPILE = (
 
 
 def compile_like(graph: Any, builder: Any) -> Any:
-    """Compile `builder` with everything that the compiled `graph` was compiled with or set to."""
+    """Compile `builder` with everything that the compiled `graph` was compiled with or set to.
+
+    START emits events as it did: none, if it had plain edges only.
+    """
     options: dict[str, Any] = {}
     if hasattr(graph, "stream_transformers"):  # since langgraph 1.2
         options["transformers"] = graph.stream_transformers
@@ -221,6 +217,8 @@ def compile_like(graph: Any, builder: Any) -> Any:
     )
     for attribute in _SET_AFTER_COMPILE:
         setattr(compiled, attribute, getattr(graph, attribute))
+    if not graph.builder.branches.get(START):
+        run_start_untraced(compiled)
     return compiled
 
 
@@ -265,3 +263,85 @@ def _nodes_without_edges(builder: Any) -> set[str]:
 def has_routers(graph: Any, node: str) -> bool:
     """Whether the node of a compiled graph has conditional edges."""
     return bool(graph.builder.branches.get(node))
+
+
+# --- the nodes of prebuilt agents ---------------------------------------------------------
+
+AFTER_MODEL: Final = ("post_model_hook", ".after_model")
+"""The nodes that `create_react_agent` and `create_agent` run between the model and the tools: a
+name, and the end of the names of middleware nodes."""
+
+_TO_MODEL = ("agent", "model", "pre_model_hook", ".before_model", ".before_agent")
+"""The model node and the nodes that run before it: names, and ends of names."""
+
+
+def runs_after_model(node: str) -> bool:
+    """Whether a prebuilt agent runs this node between the model and the tools.
+
+    Examples:
+        >>> from langgraph_patch._langgraph_graphs import runs_after_model
+        >>> runs_after_model("HumanInTheLoopMiddleware.after_model"), runs_after_model("tools")
+        (True, False)
+    """
+    return node == AFTER_MODEL[0] or node.endswith(AFTER_MODEL[1])
+
+
+def leads_to_model(node: str) -> bool:
+    """Whether a prebuilt agent goes to this node after its tools."""
+    return node in _TO_MODEL[:-2] or node.endswith(_TO_MODEL[-2:])
+
+
+def sent_call(send: object) -> dict[str, Any] | None:
+    """The one tool call that a `Send` carries, or None.
+
+    `create_agent` sends `[call]`, `create_react_agent` sends `{"tool_call": call, ...}`.
+    """
+    payload = getattr(send, "arg", None)
+    call = payload.get("tool_call") if isinstance(payload, dict) else payload
+    if isinstance(call, list) and len(call) == 1:
+        call = call[0]
+    return call if isinstance(call, dict) and call.get("id") else None
+
+
+# --- tool nodes ----------------------------------------------------------------------------
+
+
+def tool_messages_key(tool_node: Any) -> str:
+    """The state key of the history that a `ToolNode` reads."""
+    for attribute in ("_messages_key", "messages_key"):  # the second one in old versions
+        if isinstance(key := getattr(tool_node, attribute, None), str):
+            return key
+    return "messages"
+
+
+def overridden_method(tool_node: Any) -> str | None:
+    """The name of a method of `ToolNode` that the class of a tool node overrides, or None.
+
+    `__init__` does not count: it does not decide how the node runs.
+    """
+    bases = type(tool_node).__mro__
+    known = next((i for i, base in enumerate(bases) if base.__name__ == "ToolNode"), len(bases))
+    own = {name: value for base in bases[:known] for name, value in vars(base).items()}
+    return next(
+        (
+            name
+            for name, value in own.items()
+            if callable(value) and not name.startswith("__") and hasattr(bases[known], name)
+        ),
+        None,
+    )
+
+
+def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:
+    """A copy of a `ToolNode` that runs other functions: `func`, and asynchronously `afunc`.
+
+    What they are called with is decided by the functions that the node was made with.
+    """
+    copied = copy.copy(tool_node)
+    copied.func, copied.afunc = func, afunc
+    return copied
+
+
+def call_with_state(call: Mapping[str, Any], state: Any) -> dict[str, Any]:
+    """The input of a `ToolNode` for one call, with the state that its tool reads."""
+    return {"__type": "tool_call_with_context", "tool_call": call, "state": state}

@@ -9,51 +9,48 @@ the history is valid. `coverage.py` decides what is done around which node.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph_builder import (
+from langgraph_patch._langgraph_graphs import (
     compile_like,
     copy_builder,
     input_of_node,
     keys_read_by,
     node_runnables,
+    output_keys,
     replace_runnable,
 )
-from langgraph_patch.errors import GraphError
+from langgraph_patch._langgraph_storage import ROOT_CHANNEL
+from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.checked_arguments import (
-    check_coverage,
-    check_reconcile,
-    checked_builder,
-    checked_keys,
-    checked_names,
-)
 from langgraph_patch.graph.coverage import (
     Coverage,
     all_keys,
     cover,
+    message_keys,
     replace_tool_node,
     tool_nodes_in,
 )
-from langgraph_patch.graph.entry import add_entry_check
+from langgraph_patch.graph.entry import NAME, add_entry_check
 from langgraph_patch.graph.fan_out import (
     fan_out,
     guarded_tool_node,
     recordable,
     recorded_tool_node,
 )
-from langgraph_patch.graph.histories import Histories
-from langgraph_patch.graph.node_wrapper import NodeWrapper
+from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.graph.state import unknown_key_error
+from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -68,15 +65,10 @@ def with_patching(
     graph: GraphT,
     *,
     model_node: str | Sequence[str] | None = None,
-    recursive: bool = True,
-    persist: bool = True,
-    name: str = "patch_tool_calls",
     placeholder: Placeholder | None = None,
-    language: Language | None = None,
     messages_key: str | Sequence[str] = "messages",
     recover: Recover = True,
     replace_foreign: bool = False,
-    checkpointer: BaseCheckpointSaver[Any] | None = None,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
     record: bool = False,
@@ -87,14 +79,18 @@ def with_patching(
     whatever the names of the nodes. A damaged history is repaired in the state before the first
     node runs, by a node of its own. What damages it later is repaired around the nodes:
 
-    - Around a model node the whole history is repaired, and the repair is written to the state.
-      Model nodes are those that `model_node` names, those to which a `ToolNode` leads, and
-      `agent` or `model` if another node can follow them.
+    - Around a model node the whole history is repaired. If the node runs alone in its superstep,
+      and returns a dict, a `Command` or nothing, the repair is written to the state with its
+      output; otherwise START writes it with the next message. Model nodes are those that
+      `model_node` names, those to which a `ToolNode` leads, and `agent` or `model` if another node
+      can follow them. A call at the end of the history for a tool that no `ToolNode` of the graph
+      has is a frontend's: it stays open, unless `model_node` names the node or there is no
+      `ToolNode`.
     - Around any other node only its input is repaired, except for tool calls at the end of the
-      history: to answer those may be what the node is for (an approval, a judge, a frontend). It
-      writes nothing, and what it returns is what the bare node would return. A compiled graph that
-      is a node writes the repair, because it returns its whole history.
-    - A `ToolNode` is left as it is.
+      history: to answer those may be what the node is for (an approval, a judge, a frontend).
+    - A `ToolNode` repairs nothing. A compiled graph that is a node is patched inside.
+
+    A history without any LangChain message, such as a list of plain dicts, is left alone.
 
     A tool call that the model did not finish writing never runs. When a stream ends inside the
     arguments (token limit, broken connection), LangChain completes them, and a bare graph runs
@@ -111,10 +107,6 @@ def with_patching(
     reducer must return a new value, as LangGraph requires: one that extends its first argument in
     place would extend it twice.
 
-    Results in the input of a run are compared with the checkpoints, because some clients answer
-    open calls with invented results: a recorded result replaces what the client sent. A result
-    of a call that no task of the graph ran stays as it is.
-
     Args:
         graph: A `StateGraph` or a compiled graph, built by hand or by `create_react_agent`,
             `create_agent` and others. It is not changed.
@@ -122,24 +114,15 @@ def with_patching(
             nodes that are not found as above, if calls at the end of their history must be
             answered. `"team.llm"` is the node `llm` of the graph that is the node `team`; a name
             without a dot is that of a node in any of the graphs. Default: None.
-        recursive: Whether to patch the compiled graphs that are nodes of the graph, too.
-            Default: True.
-        persist: Whether to write repairs to the state. If False, only the input of the nodes is
-            repaired, and START does not check. Default: True.
-        name: The name of the new node that repairs the state before the first node.
-            Default: `"patch_tool_calls"`.
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
             returns a text or a `ToolMessage`. Default: a text that names the cause.
-        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
-            the process (`set_language`).
         messages_key: The state key that has the history, or a list of keys if there are several
             histories: each is repaired on its own. A key may belong to a graph that is a node
-            only. If the state is a bare list of messages, the default is that list.
-            Default: `"messages"`.
+            only. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
-            but are missing in the history. They are searched only if the history is damaged, or
-            if the input of the run has results. If a checkpoint cannot be read, a WARNING reports
+            but are missing in the history. They are searched only if the history is damaged.
+            If a checkpoint cannot be read, a WARNING reports
             it and the calls count as `unknown`; with `"required"` an `EvidenceError` is raised.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
@@ -149,7 +132,6 @@ def with_patching(
             for threads that such a package has repaired, as its "was cancelled" may be false.
             It has a cost: every history is then read in full, also a valid one. Default: False,
             such messages count as results.
-        checkpointer: The checkpointer to search. Default: the checkpointer of the run.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -169,11 +151,13 @@ def with_patching(
             calls have ended.
 
     Returns:
-        A new graph of the same type, with the same nodes, settings and checkpointer.
+        A new graph of the same type, with the same nodes, settings and checkpointer. `graph`
+        itself if no node of it reads messages: an INFO line then says so.
 
     Raises:
-        GraphError: If `graph` is not such a graph, there is no state key `messages_key`, no node
-            reads it, there is no node `model_node`, or there is a node called `name` already.
+        GraphError: If `graph` is not such a graph, its state has no keys, there is no state key
+            `messages_key`, no node reads it, there is no node `model_node`, or there is a node
+            called `patch_tool_calls` already.
         OptionError: If an option has an invalid value.
 
     Examples:
@@ -189,62 +173,43 @@ def with_patching(
         >>> [m.type for m in graph.invoke({"messages": history})["messages"]]
         ['ai', 'tool', 'human', 'ai']
     """
-    builder = checked_builder(graph)
-    names = checked_names(model_node)
-    keys = checked_keys(messages_key, builder, recursive=recursive)
-    options: dict[str, Any] = {
-        "placeholder": placeholder,
-        "language": language,
-        "recover": recover,
-        "replace_foreign": replace_foreign,
-        "checkpointer": checkpointer,
-        "reconcile": reconcile,
-        "on_patch": on_patch,
-    }
-    context = _Context(
-        coverage=cover(builder, frozenset(keys), names, recursive=recursive),
-        recursive=recursive,
-        persist=persist,
-        record=record,
-        name=name,
-        repairers=_repairers(keys, options),
-        repairers_before_tools=_repairers(keys, {**options, "allow_pending": True}),
+    builder = _checked_builder(graph)
+    names = _checked_names(model_node)
+    repairer = Repairer(
+        placeholder=placeholder,
+        recover=recover,
+        replace_foreign=replace_foreign,
+        reconcile=reconcile,
+        on_patch=on_patch,
     )
-    check_coverage(context.coverage, keys, names, builder, recursive=recursive)
-    check_reconcile(reconcile or (), builder, recursive=recursive)
-    patched = _patch_graph(graph, context)
-    logger.info("with_patching %s", context.coverage.described(record=record))
+    keys = _checked_keys(messages_key, builder)
+    coverage = cover(builder, frozenset(keys), names)
+    _check_coverage(coverage, keys, names, message_keys(builder))
+    _check_reconcile(reconcile or (), coverage.tools)
+    if not coverage.keys:
+        logger.info("with_patching found no node that reads a history: nothing to patch")
+        return graph
+    repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
+    patched = _patch_graph(graph, _Context(coverage, repairers, record=record))
+    logger.info("with_patching %s", coverage.described(record=record))
     return cast("GraphT", patched)
 
 
 # --- patching --------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Context:
-    """The options, and what is to be done around which node.
+class _Context(NamedTuple):
+    """What is to be done around which node.
 
     Attributes:
         coverage: How each node is covered.
-        recursive: Whether to patch subgraphs.
-        persist: Whether to write repairs to the state.
-        record: Whether to record tool calls.
-        name: The name of the new node.
-        repairers: For each state key the repairer where a model comes next.
-        repairers_before_tools: The same where the tools may come next.
+        repairers: For each state key the repairer of its history.
+        record: Whether each call of a `ToolNode` becomes a task of its own.
     """
 
     coverage: Coverage
-    recursive: bool
-    persist: bool
-    record: bool
-    name: str
     repairers: Mapping[str, Repairer]
-    repairers_before_tools: Mapping[str, Repairer]
-
-
-def _repairers(keys: Sequence[str], options: Mapping[str, Any]) -> dict[str, Repairer]:
-    return {key: Repairer(messages_key=key, other_histories=keys, **options) for key in keys}
+    record: bool
 
 
 def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
@@ -254,10 +219,10 @@ def _patch_graph(graph: Any, context: _Context, prefix: str = "") -> Any:
 
 
 def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builder:
-    if context.name in builder.nodes:
+    if NAME in builder.nodes:
         raise GraphError(
-            f"There is a node called {context.name!r} already: either the graph is patched, "
-            f"or give the new node another name with name=..."
+            f"There is a node called {NAME!r} already: either the graph is patched, or a node of "
+            f"yours has this name and needs another one."
         )
     patched: _Builder = copy_builder(builder)
     nodes = node_runnables(builder)
@@ -268,16 +233,15 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
         _patch_node(patched, node, context, prefix, is_recorded=node in recorded)
     fan_out(patched, recorded)
     keys = [key for key in context.repairers if key in builder.channels]
-    if context.persist and keys:
-        repairers = [context.repairers_before_tools[key] for key in keys]
-        add_entry_check(patched, context.name, repairers)
+    if keys:  # the tools may come next, so calls at the end stay open
+        add_entry_check(patched, [replace(context.repairers[k], leaves_open=True) for k in keys])
     return patched
 
 
 def _patch_node(
     patched: _Builder, node: str, context: _Context, prefix: str, *, is_recorded: bool
 ) -> None:
-    """Wrap the runnable of a node, and patch it if it is a graph."""
+    """Wrap the runnable of a node, or patch it if it is a graph."""
     covered, runnable = context.coverage.nodes[prefix + node], node_runnables(patched)[node]
     if covered.kind == "repair":
         return
@@ -287,38 +251,116 @@ def _patch_node(
             replacement = partial(recorded_tool_node, *input_of_node(patched, node))
         replace_runnable(patched, node, replace_tool_node(runnable, replacement))
         return
-    keys = [key for key in context.repairers if key in keys_read_by(patched, node)]
     if isinstance(runnable, CompiledStateGraph):
-        runnable = _patch_subgraph(runnable, context, f"{prefix}{node}.")
-        keys = [key for key in keys if key in runnable.builder.channels]
-    before_model, before_tools = context.repairers, context.repairers_before_tools
-    histories = Histories(
-        repairers=tuple(
-            (before_model if key in covered.model_keys else before_tools)[key] for key in keys
-        ),
-        writers={
-            key: _writers(patched, key, context, prefix)
-            for key in keys
-            if context.persist and key in covered.written
-        },
-    )
-    replace_runnable(patched, node, NodeWrapper(runnable, histories))
+        if NAME not in runnable.builder.nodes and (covered.keys or _has_history(runnable, context)):
+            graph = _patch_graph(runnable, context, f"{prefix}{node}.")
+            replace_runnable(patched, node, graph)
+        return
+    tools = context.coverage.tools if not covered.answers_all else frozenset()
+    repairers = {
+        key: replace(
+            context.repairers[key],
+            leaves_open=key not in covered.model_keys,
+            tools=tools or None,
+        )
+        for key in context.repairers
+        if key in keys_read_by(patched, node)
+    }
+    wrapper = PatchedNode(runnable, repairers, covered.model_keys, output_keys(patched))
+    replace_runnable(patched, node, wrapper)
 
 
-def _writers(patched: _Builder, key: str, context: _Context, prefix: str) -> frozenset[str]:
-    """The nodes of a graph that write repairs of a history."""
-    covered = context.coverage.nodes
-    return frozenset(
-        node for node in node_runnables(patched) if key in covered[prefix + node].written
-    )
+def _has_history(graph: CompiledStateGraph[Any, Any, Any, Any], context: _Context) -> bool:
+    """Whether there is something to patch in a graph that is a node."""
+    return context.record or not all_keys(graph.builder).isdisjoint(context.repairers)
 
 
-def _patch_subgraph(
-    graph: CompiledStateGraph[Any, Any, Any, Any], context: _Context, prefix: str
-) -> Any:
-    """A graph that is a node, patched unless that is done or there is nothing to patch in it."""
-    is_patched = context.name in graph.builder.nodes
-    has_history = not all_keys(graph.builder, recursive=True).isdisjoint(context.repairers)
-    if not context.recursive or is_patched or not (has_history or context.record):
-        return graph
-    return _patch_graph(graph, context, prefix)
+# --- the arguments -----------------------------------------------------------------------
+
+
+def _checked_builder(graph: object) -> _Builder:
+    """The builder of a graph, compiled or not."""
+    builder = graph.builder if isinstance(graph, CompiledStateGraph) else graph
+    if not isinstance(builder, StateGraph):
+        raise GraphError(
+            f"{graph!r:.200} is a {type(graph).__name__}: expected a StateGraph, or the compiled "
+            f"graph that its compile() returns. Patch the graph before you bind() it, give it a "
+            f"with_retry(), or call it in an @entrypoint; inside an @entrypoint use patch_model."
+        )
+    if ROOT_CHANNEL in builder.channels:
+        raise GraphError(
+            "The state of the graph is a bare value: expected a schema with a key for the history, "
+            "such as StateGraph(MessagesState)."
+        )
+    return builder
+
+
+def _checked_names(model_node: str | Sequence[str] | None) -> frozenset[str]:
+    """The names of `model_node`."""
+    names = () if model_node is None else _names(model_node)
+    if names is None:
+        raise GraphError(
+            f"model_node={model_node!r}: expected the name of a node, or a list of such names."
+        )
+    return frozenset(names)
+
+
+def _checked_keys(messages_key: str | Sequence[str], builder: _Builder) -> tuple[str, ...]:
+    """The state keys of `messages_key`; none if the graph has no key with messages at all."""
+    keys = _names(messages_key)
+    if keys is None:
+        raise OptionError(
+            f"messages_key={messages_key!r}: expected the name of a state key, or a list of names."
+        )
+    known, with_messages = all_keys(builder), message_keys(builder)
+    if unknown := [key for key in keys if key not in known]:
+        if unknown == ["messages"] and not with_messages:  # the default: there is no history
+            return ()
+        raise unknown_key_error(unknown[0], builder.channels, with_messages)
+    return keys
+
+
+def _names(value: object) -> tuple[str, ...] | None:
+    """One name or several, each once; None if `value` is something else."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, Sequence | AbstractSet) or not names:
+        return None
+    return tuple(dict.fromkeys(names)) if all(isinstance(n, str) and n for n in names) else None
+
+
+def _check_coverage(
+    coverage: Coverage,
+    keys: Sequence[str],
+    names: AbstractSet[str],
+    with_messages: Sequence[str],
+) -> None:
+    """Check that each name is that of a node, and that nodes read each history that is named."""
+    nodes = ", ".join(map(repr, coverage.nodes)) or "none"
+    if missing := sorted(names - coverage.named):
+        raise GraphError(
+            f"model_node: no node called {' or '.join(map(repr, missing))} can call a model: "
+            f"expected one of {nodes}, which must be no ToolNode and no graph (name the node in "
+            f"it, such as 'team.agent')."
+        )
+    for key in keys:
+        if key not in coverage.keys and (coverage.keys or with_messages):
+            found = ", ".join(map(repr, with_messages)) or "none"
+            raise GraphError(
+                f"No node reads the state key {key!r}, so there is nothing to patch: give the key "
+                f"of the history with messages_key=... Keys with messages: {found}. "
+                f"The nodes are: {nodes}."
+            )
+
+
+def _check_reconcile(names: Iterable[str], tools: AbstractSet[str]) -> None:
+    """Check that no name is a misspelled name of a tool.
+
+    A tool that no `ToolNode` has may be run by a node of the application, so a name that is like
+    none of the known names is accepted.
+    """
+    for name in names:
+        if name not in tools and (meant := get_close_matches(name, tools)):
+            raise OptionError(
+                f"reconcile: no ToolNode has a tool called {name!r}: expected one of "
+                f"{', '.join(map(repr, sorted(tools)))}. Did you mean {meant[0]!r}?"
+            )

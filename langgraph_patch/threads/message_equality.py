@@ -19,7 +19,7 @@ def is_same(one: BaseMessage, other: BaseMessage) -> bool:
 
     Examples:
         >>> from langchain_core.messages import ToolMessage
-        >>> from langgraph_patch.graph.message_equality import is_same
+        >>> from langgraph_patch.threads.message_equality import is_same
         >>> one, other = (
         ...     ToolMessage("r", tool_call_id="c", artifact=float("nan")) for _ in range(2)
         ... )

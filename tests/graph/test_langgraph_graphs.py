@@ -1,4 +1,4 @@
-"""The details of LangGraph in `_langgraph_builder.py`: graphs that are built.
+"""The details of LangGraph in `_langgraph_graphs.py`: graphs that are built.
 
 Each test compares details with the LangGraph that is installed, and fails if one has changed.
 """
@@ -19,7 +19,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, RetryPolicy
 from typing_extensions import TypedDict
 
-from langgraph_patch._langgraph_builder import (
+from langgraph_patch._langgraph_graphs import (
     annotations_of,
     branches_into,
     can_be_followed,
@@ -40,7 +40,7 @@ from langgraph_patch._langgraph_builder import (
     starts_it_whole,
     take_branches,
 )
-from langgraph_patch._langgraph_names import ROOT_CHANNEL
+from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from support.agents import thread
 from support.bare_graphs import QUESTION, State, build, nothing
 from support.callbacks import RunNames

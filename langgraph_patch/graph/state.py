@@ -1,0 +1,276 @@
+"""Values of a state of any form, and the one form in which a repaired history is written.
+
+A node that runs alone in its superstep writes a repaired history as an `Overwrite`: one write,
+whatever the reducer. What the node itself adds is part of it, because an `Overwrite` discards every
+other write of the superstep. A repair node beside other nodes writes the end of the history again
+instead, which keeps their messages.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.graph.message import push_message
+from langgraph.types import Command, Overwrite
+from pydantic import BaseModel
+
+from langgraph_patch._langgraph import is_in_node, show_in_updates
+from langgraph_patch._langgraph_storage import state_keys
+from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.history.field_check import id_of, usable
+from langgraph_patch.history.patch import Patch, is_marked_again
+from langgraph_patch.history.patcher import as_messages
+
+# --- values of a state ------------------------------------------------------------------
+
+
+def get_value(state: Any, key: str) -> Any:
+    """The value of `key`, or None if `state` has no such key."""
+    return state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+
+
+def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
+    """The history under `key`; None if there is none.
+
+    A list without any LangChain message is none: nodes that use plain dicts expect dicts.
+    """
+    value = get_value(state, key)
+    if not isinstance(value, list):
+        return None
+    if value and not any(isinstance(message, BaseMessage) for message in value):
+        return None
+    try:
+        return as_messages(value)
+    except MessagesError:  # a value that only the application understands
+        return None
+
+
+def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
+    """A copy of `state`, of the same type, with other values."""
+    if isinstance(state, dict):
+        return {**state, **values}
+    if isinstance(state, BaseModel):
+        return state.model_copy(update=values)
+    copied = copy.copy(state)
+    for key, value in values.items():
+        object.__setattr__(copied, key, value)  # the dataclass may be frozen
+    return copied
+
+
+def is_state(value: Any) -> bool:
+    """Whether a value may be a state that is no dict: a model or a dataclass."""
+    is_model = isinstance(value, BaseModel) and not isinstance(value, BaseMessage)
+    return is_model or (is_dataclass(value) and not isinstance(value, type))
+
+
+def unknown_key_error(
+    key: str, channels: Iterable[str], with_messages: Sequence[str] = ()
+) -> GraphError:
+    """The error for a `messages_key` that is not a key of the state."""
+    keys = ", ".join(map(repr, state_keys(channels)))
+    found = ", ".join(map(repr, with_messages))
+    hint = f" Keys with messages: {found}." if found else ""
+    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")
+
+
+def open_calls(history: Sequence[Any]) -> list[Any]:
+    """The calls of the last message of a model that have no result yet."""
+    places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
+    if not places:
+        return []
+    last, after = history[places[-1]], history[places[-1] :]
+    answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
+    found = []
+    for call in last.tool_calls:
+        if answered[str(call["id"])]:
+            answered[str(call["id"])] -= 1
+        else:
+            found.append({**call, "type": "tool_call"})
+    return found
+
+
+# --- the output of a node: a dict, a `Command` with a dict, or a list of these --------------
+
+
+def update_of(output: Any) -> dict[str, Any] | None:
+    """The state update of a node that returns nothing, a dict, or one `Command` with a dict.
+
+    None for any other form.
+    """
+    if isinstance(output, list) and len(output) == 1 and isinstance(output[0], Command):
+        output = output[0]
+    update = output.update if isinstance(output, Command) else output
+    return {} if update is None else dict(update) if isinstance(update, dict) else None
+
+
+def with_update(output: Any, update: Mapping[str, Any]) -> Any:
+    """An output that `update_of` reads, of the same form, with another update."""
+    command = output[0] if isinstance(output, list) else output
+    return replace(command, update=update) if isinstance(command, Command) else update
+
+
+def written_messages(output: Any, key: str) -> list[Any]:
+    """The messages that an output writes to `key`."""
+    if isinstance(output, Command):
+        output = output.update
+    if isinstance(output, list):
+        return [message for part in output for message in written_messages(part, key)]
+    value = output.get(key) if isinstance(output, dict) else None
+    return _listed(value.value if isinstance(value, Overwrite) else value)
+
+
+def with_messages_before(output: Any, key: str, messages: Sequence[BaseMessage]) -> Any:
+    """The output of a node that also writes `messages`, before its own.
+
+    An output that overwrites the whole history stays as it is.
+    """
+    if isinstance(output, Command) and isinstance(output.update, dict):
+        return replace(output, update=with_messages_before(output.update, key, messages))
+    if isinstance(output, dict):
+        return {**output, key: _messages_before(messages, output.get(key))}
+    parts = [] if output is None else output if isinstance(output, list) else [output]
+    for place, part in enumerate(parts):
+        if written_messages(part, key):
+            before = with_messages_before(part, key, messages)
+            return [*parts[:place], before, *parts[place + 1 :]]
+    return [Command(update={key: [*messages]}), *parts]
+
+
+def _messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
+    if isinstance(value, Overwrite):
+        return value
+    own = _listed(value)
+    ids = {id_of(message) for message in own if isinstance(message, BaseMessage)} - {None}
+    return [*(message for message in messages if id_of(message) not in ids), *own]
+
+
+def _listed(value: Any) -> list[Any]:
+    """A value that a node writes to its history as a list; one message may be of any form."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list) else [value]
+
+
+# --- writing a repaired history ---------------------------------------------------------------
+
+
+def whole_write(channel: Any, patch: Patch, *own: Any) -> Any:
+    """The one value that writes a repaired history, and what the node adds to it.
+
+    Args:
+        channel: The live channel of the history; None outside of a graph.
+        patch: The repair of its value.
+        *own: The value that the node itself writes to the channel, if it does.
+
+    Returns:
+        An `Overwrite`, or the plain history for a channel without a reducer. None if the node
+        overwrites the history itself, or if the channel accepts neither.
+    """
+    if any(isinstance(value, Overwrite) for value in own):
+        return None
+    if channel is None:
+        return Overwrite(list(patch.messages))
+    for form in (Overwrite, list):
+        history = form(list(patch.messages))
+        if _value_after(channel, patch, [history]) == list(patch.messages):
+            value = _value_after(channel, patch, [history, *own])
+            return None if value is None else form(value)
+    return None
+
+
+def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
+    """The value of a channel with the damaged history after these writes, one after the other.
+
+    None if the channel does not accept them.
+    """
+    # The list is copied: a reducer of the application may extend it in place.
+    trial = channel.from_checkpoint(list(patch.before))
+    try:
+        for write in writes:
+            trial.update([write])
+        return trial.get()
+    except Exception:  # noqa: BLE001 - a reducer may raise anything
+        return None
+
+
+def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
+    """Two writes that write a repaired history beside other nodes, and keep their messages.
+
+    Everything from the first change on is removed, then added again: in one write, `add_messages`
+    would keep the old position of a message. The first write adds each message before it removes
+    it, because another node may have removed it already, and removing it twice is an error.
+
+    Returns:
+        The writes; None if the channel cannot remove messages by their ids.
+    """
+    old, new = patch.before, patch.messages
+    start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b), None)
+    start = min(len(old), len(new)) if start is None else start
+    while 0 < start < len(new) and isinstance(new[start], ToolMessage):
+        start -= 1  # a message that another node adds comes before the tail
+    removed = {id_of(message): message for message in (*old[start:], *new[start:])}
+    if None in removed:
+        return None
+    removals = [RemoveMessage(id=str(message_id)) for message_id in removed]
+    writes = [[*removed.values(), *removals], list(new[start:])]
+    is_right = channel is None or _value_after(channel, patch, writes) == list(new)
+    return writes if is_right else None
+
+
+# --- what clients see of it ---------------------------------------------------------------------
+
+
+def new_results(patch: Patch) -> list[BaseMessage]:
+    """The tool messages that a repair added."""
+    old_ids = {id_of(message) for message in patch.before}
+    return [
+        message
+        for message in patch.messages
+        if isinstance(message, ToolMessage) and id_of(message) not in old_ids
+    ]
+
+
+def new_messages(patch: Patch) -> list[BaseMessage]:
+    """What clients see of a repair: the new tool messages, or without any the changed messages.
+
+    A placeholder of which only the marker changed is not shown.
+    """
+    unchanged = set(map(id, patch.before))
+    old = {id_of(message): message for message in usable(patch.before)}
+    return new_results(patch) or [
+        message
+        for message in patch.messages
+        if id(message) not in unchanged and not is_marked_again(old.get(id_of(message)), message)
+    ]
+
+
+def show_repairs(
+    config: Any, patches: Mapping[str, Patch], own: Mapping[str, Any], shown: Iterable[str]
+) -> None:
+    """Let clients see what is new, instead of an `Overwrite`.
+
+    `stream_mode="messages"` shows the new tool messages. `stream_mode="updates"` shows one dict:
+    for each history the new messages of the repair, then those of the node itself.
+
+    Args:
+        config: The config of the node; nothing is shown outside of a graph.
+        patches: The repairs that are written, by their state keys.
+        own: What the node itself writes.
+        shown: The keys of the output schema of the graph.
+    """
+    if not is_in_node(config):
+        return
+    for patch in patches.values():
+        for message in new_results(patch):
+            push_message(message, state_key=None)
+    keys = set(shown)
+    chunk = {key: value for key, value in own.items() if key in keys}
+    for key, patch in patches.items():
+        if key in keys:
+            chunk[key] = [*new_messages(patch), *_listed(own.get(key))]
+    show_in_updates(config, chunk)
