@@ -16,7 +16,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph, add_messages
 
 from langgraph_patch import patch_messages, validate_messages, with_patching
-from langgraph_patch.graph.state_update import writes_for
+from langgraph_patch.threads.state_update import writes_for
 from support import agents
 from support.agents import (
     REDUCERS,
