@@ -20,6 +20,7 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
 from langgraph.graph import START
 
@@ -42,9 +43,6 @@ _DURABILITY = "__pregel_durability"
 
 _SCRATCHPAD = "__pregel_scratchpad"
 """The counters of the task that runs; `resume` lists the answers to its interrupts."""
-
-_TASKS = "__pregel_tasks"
-"""The channel of the tasks that a `Send` makes in the next superstep."""
 
 _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
@@ -163,7 +161,7 @@ def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:
 
 def pending_sends(config: RunnableConfig) -> Sequence[Any]:
     """The `Send`s that made tasks of the superstep that runs, in their order."""
-    return stored_value(config, _TASKS) or ()
+    return stored_value(config, TASKS) or ()
 
 
 def sent_payload(config: RunnableConfig) -> Any:
@@ -187,7 +185,7 @@ def runs_alone(config: RunnableConfig) -> bool:
         for name, channel in channels.items()
         if triggered_node(name) is not None and channel.is_available()
     }
-    tasks = channels.get(_TASKS)
+    tasks = channels.get(TASKS)
     sends = tasks.get() if tasks is not None and tasks.is_available() else []
     return len(started) + len(sends) <= 1
 

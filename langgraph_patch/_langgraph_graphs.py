@@ -237,27 +237,9 @@ def nodes_after(builder: Any, node: str) -> set[str] | None:
 
 
 def can_be_followed(builder: Any, node: str) -> bool:
-    """Whether another node may run after `node`.
-
-    A `Command` of a node without annotated ends may lead to a node that no edge leads to,
-    otherwise that node could not run at all.
-    """
+    """Whether another node may run after `node`, as far as edges and annotations tell."""
     ends = nodes_after(builder, node)
-    if ends is None:
-        return True
-    return bool((ends | _nodes_without_edges(builder)) & (builder.nodes.keys() - {node}))
-
-
-def _nodes_without_edges(builder: Any) -> set[str]:
-    """The nodes that only a `Command` or a `Send` can start."""
-    branches = [branch for each in builder.branches.values() for branch in each.values()]
-    if any(branch.ends is None for branch in branches):
-        return set()
-    reached = {target for branch in branches for target in branch.ends.values()}
-    reached |= {target for _, target in builder.edges}
-    reached |= {target for _, target in builder.waiting_edges}
-    reached |= {target for spec in builder.nodes.values() for target in spec.ends or ()}
-    return set(builder.nodes) - reached
+    return ends is None or bool(ends & (builder.nodes.keys() - {node}))
 
 
 def has_routers(graph: Any, node: str) -> bool:

@@ -18,7 +18,7 @@ from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.entry import damage_in_state, state_update
-from langgraph_patch.graph.guarded_node import last_turn
+from langgraph_patch.graph.node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Placeholder

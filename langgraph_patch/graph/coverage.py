@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeGuard
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
-from langchain_core.tools import BaseTool
-from langchain_core.utils.pydantic import get_fields
 from langgraph.graph import add_messages
 from langgraph.graph.state import CompiledStateGraph
 
@@ -83,12 +81,10 @@ class Coverage:
         nodes: By the path of the node: its name, after the names of the graphs that it is in,
             joined by dots.
         named: The names of `model_node` that are names or paths of nodes.
-        subagents: The paths of `ToolNode`s with a tool that runs agents of its own.
     """
 
     nodes: dict[str, CoveredNode]
     named: frozenset[str]
-    subagents: tuple[str, ...]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -112,7 +108,6 @@ class Coverage:
             (_CALLS_LEFT, [repr(path) for path, node in nodes if node.kind == "input"]),
             ("does not touch the tool nodes", [repr(p) for p, n in nodes if n.kind == "tools"]),
             (_ONE_TASK, [repr(p) for p, n in nodes if n.is_one_task and not record]),
-            (_NOT_REACHED, [repr(path) for path in self.subagents]),
         )
         return "; ".join(f"{what} {', '.join(paths)}" for what, paths in parts if paths)
 
@@ -134,10 +129,6 @@ _ONE_TASK = (
     "cannot recover results beside a pause or an error, unless each call is a task of its own "
     "(record=True), in the tool nodes"
 )
-_NOT_REACHED = (
-    "does not reach the subagents of the tool 'task' (list PatchToolCallsMiddleware() in the "
-    "middleware of each of them) in"
-)
 
 
 def cover(builder: Any, keys: AbstractSet[str], model_nodes: AbstractSet[str]) -> Coverage:
@@ -154,8 +145,7 @@ def cover(builder: Any, keys: AbstractSet[str], model_nodes: AbstractSet[str]) -
         covered = nodes[node.path] = _covered(node, keys, model_nodes)
         if covered.kind not in ("tools", "repair", "graph"):
             named |= model_nodes & {node.name, node.path}
-    subagents = [node.path for node in walk(builder) if _runs_subagents(node.runnable)]
-    return Coverage(nodes, frozenset(named), tuple(subagents))
+    return Coverage(nodes, frozenset(named))
 
 
 class Node(NamedTuple):
@@ -249,19 +239,6 @@ def _wrapped(runnable: object) -> Runnable[Any, Any] | None:
         return None
     inner = getattr(runnable, "bound", None) or getattr(runnable, "runnable", None)
     return inner if isinstance(inner, Runnable) else None
-
-
-def _runs_subagents(runnable: object) -> bool:
-    """Whether a `ToolNode` has the tool of deepagents that runs agents of its own."""
-    node = tool_node_in(runnable)
-    tool = node.tools_by_name.get("task") if node is not None else None
-    return tool is not None and "subagent_type" in _argument_names(tool)
-
-
-def _argument_names(tool: BaseTool) -> Collection[str]:
-    """The arguments that a model gives. `tool.args` raises for some that LangGraph gives."""
-    schema = tool.tool_call_schema
-    return schema.get("properties", {}) if isinstance(schema, dict) else get_fields(schema)
 
 
 # --- keys ------------------------------------------------------------------------------

@@ -3,10 +3,8 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-The repair takes one superstep. The value of a channel that lasts for one superstep would be gone
-when the first node runs, and a router would lack the keys of the input that its state schema does
-not have. If the input has such values the run passes unrepaired, and the node wrappers repair what
-the nodes read.
+A router of START may read keys of the input that the state does not have. The repair would lose
+them, so such a run passes unrepaired, and the node wrappers repair what the nodes read.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.repairer import Damage, OnPatch, Recover, Repairer
+from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
     messages_in,
@@ -172,21 +171,29 @@ class PatchNode(Runnable[Any, Any]):
 class EntryNode(PatchNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    The superstep that it takes does not count against the `recursion_limit` of the run. Beside a
-    node that a client's `goto` started it writes nothing: what that node writes would stand before
-    the end of the history.
+    The superstep that it takes does not count against the `recursion_limit` of the run. Values that
+    last for one superstep are written again, so that the first node reads them. Beside a node that
+    a client's `goto` started it repairs nothing: what that node writes would stand before the end
+    of the history.
 
     Args:
         repairers: One for each history.
         shown: The keys of the output schema of the graph.
+        one_step_keys: The keys of values that last for one superstep.
     """
 
-    def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
-        self._repairers, self._output_keys = repairers, shown
+    def __init__(
+        self, repairers: Sequence[Repairer], shown: Collection[str], one_step_keys: Collection[str]
+    ) -> None:
+        self._repairers, self._output_keys, self._one_step_keys = repairers, shown, one_step_keys
 
     def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
         allow_one_more_superstep(config)
-        return (yield from super()._repair(state, config)) if runs_alone(config) else None
+        again = values_of(config, self._one_step_keys, fresh=False)
+        if not runs_alone(config):
+            return again or None
+        update = yield from super()._repair(state, config)
+        return {**again, **(update or {})} or None
 
     def _shown(self, config: RunnableConfig) -> Collection[str]:  # noqa: ARG002 - of the graph
         return self._output_keys
@@ -268,22 +275,29 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     targets, branches = take_branches(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, output_keys(builder))
+    node = EntryNode(repairers, output_keys(builder), _one_step_keys(builder))
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     known = None
     if any(branch.input_schema is None for branch in branches.values()):
         known = frozenset(schema_keys(builder))
-    check = _EntryCheck(repairers, _one_step_keys(builder), known)
+
+    def check(state: Any, config: RunnableConfig) -> str | None:
+        """The repair node, if a history is damaged. All edges from START agree."""
+        damaged = any(_is_damaged(repairer, state, config) for repairer in repairers)
+        return NAME if damaged and not _has_other_keys(input_of(config), known) else None
+
     for target in targets:
         builder.add_edge(NAME, target)
     if targets:
-        builder.add_conditional_edges(START, _EntryRouter(check, targets), [NAME, *targets])
+        router = Router(targets, NAME, before=check)
+        builder.add_conditional_edges(START, router, [NAME, *targets])
         read_by_branches(builder, START, history)
     for label, branch in branches.items():
         schema = branch.input_schema or builder.state_schema
         put_branch(builder, NAME, label, branch, input_schema=schema)
         ends = {**branch.ends, NAME: NAME} if branch.ends is not None else None
-        put_branch(builder, START, label, branch, path=_EntryRouter(check, branch.path), ends=ends)
+        router = Router(branch.path, label, before=check)
+        put_branch(builder, START, label, branch, path=router, ends=ends)
 
 
 def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
@@ -296,71 +310,17 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
     )
 
 
-class _EntryCheck:
-    """Decides whether START leads to the repair node. All edges from START share it.
-
-    Args:
-        repairers: One for each history.
-        one_step_keys: The keys of values that last for one superstep.
-        known: The keys that a router without an input schema reads after the repair; None if all
-            routers have one.
-    """
-
-    def __init__(
-        self,
-        repairers: Sequence[Repairer],
-        one_step_keys: frozenset[str],
-        known: frozenset[str] | None,
-    ) -> None:
-        self._repairers, self._one_step_keys, self._known = repairers, one_step_keys, known
-
-    def needs_repair(self, state: Any, config: RunnableConfig) -> bool:
-        """Whether a superstep for the repair is needed, and loses no input."""
-        damaged = any(self._is_damaged(repairer, state, config) for repairer in self._repairers)
-        return damaged and not self._loses_input(input_of(config))
-
-    @staticmethod
-    def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
-        key = repairer.messages_key
-        if get_value(state, key) is None:  # the input schema of a router may lack the key
-            state = values_of(config, [key], fresh=True)
-        history = messages_in(state, key)
-        return history is not None and repairer.read(history, in_state=True) is not None
-
-    def _loses_input(self, run_input: Any) -> bool:
-        if not isinstance(run_input, dict):
-            return any(get_value(run_input, key) is not None for key in self._one_step_keys)
-        if self._known is not None and not run_input.keys() <= self._known:
-            return True
-        return not self._one_step_keys.isdisjoint(run_input)
+def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
+    key = repairer.messages_key
+    if get_value(state, key) is None:  # the input schema of a router may lack the key
+        state = values_of(config, [key], fresh=True)
+    history = messages_in(state, key)
+    return history is not None and repairer.read(history, in_state=True) is not None
 
 
-class _EntryRouter(Runnable[Any, Any]):
-    """A router of START that leads to the repair node if a history is damaged.
-
-    Args:
-        check: Decides it.
-        onward: Where START leads otherwise: some nodes, or a router.
-    """
-
-    def __init__(self, check: _EntryCheck, onward: Sequence[str] | Runnable[Any, Any]) -> None:
-        self.name = onward.name if isinstance(onward, Runnable) else NAME
-        self._check, self._onward = check, onward
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """The next node or nodes."""
-        router = self._next(input, config or {})
-        return router.invoke(input, config) if isinstance(router, Runnable) else router
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        router = self._next(input, config or {})
-        return await router.ainvoke(input, config) if isinstance(router, Runnable) else router
-
-    def _next(self, state: Any, config: RunnableConfig) -> Any:
-        if self._check.needs_repair(state, config):
-            return NAME
-        return self._onward if isinstance(self._onward, Runnable) else list(self._onward)
+def _has_other_keys(run_input: Any, known: Collection[str] | None) -> bool:
+    """Whether an input has keys that no state key keeps, which only a router of START reads."""
+    return known is not None and isinstance(run_input, dict) and not run_input.keys() <= set(known)
 
 
 patch_node: PatchNode = PatchNode()

@@ -45,6 +45,7 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
+from langgraph_patch.graph.router import After, Before, Router
 from langgraph_patch.graph.state import get_value, messages_in, open_calls
 from langgraph_patch.graph.truncation import TruncationGuard
 
@@ -94,11 +95,13 @@ def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) ->
     for node in keys:
         _move_routers_behind(builder, node)
     for source, name, branch in branches_into(builder, keys):
-        router = _EachCall(source, keys, branch.ends, branch.path)
+        router = Router(branch.path, name, after=_send_each(keys, source, branch.ends))
         put_branch(builder, source, name, branch, path=router)
     for source, target in sorted(builder.edges):
         if target in keys:
-            route_edge(builder, source, target, _EachCall(source, keys, None, target))
+            name = f"each call of {target}"
+            router = Router(target, name, after=_send_each(keys, source, None))
+            route_edge(builder, source, target, router)
 
 
 def _reason_against(
@@ -115,51 +118,30 @@ def _reason_against(
 # --- before the tool node ------------------------------------------------------------------
 
 
-class _EachCall(Runnable[Any, Any]):
-    """A router that leads to one `Send` for each open call, instead of to a `ToolNode`.
+def _send_each(keys: Mapping[str, str], source: str, ends: Mapping[Any, str] | None) -> After:
+    """What makes a `Send` for each open call of every `ToolNode` to which a router leads.
 
     Args:
-        source: The node that it leaves.
         keys: The `ToolNode`s, and the state key of the history that each of them reads.
-        ends: The node for each label that the inner router returns, or None.
-        onward: The inner router, or the one node to which an edge led.
+        source: The node that the router leaves.
+        ends: The node for each label that the router returns, or None.
     """
 
-    def __init__(
-        self,
-        source: str,
-        keys: Mapping[str, str],
-        ends: Mapping[Any, str] | None,
-        onward: Runnable[Any, Any] | str,
-    ) -> None:
-        self.name = onward.name if isinstance(onward, Runnable) else f"each call of {onward}"
-        self._source, self._keys, self._ends, self._onward = source, keys, ends or {}, onward
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Where the inner router leads, with a `Send` for each call."""
-        onward = self._onward
-        result = onward.invoke(input, config) if isinstance(onward, Runnable) else onward
-        return self._sent(result, input, config or {})
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        onward = self._onward
-        result = await onward.ainvoke(input, config) if isinstance(onward, Runnable) else onward
-        return self._sent(result, input, config or {})
-
-    def _sent(self, result: Any, state: Any, config: RunnableConfig) -> list[Any]:
-        targets = result if isinstance(result, list | tuple) else [result]
-        return [each for target in targets for each in self._sends(target, state, config)]
-
-    def _sends(self, target: Any, state: Any, config: RunnableConfig) -> list[Any]:
-        if isinstance(target, Send) or self._ends.get(target, target) not in self._keys:
+    def sends(target: Any, state: Any, config: RunnableConfig) -> list[Any]:
+        node = target if isinstance(target, Send) else (ends or {}).get(target, target)
+        if isinstance(node, Send) or node not in keys:
             return [target]
-        node = self._ends.get(target, target)
-        key = self._keys[node]
+        key = keys[node]
         if get_value(state, key) is None:  # the router may read a part of the state
             state = values_of(config, [key], fresh=True)
         calls = open_calls(messages_in(state, key) or [])
-        return [Send(node, [{**call, SENDER: self._source}]) for call in calls] or [target]
+        return [Send(node, [{**call, SENDER: source}]) for call in calls] or [target]
+
+    def send_each(result: Any, state: Any, config: RunnableConfig) -> list[Any]:
+        targets = result if isinstance(result, list | tuple) else [result]
+        return [each for target in targets for each in sends(target, state, config)]
+
+    return send_each
 
 
 # --- the tool node -------------------------------------------------------------------------
@@ -184,7 +166,7 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
     messages_key = tool_messages_key(node)
 
     def with_state(value: Any, config: RunnableConfig) -> Any:
-        """The input of the node for a call that an `_EachCall` sent; None to run nothing."""
+        """The input of the node for a call that `_send_each` sent; None to run nothing."""
         call = _own_call(value)
         if call is None:
             return value if _has_open_calls(value, messages_key) else None
@@ -220,7 +202,7 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
 
 
 def _own_call(value: Any) -> Mapping[str, Any] | None:
-    """The call in the input of a `ToolNode`, if an `_EachCall` sent it."""
+    """The call in the input of a `ToolNode`, if `_send_each` sent it."""
     call = value[0] if isinstance(value, list) and len(value) == 1 else None
     return call if isinstance(call, dict) and SENDER in call else None
 
@@ -262,7 +244,7 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     for index, (name, branch) in enumerate(branches.items()):
         put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
         ends = {**branch.ends, behind: behind} if branch.ends is not None else None
-        router = _AfterEachCall(branch.path, behind, is_first=index == 0)
+        router = Router(branch.path, name, before=_to(behind, is_first=index == 0))
         put_branch(builder, node, name, branch, path=router, ends=ends)
 
 
@@ -275,33 +257,19 @@ class _Gate(Runnable[Any, Any]):
         """Do nothing."""
 
 
-class _AfterEachCall(Runnable[Any, Any]):
-    """A router of a `ToolNode`: after a call that an `_EachCall` sent, it leads to the node behind.
+def _to(behind: str, *, is_first: bool) -> Before:
+    """What leads a call that `_send_each` sent to the node behind its `ToolNode`.
 
     The superstep of that node does not count against the `recursion_limit` of the run.
     """
 
-    def __init__(self, onward: Runnable[Any, Any], behind: str, *, is_first: bool) -> None:
-        self.name = onward.name
-        self._onward, self._behind, self._is_first = onward, behind, is_first
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """The node behind, or where the inner router leads."""
-        if self._follows_own_send(config or {}):
-            return self._behind if self._is_first else []
-        return self._onward.invoke(input, config)
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        if self._follows_own_send(config or {}):
-            return self._behind if self._is_first else []
-        return await self._onward.ainvoke(input, config)
-
-    def _follows_own_send(self, config: RunnableConfig) -> bool:
+    def to_behind(_: Any, config: RunnableConfig) -> Any:
         payload, node = sent_payload(config), node_of(config)
         if _own_call(payload) is None:
-            return False
+            return None
         own = (send.arg for send in pending_sends(config) if send.node == node)
-        if self._is_first and next(own) is payload:  # once for all calls
+        if is_first and next(own) is payload:  # once for all calls
             allow_one_more_superstep(config)
-        return True
+        return behind if is_first else []
+
+    return to_behind

@@ -1,0 +1,52 @@
+"""A router of the graph with something before or after it. It adds no run to traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from langchain_core.runnables import Runnable, RunnableConfig
+
+Before: TypeAlias = Callable[[Any, RunnableConfig], Any]
+"""Takes the state and the config; returns where to go instead, or None."""
+
+After: TypeAlias = Callable[[Any, Any, RunnableConfig], Any]
+"""Takes where the router leads, the state and the config; returns where to go."""
+
+
+class Router(Runnable[Any, Any]):
+    """A router that leads where another one leads, or elsewhere.
+
+    Args:
+        onward: The other router, or where an edge led.
+        name: Its name, if `onward` is no router.
+        before: Decides before the other router runs. Default: None.
+        after: Changes where the other router leads. Default: None.
+    """
+
+    def __init__(
+        self,
+        onward: Any,
+        name: str,
+        *,
+        before: Before | None = None,
+        after: After | None = None,
+    ) -> None:
+        self.name = onward.name if isinstance(onward, Runnable) else name
+        self._onward, self._before, self._after = onward, before, after
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Where to go."""
+        config, onward = config or {}, self._onward
+        if self._before is not None and (target := self._before(input, config)) is not None:
+            return target
+        target = onward.invoke(input, config) if isinstance(onward, Runnable) else onward
+        return target if self._after is None else self._after(target, input, config)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+        """Do the same as `invoke`, asynchronously."""
+        config, onward = config or {}, self._onward
+        if self._before is not None and (target := self._before(input, config)) is not None:
+            return target
+        target = await onward.ainvoke(input, config) if isinstance(onward, Runnable) else onward
+        return target if self._after is None else self._after(target, input, config)
