@@ -12,23 +12,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.entry import damage_in_state, state_update
+from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.node import last_turn
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
+from langgraph_patch.graph.state import are_identical, messages_in, show_repairs, whole_write
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Placeholder
 
 try:
-    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-    from langchain.agents.middleware.types import AgentState
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "langgraph_patch.middleware needs langchain: pip install 'langgraph-patch[langchain]'",
+    from langchain.agents.middleware import (
+        AgentMiddleware,
+        ExtendedModelResponse,
+        ModelRequest,
+        ModelResponse,
+    )
+except ImportError as error:
+    raise ImportError(
+        "langgraph_patch.middleware needs langchain 1.3 or newer: "
+        "pip install 'langgraph-patch[langchain]'",
         name=error.name,
     ) from error
 
@@ -37,29 +43,26 @@ if TYPE_CHECKING:
 else:  # older versions of langchain have two type parameters
     _Base = AgentMiddleware
 
-try:
-    from langchain.agents.middleware import TracePolicy, omit_payload
-except ImportError:  # before langchain 1.4: nothing reads a policy
-    _WITHOUT_INPUTS = None
-else:
-    _WITHOUT_INPUTS = TracePolicy(process_inputs=omit_payload)
-
 
 class PatchToolCallsMiddleware(_Base):
     """Repairs the tool-call history of a `create_agent` agent.
 
-    Before the agent runs, it repairs the state. Around each model call it repairs the request only:
-    damage that occurs during a run (`invoke(None)`, `Command(goto=...)`, an edited state) stays in
-    the state until the next message arrives. To write it at once, use `with_patching` too.
+    It works around each model call, so the agent has no further node: a healthy run has the
+    supersteps, checkpoints and chunks of the bare agent. The repair of a damaged history is
+    written to the state with the answer of the model, also where a run starts without a message
+    (`invoke(None)`, `Command(goto=...)`, an edited state). Beside other nodes of its superstep only
+    the request is repaired, and the next model call writes the repair.
 
     A tool call that the model did not finish writing never runs: LangChain completes its
     arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder. The complete
     calls of the message run. If there are none, the model is asked once more, with placeholders.
 
     Place it last: this one must see the history as all others have changed it. Changes by a
-    middleware after it are not covered. In `create_deep_agent` it replaces deepagents' middleware
-    of the same name, also in the subagent `general-purpose` and in those with `mode="fork"`. List
-    it in the `middleware` of each other subagent, or patch its `runnable` by `with_patching`.
+    middleware after it, and nodes of other middlewares that read the history before the model does,
+    are not covered; `with_patching` covers them. In `create_deep_agent` it replaces deepagents'
+    middleware of the same name, also in the subagent `general-purpose` and in those with
+    `mode="fork"`. List it in the `middleware` of each other subagent, or patch its `runnable` by
+    `with_patching`.
 
     The logger `langgraph_patch` reports each repair, with the thread id and the changes: on
     level INFO if the repair is written to the state, on level DEBUG if only a request is repaired.
@@ -105,8 +108,6 @@ class PatchToolCallsMiddleware(_Base):
         ['ai', 'tool', 'ai']
     """
 
-    trace_policy = _WITHOUT_INPUTS  # as in deepagents: a history is no useful input of a hook
-
     def __init__(
         self,
         *,
@@ -127,37 +128,11 @@ class PatchToolCallsMiddleware(_Base):
             on_patch=on_patch,
         )
 
-    def before_agent(
-        self,
-        state: AgentState[Any],
-        runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
-    ) -> dict[str, Any] | None:
-        """Return the state update that repairs the history; None if there is nothing to repair."""
-        return run_sync(self._repair_state(state))
-
-    async def abefore_agent(
-        self,
-        state: AgentState[Any],
-        runtime: Runtime[Any],  # noqa: ARG002 - the signature of the hook
-    ) -> dict[str, Any] | None:
-        """Do the same as `before_agent`, asynchronously."""
-        return await run_async(self._repair_state(state))
-
-    def _repair_state(self, state: AgentState[Any]) -> IOGenerator[dict[str, Any] | None]:
-        """What the repair node of a patched graph does; nothing beside other nodes."""
-        config = current_config()
-        damage = damage_in_state(self._repairer, state, config)
-        if damage is None or not runs_alone(config):
-            return None
-        damages = [(self._repairer, damage)]
-        update = yield from state_update(damages, config, shown=channels_of(config))
-        return cast("dict[str, Any] | None", update)
-
     def wrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any] | AIMessage:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with a valid history; no truncated call is left in its response."""
         return run_sync(self._call_model(request, handler))
 
@@ -165,15 +140,71 @@ class PatchToolCallsMiddleware(_Base):
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any] | AIMessage:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Do the same as `wrap_model_call`, asynchronously."""
         return await run_async(self._call_model(request, handler))
 
     def _call_model(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
-    ) -> IOGenerator[ModelResponse[Any]]:
+    ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         config = current_config()
-        request = yield from self._repaired(request, config)
+        repair = yield from self._state_repair(request.state, config)
+        request = yield from self._repaired(request, repair, config)
+        response = yield from self._asked(request, handler, config)
+        return response if repair is None else self._written(repair, response, config)
+
+    # --- the history ---------------------------------------------------------------------
+
+    def _state_repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Repair | None]:
+        """The repair of the history in the state; None if it is valid, or not to be written."""
+        history = messages_in(state, self._repairer.messages_key)
+        if not history or not runs_alone(config):
+            return None
+        # A placeholder that asks for another search is searched for once in a turn.
+        damage = self._repairer.read(history, in_state=history[-1].type == "human")
+        if damage is None:
+            return None
+        repair = yield from self._repairer.repair(damage, config, restore=True)
+        return repair if repair.patch.for_state() else None
+
+    def _repaired(
+        self, request: ModelRequest[Any], repair: Repair | None, config: RunnableConfig
+    ) -> IOGenerator[ModelRequest[Any]]:
+        """The request with a valid history; the same object if its history is valid."""
+        messages = cast("list[BaseMessage]", request.messages)
+        if repair is not None and are_identical(messages, repair.patch.before):
+            repaired = repair.patch.messages
+        else:
+            repaired = yield from self._repairer.repaired(messages, config)
+        if repaired is messages:
+            return request
+        return request.override(messages=cast("list[AnyMessage]", repaired))
+
+    def _written(
+        self, repair: Repair, response: ModelResponse[Any], config: RunnableConfig
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+        """The response, with a state update that writes the repair and the response's messages."""
+        key, channels, patch = self._repairer.messages_key, channels_of(config), repair.patch
+        write = whole_write(channels.get(key), patch.for_state(), list(response.result))
+        if write is None:
+            return response
+        self._repairer.report(patch, config)
+        restored = one_write_each(channels, repair.restored)
+        own = {key: response.result, **restored}
+        if response.structured_response is not None:
+            own["structured_response"] = response.structured_response
+        show_repairs(config, {key: patch.for_state()}, own, channels)
+        return ExtendedModelResponse(response, Command(update={**restored, key: write}))
+
+    # --- calls that the model did not finish writing --------------------------------------
+
+    def _asked(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Any],
+        config: RunnableConfig,
+    ) -> IOGenerator[ModelResponse[Any]]:
+        """The response of the model, asked once more if only truncated calls are left."""
         response, guard = yield from _guarded(handler, request, config)
         last = response.result[-1] if response.result else None
         if last is None or not guard.left_without_calls(last):
@@ -196,16 +227,6 @@ class PatchToolCallsMiddleware(_Base):
             return response
         answers = self._repairer.results_of_incomplete_calls([*request.messages, last])
         return replace(response, result=[*response.result, *answers])
-
-    def _repaired(
-        self, request: ModelRequest[Any], config: RunnableConfig
-    ) -> IOGenerator[ModelRequest[Any]]:
-        """The request with a valid history; the same object if the history is valid."""
-        messages = cast("list[BaseMessage]", request.messages)
-        repaired = yield from self._repairer.repaired(messages, config)
-        if repaired is messages:
-            return request
-        return request.override(messages=cast("list[AnyMessage]", repaired))
 
 
 def _guarded(

@@ -26,6 +26,7 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.graph.repairer import Damage, Repairer
 from langgraph_patch.graph.state import (
+    are_identical,
     messages_in,
     replace_values,
     show_repairs,
@@ -155,7 +156,8 @@ class PatchedNode(RunnableLambda[Any, Any]):
         channels, writes, written = channels_of(config), {}, {}
         for key in self._written:
             patch = patches[key].for_state() if key in patches else None
-            if not patch or not _is_stored(patch.before, stored_value(config, key)):
+            # A `Send` or a hook may have given the node another history than the stored one.
+            if not patch or not are_identical(patch.before, stored_value(config, key)):
                 continue
             own = [update[key]] if key in update else []
             if (write := whole_write(channels.get(key), patch, *own)) is not None:
@@ -166,13 +168,6 @@ class PatchedNode(RunnableLambda[Any, Any]):
             self._repairers[key].report(patches[key], config)
         show_repairs(config, written, update, self._shown)
         return with_update(output, {**update, **writes})
-
-
-def _is_stored(history: list[BaseMessage], stored: Any) -> bool:
-    """Whether the state has this very history: a `Send` or a hook may have given another one."""
-    return len(history) == len(stored or ()) and all(
-        a is b for a, b in zip(history, stored or (), strict=True)
-    )
 
 
 # --- calls that the model did not finish writing ----------------------------------------

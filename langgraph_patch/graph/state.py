@@ -12,6 +12,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from operator import is_
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
@@ -48,6 +49,12 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return as_messages(value)
     except MessagesError:  # a value that only the application understands
         return None
+
+
+def are_identical(some: Sequence[Any] | None, others: Sequence[Any] | None) -> bool:
+    """Whether two histories consist of the same objects in the same order."""
+    some, others = some or (), others or ()
+    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
