@@ -252,7 +252,7 @@ def _patch_node(
         replace_runnable(patched, node, replace_tool_node(runnable, replacement))
         return
     if isinstance(runnable, CompiledStateGraph):
-        if NAME not in runnable.builder.nodes and (covered.keys or _has_history(runnable, context)):
+        if NAME not in runnable.builder.nodes:  # else it is patched already
             graph = _patch_graph(runnable, context, f"{prefix}{node}.")
             replace_runnable(patched, node, graph)
         return
@@ -268,11 +268,6 @@ def _patch_node(
     }
     wrapper = PatchedNode(runnable, repairers, covered.model_keys, output_keys(patched))
     replace_runnable(patched, node, wrapper)
-
-
-def _has_history(graph: CompiledStateGraph[Any, Any, Any, Any], context: _Context) -> bool:
-    """Whether there is something to patch in a graph that is a node."""
-    return context.record or not all_keys(graph.builder).isdisjoint(context.repairers)
 
 
 # --- the arguments -----------------------------------------------------------------------

@@ -164,6 +164,24 @@ def another_key(model, tools, runs):
     return patched(builder)
 
 
+def nested_with_another_key(model, tools, runs):
+    """A graph that is a node, with a history under a key that is not patched."""
+
+    class Private(TypedDict):
+        talk: Annotated[list[AnyMessage], add_messages]
+
+    def call(state):
+        runs["agent"] += 1
+        return {"talk": [model.invoke(state["talk"])]}
+
+    builder = StateGraph(Talk)
+    builder.add_node("team", _loop(call, tools, state=Private, key="talk").compile())
+    builder.add_node("other", lambda state: {"messages": [AIMessage(str(len(state["messages"])))]})
+    builder.add_edge(START, "team")
+    builder.add_edge(START, "other")
+    return patched(builder)
+
+
 def nested(model, tools, runs):
     """A patched graph that is a node of a patched graph."""
     builder = StateGraph(MessagesState)
@@ -246,6 +264,7 @@ REACHED = {
     "a subagent of deepagents": Kind(subagent, asked=1),
     "a history under another key": Kind(another_key, asked=1, key="talk"),
     "a nested patched graph": Kind(nested),
+    "a nested graph with another key": Kind(nested_with_another_key, asked=1, key="talk"),
     "a node that interrupts": Kind(asking, asked=1),
     "merges its stream": Kind(merging),
     "sends its calls": Kind(sending),
