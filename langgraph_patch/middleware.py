@@ -33,7 +33,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        "langgraph_patch.middleware needs langchain 1.3 or newer: "
+        "langgraph_patch.middleware needs langchain 1.2.15 or newer: "
         "pip install 'langgraph-patch[langchain]'",
         name=error.name,
     ) from error
