@@ -148,24 +148,19 @@ class PatchToolCallsMiddleware(_Base):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]
     ) -> IOGenerator[ModelResponse[Any] | ExtendedModelResponse[Any]]:
         config = current_config()
-        repair = yield from self._state_repair(request.state, config)
-        request = yield from self._repaired(request, repair, config)
+        history = messages_in(request.state, self._repairer.messages_key) or []
+        # A placeholder that asks for another search is searched for once in a turn.
+        is_new_turn = bool(history) and history[-1].type == "human"
+        damage = self._repairer.read(history, in_state=is_new_turn)
+        repair = None
+        if damage is not None and runs_alone(config):
+            repair = yield from self._repairer.repair(damage, config, restore=True)
+        if damage is not None or not are_identical(request.messages, history):
+            request = yield from self._repaired(request, repair, config)
         response = yield from self._asked(request, handler, config)
-        return response if repair is None else self._written(repair, response, config)
+        return self._written(repair, response, config) if repair is not None else response
 
     # --- the history ---------------------------------------------------------------------
-
-    def _state_repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Repair | None]:
-        """The repair of the history in the state; None if it is valid, or not to be written."""
-        history = messages_in(state, self._repairer.messages_key)
-        if not history or not runs_alone(config):
-            return None
-        # A placeholder that asks for another search is searched for once in a turn.
-        damage = self._repairer.read(history, in_state=history[-1].type == "human")
-        if damage is None:
-            return None
-        repair = yield from self._repairer.repair(damage, config, restore=True)
-        return repair if repair.patch.for_state() else None
 
     def _repaired(
         self, request: ModelRequest[Any], repair: Repair | None, config: RunnableConfig
@@ -185,7 +180,8 @@ class PatchToolCallsMiddleware(_Base):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """The response, with a state update that writes the repair and the response's messages."""
         key, channels, patch = self._repairer.messages_key, channels_of(config), repair.patch
-        write = whole_write(channels.get(key), patch.for_state(), list(response.result))
+        stored = patch.for_state()
+        write = whole_write(channels.get(key), stored, list(response.result)) if stored else None
         if write is None:
             return response
         self._repairer.report(patch, config)
@@ -193,7 +189,7 @@ class PatchToolCallsMiddleware(_Base):
         own = {key: response.result, **restored}
         if response.structured_response is not None:
             own["structured_response"] = response.structured_response
-        show_repairs(config, {key: patch.for_state()}, own, channels)
+        show_repairs(config, {key: stored}, own, channels)
         return ExtendedModelResponse(response, Command(update={**restored, key: write}))
 
     # --- calls that the model did not finish writing --------------------------------------
