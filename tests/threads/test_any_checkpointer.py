@@ -12,10 +12,10 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langgraph_patch._langgraph_storage import delete_from_memory, keys_in_memory
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from langgraph_patch.threads import ascan_threads, scan_threads
 from langgraph_patch.threads.stores import any as any_module
 from support.agents import thread
+from support.checkpointer_checks import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from support.databases import POSTGRES, open_async_saver, open_saver
 from support.stored_threads import abandoned_thread
 

@@ -5,7 +5,7 @@ checkpointer. The store need not be empty. With pytest, for example:
 
 ```python
 import pytest
-from langgraph_patch.testing import CAPABILITIES, check_checkpointer
+from support.checkpointer_checks import CAPABILITIES, check_checkpointer
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_my_saver(capability):
@@ -73,7 +73,7 @@ def check_checkpointer(
     Examples:
         >>> from contextlib import nullcontext
         >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.testing import CAPABILITIES, check_checkpointer
+        >>> from support.checkpointer_checks import CAPABILITIES, check_checkpointer
         >>> for capability in CAPABILITIES:
         ...     check_checkpointer(capability, lambda: nullcontext(InMemorySaver()))
     """
@@ -100,7 +100,7 @@ async def acheck_checkpointer(
         >>> import asyncio
         >>> from contextlib import asynccontextmanager
         >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.testing import acheck_checkpointer
+        >>> from support.checkpointer_checks import acheck_checkpointer
         >>> @asynccontextmanager
         ... async def open_saver():
         ...     yield InMemorySaver()
