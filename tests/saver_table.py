@@ -2,7 +2,7 @@
 
     python tests/saver_table.py
 
-Each checkpointer runs the four checks of `langgraph_patch.testing` here, against a server that
+Each checkpointer runs the four checks of `support.checkpointer_checks` here, against a server that
 this script starts, a file, or an emulator. What is not installed gets a row that says so. Needed:
 langgraph-checkpoint-aws, -duckdb, -mongodb, -mysql and -redis with their clients, `mongomock` (it
 knows `pymongo<4.11`; install langgraph-checkpoint-mongodb with `--no-deps` after it),
@@ -35,7 +35,7 @@ from unittest.mock import patch
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch.errors import PatchError, brief
-from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
+from support.checkpointer_checks import CAPABILITIES, acheck_checkpointer, check_checkpointer
 
 Row = tuple[str, str, Callable[[], AbstractContextManager[Callable[[], Any]]]]
 """A name, the package, and what starts the store and returns a function that opens it."""

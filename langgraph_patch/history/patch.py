@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from langgraph_patch.history.placeholders import Cause
-from langgraph_patch.render.html import patch_html
 
 DefectKind = Literal[
     "dangling",
@@ -275,6 +274,8 @@ class Patch:
 
     def _repr_html_(self) -> str:
         """The history before and after as HTML, for notebooks."""
+        from langgraph_patch.render.html import patch_html  # noqa: PLC0415 - for notebooks only
+
         return patch_html(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:

@@ -79,10 +79,6 @@ class DanglingCall:
 
 _TEXTS: Mapping[Language, Mapping[str, str]] = {
     "en": {
-        "older": (
-            "Tool call {name} with id {id} was cancelled - another message came in "
-            "before it could be completed."
-        ),
         "awaiting_input": (
             "Tool call {name} with id {id} is waiting for human input; "
             "no answer and no result were recorded."
@@ -122,7 +118,6 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
     },
     "zh": {
-        "older": "工具调用 {name}(ID 为 {id})已被取消——在其完成之前收到了另一条消息。",
         "awaiting_input": (
             "工具调用 {name}(ID 为 {id})正在等待人工输入;没有记录到答复,也没有记录到结果。"
         ),
@@ -185,29 +180,6 @@ def checked_language(language: Language) -> Language:
     if language not in LANGUAGES:
         raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
     return language
-
-
-def cancelled_text(call: DanglingCall) -> str:
-    """The sentence that older systems write for every call without a result.
-
-    Use it as `placeholder=cancelled_text`. It is true only for a call that waited while another
-    message came in; the default texts are true for every call.
-
-    Args:
-        call: The call without a result.
-
-    Returns:
-        The sentence, in the language of the process (`set_language`).
-
-    Examples:
-        >>> from langchain_core.messages import AIMessage
-        >>> from langgraph_patch import DanglingCall
-        >>> from langgraph_patch.history.placeholders import cancelled_text
-        >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage(""), 0)
-        >>> cancelled_text(call)
-        'Tool call wire with id c1 was cancelled - another message came in before it could be completed.'
-    """  # noqa: E501 - the sentence is shown in full
-    return _filled("older", call, None)
 
 
 def default_text(call: DanglingCall, language: Language | None, *, human_follows: bool) -> str:

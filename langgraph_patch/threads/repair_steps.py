@@ -203,7 +203,7 @@ def stage_repair(thread: OpenThread, repair: Repair) -> IOGenerator[None]:
         RefusedError: If the reducer or every node prevents it.
     """
     messages_key, patch = thread.options.messages_key, repair.patch.for_state()
-    writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages, alone=True)
+    writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages)
     if writes is None:
         raise RefusedError(f"the reducer of {messages_key!r} accepts no form of the repair")
     messages = [(messages_key, write) for write in writes]

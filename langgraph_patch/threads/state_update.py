@@ -7,17 +7,15 @@ produces exactly the repaired history is used. LangGraph behaves as follows:
   again, so removing and adding are two writes.
 - A `Command` may write a key twice if its update is a list of pairs; a dict writes it once.
 - A message with the id of a stored one replaces it in its place.
-- Clients in `stream_mode="messages"` receive nothing from such an update.
-- `Overwrite` discards whatever other nodes write in the same superstep.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any, TypeAlias
 
-from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.types import Overwrite
 
 from langgraph_patch.history.field_check import id_of
@@ -27,73 +25,24 @@ Writes: TypeAlias = list[Any]
 
 
 def writes_for(
-    channel: Any,
-    old: Sequence[BaseMessage],
-    new: Sequence[BaseMessage],
-    *,
-    alone: bool,
-    after: bool = False,
-    once: bool = False,
+    channel: Any, old: Sequence[BaseMessage], new: Sequence[BaseMessage]
 ) -> Writes | None:
-    """The writes that turn `old` into `new` in `channel`.
+    """The writes that turn `old` into `new` in `channel`, if nothing else writes to it.
 
     Args:
         channel: The live channel. None means a channel with `add_messages`.
         old: The value of the channel.
         new: The value that it should have. Unchanged messages are the same objects as in `old`.
-        alone: Whether nothing else writes to the channel in the same superstep. If False, the
-            writes lose none of the other messages. If another node removes or edits an old
-            message, its change may be undone, since it is not visible here.
-        after: If not `alone`: whether only the node itself writes to the channel too, after these
-            writes. Default: False.
-        once: Whether the key is written once, because a dict has each key once. It needs
-            `alone`. Default: False.
 
     Returns:
         The writes, or None if no form has the wanted effect. The channel is then better left
         as it is.
     """
-    if alone:
-        forms = _FORMS_ONCE if once else _FORMS_ALONE
-    else:
-        forms = _FORMS_BEFORE_OUTPUT if after else _FORMS_BESIDE_NODES
-    for form in forms:
+    for form in _FORMS:
         writes = form(old, new)
         if writes is not None and (channel is None or _produces(channel, old, writes, new)):
             return writes
     return None
-
-
-def values_once(
-    channels: Mapping[str, Any], writes: Iterable[tuple[str, Any]]
-) -> dict[str, Any] | None:
-    """One value for each key, with the effect of all its writes; None if a key has no such value.
-
-    A key that is written several times gets its final value, as an `Overwrite`.
-    """
-    by_key: dict[str, list[Any]] = {}
-    for key, value in writes:
-        by_key.setdefault(key, []).append(value)
-    found = {}
-    for key, values in by_key.items():
-        value = values[0] if len(values) == 1 else _overwritten(channels.get(key), values)
-        if value is None:
-            return None
-        found[key] = value
-    return found
-
-
-def _overwritten(channel: Any, values: Sequence[Any]) -> Overwrite | None:
-    """The `Overwrite` with the effect of several writes; None if the channel knows none."""
-    if channel is None:
-        return None
-    after, trial = channel.copy(), channel.copy()
-    after.update(values)
-    try:
-        trial.update([Overwrite(after.get())])
-    except Exception:  # noqa: BLE001 - a channel that does not know it may raise anything
-        return None
-    return Overwrite(after.get()) if trial.get() == after.get() else None
 
 
 def _produces(
@@ -123,23 +72,12 @@ def _edit_in_place(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Wr
 
 
 def _rewrite_tail(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Writes | None:
-    """Remove all messages from the first change on, then add the new ones.
-
-    The tail starts with a call and never between a call and its results, since a message that a
-    parallel node adds comes before the tail. The first write adds each message before it removes
-    it: a parallel node may have removed an old message already, and removing it twice is an
-    error. It does so for the new messages too, since a parallel node may have added them.
-    """
+    """Remove all messages from the first change on, then add the new ones."""
     start = _unchanged_count(old, new)
-    while 0 < start < len(new) and isinstance(new[start], ToolMessage):
-        start -= 1
-    tail = old[start:]
-    if any(id_of(message) is None for message in (*tail, *new[start:])):
+    if any(id_of(message) is None for message in (*old[start:], *new[start:])):
         return None
-    tail_ids = {message.id for message in tail}
-    removed = [*tail, *(message for message in new[start:] if message.id not in tail_ids)]
-    removals = [RemoveMessage(id=str(message.id)) for message in removed]
-    return [[*removed, *removals], list(new[start:])]
+    removals = [RemoveMessage(id=str(message.id)) for message in old[start:]]
+    return [removals, list(new[start:])]
 
 
 def _replace(_: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Writes:
@@ -150,12 +88,13 @@ def _overwrite(_: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> Writes:
     return [Overwrite(list(new))]
 
 
-_Form: TypeAlias = Callable[[Sequence[BaseMessage], Sequence[BaseMessage]], Writes | None]
-
-_FORMS_BESIDE_NODES: Sequence[_Form] = (_rewrite_tail, _append)
-_FORMS_BEFORE_OUTPUT: Sequence[_Form] = (_edit_in_place, _rewrite_tail, _append)
-_FORMS_ALONE: Sequence[_Form] = (_append, _edit_in_place, _rewrite_tail, _replace, _overwrite)
-_FORMS_ONCE: Sequence[_Form] = (_append, _edit_in_place, _overwrite, _replace)
+_FORMS: Sequence[Callable[[Sequence[BaseMessage], Sequence[BaseMessage]], Writes | None]] = (
+    _append,
+    _edit_in_place,
+    _rewrite_tail,
+    _replace,
+    _overwrite,
+)
 """The forms of writes, in the order in which they are tried."""
 
 

@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -160,29 +159,6 @@ def test_the_version_is_printed(cli):
 def test_the_default_age_is_that_of_the_library():
     """The parser has the number of its own, because importing it would take a second."""
     assert parse(["repair", "x.db", "--all"]).min_age == MIN_AGE
-
-
-def test_help_imports_nothing_that_is_slow():
-    """Neither LangGraph nor rich: they take longer to import than a reader wants to wait."""
-    code = (
-        "import sys\nfrom langgraph_patch.cli.main import main\n"
-        "try:\n    main(['scan', '--help'])\nexcept SystemExit:\n    pass\n"
-        "slow = {'langgraph', 'langchain_core', 'pydantic', 'rich', 'asyncio'}\n"
-        "sys.exit(repr(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"
-    )
-    done = process(code=code)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-def test_help_is_there_in_less_than_three_tenths_of_a_second():
-    """The fastest of five runs, so that a busy machine does not matter."""
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        assert process("--help").returncode == 0
-        times.append(time.perf_counter() - begin)
-    assert min(times) < 0.3
 
 
 @pytest.mark.parametrize(

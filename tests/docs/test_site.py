@@ -104,7 +104,7 @@ def test_every_public_name_is_in_the_reference():
     last_names = {name.rpartition(".")[2] for name in documented}
     public = {*langgraph_patch.__all__, *threads.__all__, *streaming.__all__}
     assert public - set(vars(errors)) - last_names == set()
-    assert {"langgraph_patch.errors", "langgraph_patch.testing"} <= documented
+    assert "langgraph_patch.errors" in documented
 
 
 def _rows(page, heading):

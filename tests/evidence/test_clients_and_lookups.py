@@ -35,6 +35,16 @@ def read_by(model: StrictModel) -> dict[str, str]:
     return {m.tool_call_id: m.text for m in model.seen[-1] if isinstance(m, ToolMessage)}
 
 
+def read_after(sent: list[Any]) -> dict[str, str]:
+    """The results that the model reads after a client sent these messages to a pause."""
+    saver = InMemorySaver()
+    run_until_stop(agent([BOTH], saver), {"messages": [HumanMessage("go", id="h1")]})
+    model = StrictModel(script=[AIMessage("fine")])
+    graph = with_patching(create_agent(model, TOOLS, checkpointer=saver))
+    graph.invoke({"messages": sent}, CONFIG)
+    return read_by(model)
+
+
 def frontend(content: str, prefix: str) -> list[Any]:
     """What a frontend sends with the next message: a result for each open call."""
     made = [ToolMessage(content, tool_call_id=c, id=f"{prefix}{c}") for c in ("c1", "c2")]
@@ -42,22 +52,21 @@ def frontend(content: str, prefix: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("sent", "wire"),
+    "sent",
     [
-        (frontend("Successfully handled tool call.", "do-not-render-"), WAITED),
-        (frontend('{"cancelled": true}', "aui-"), WAITED),
-        (frontend("ok!", "some-"), "ok!"),
+        frontend("Successfully handled tool call.", "do-not-render-"),
+        frontend('{"cancelled":true}', "aui-"),
     ],
-    ids=["agent-chat-ui", "assistant-ui", "an unknown client"],
+    ids=["agent-chat-ui", "assistant-ui"],
 )
-def test_what_clients_invent(sent, wire):
-    """The recorded result replaces each invention. A known one without a record is replaced too."""
-    saver = InMemorySaver()
-    run_until_stop(agent([BOTH], saver), {"messages": [HumanMessage("go", id="h1")]})
-    model = StrictModel(script=[AIMessage("fine")])
-    graph = with_patching(create_agent(model, TOOLS, checkpointer=saver))
-    graph.invoke({"messages": sent}, CONFIG)
-    assert read_by(model) == {"c1": "sent to bob", "c2": wire}
+def test_what_clients_invent(sent):
+    """A recorded result or cause replaces the inventions of known clients."""
+    assert read_after(sent) == {"c1": "sent to bob", "c2": WAITED}
+
+
+def test_what_an_unknown_client_sends():
+    """A result in any other form is the client's own, and stays."""
+    assert read_after(frontend("ok!", "some-")) == {"c1": "ok!", "c2": "ok!"}
 
 
 def test_a_genuine_result_of_a_frontend():

@@ -207,24 +207,6 @@ async def test_a_broken_thread_goes_on_at_the_model(kind, store, asynchronous, d
     assert bench.tools.done == ["mail to bob"]
 
 
-@kinds(REACT_V2, CREATE_AGENT, DEEP_AGENT)
-@sync_and_async
-@pytest.mark.needs("create_deep_agent", langgraph="1.2.16")
-async def test_only_the_model_s_view_is_repaired(kind, asynchronous):
-    """With `persist=False` the model reads the same results in each run; the state is unchanged."""
-    bench = await paused_agent(kind, asynchronous=asynchronous, saver=InMemorySaver())
-    bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
-    graph = with_patching(bench.graph, persist=False, replace_foreign=True)
-    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    for seen, since in zip(
-        bench.model.seen[1:], ([], [("ai", "fine"), ("human", "hello?")]), strict=True
-    ):
-        assert statements(seen) == [*TURN, SENT, WAITING, NEVER_MIND, *since]
-    stored = graph.get_state(thread()).values["messages"]
-    assert "sent to bob" not in "".join(message.text for message in stored)
-
-
 @sync_and_async
 @each_durability
 async def test_patch_node_before_the_model(asynchronous, durability):
@@ -830,25 +812,6 @@ async def test_recovery_switched_off(kind, asynchronous):
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     assert saver.reads["list"] == 0
     await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
-
-
-@pytest.mark.parametrize("new_saver", [True, False], ids=["another", "none"])
-@sync_and_async
-@pytest.mark.slow
-async def test_a_checkpointer_of_its_own(new_saver, asynchronous):
-    """A history that moved house: `checkpointer=` names where its past is still recorded."""
-    old = InMemorySaver()
-    bench = await paused_agent(REACT_V2, AIMessage("fine"), asynchronous=asynchronous, saver=old)
-    # The pause hides the loss: only what was committed moves.
-    moved = [human("book it"), both_calls(), human("never mind")]
-    graph = react_v2(
-        bench.model, bench.tools.tools(), checkpointer=InMemorySaver() if new_saver else None
-    )
-    graph = with_patching(graph, checkpointer=old)
-    state = await run_in_worker(graph, {"messages": moved}, asynchronous=asynchronous)
-    expected = [*TURN, SENT, WAITING, NEVER_MIND, ("ai", "fine")]
-    assert statements(bench.model.seen[-1]) == expected[:-1]
-    assert statements(state["messages"]) == expected
 
 
 async def test_a_fork_tells_what_its_own_past_knows():

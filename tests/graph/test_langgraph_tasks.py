@@ -14,8 +14,6 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.managed import RemainingSteps
 from langgraph.types import Command
-from pydantic import BaseModel
-
 from langgraph_patch._langgraph_tasks import (
     allow_one_more_superstep,
     is_node_of_task,
@@ -23,6 +21,8 @@ from langgraph_patch._langgraph_tasks import (
     shown_keys,
     written_pairs,
 )
+from pydantic import BaseModel
+
 from support.agents import thread
 from support.bare_graphs import QUESTION, State, build, checkpoints, nothing
 from support.running import sync_and_async

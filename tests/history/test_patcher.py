@@ -43,7 +43,7 @@ from langgraph_patch import (
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Defect, Finding
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cancelled_text
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.history.tool_calls import read_calls
 from support.placeholder_texts import (
     DEEPAGENTS_CANCELLED,
@@ -857,7 +857,7 @@ def test_f07_an_agent_that_summarises_goes_on():
     model = StrictModel(script=[AIMessage("fine")])
     agent = create_agent(model, [], middleware=[summarizer(3)])
 
-    with_patching(agent, persist=False).invoke({"messages": history})
+    with_patching(agent).invoke({"messages": history})
 
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "z"]
 
@@ -1646,7 +1646,7 @@ def test_placeholders_of_others_are_replaced(foreign):
 def test_our_placeholder_in_the_words_of_another_is_ours():
     """The mark counts: it is not replaced again and again."""
     history = [ai("c1", id="a1"), H("x")]
-    patch = patch_messages(history, placeholder=cancelled_text)
+    patch = patch_messages(history, placeholder=DEEPAGENTS[0])
     assert patch.messages[1].content == DEEPAGENTS[0]
 
     assert patch_messages(patch.messages, replace_foreign=True).messages is patch.messages

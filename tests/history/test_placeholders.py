@@ -20,10 +20,9 @@ from langgraph_patch import (
 )
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.placeholders import CAUSES, LANGUAGES, PLACEHOLDER_KEY, cancelled_text
+from langgraph_patch.history.placeholders import CAUSES, LANGUAGES, PLACEHOLDER_KEY
 from support.placeholder_texts import (
     CANCELLED,
-    DEEPAGENTS_CANCELLED,
     FAILED,
     INCOMPLETE,
     MALFORMED,
@@ -195,11 +194,6 @@ CASES = [
         "没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。",
     ),
 ]
-OLDER = (
-    DEEPAGENTS_CANCELLED.format("wire", "c1"),
-    "工具调用 wire(ID 为 c1)已被取消——在其完成之前收到了另一条消息。",
-)
-"""The sentence of older systems, in both languages."""
 
 
 @pytest.mark.parametrize(("cause", "history", "recorded", "english", "chinese"), CASES)
@@ -467,17 +461,14 @@ def test_validating_asks_no_callable_and_knows_no_options():
 
 
 def test_the_language_of_the_process():
-    """`set_language` holds for every later repair, and for `cancelled_text`; an option wins."""
-    call = DanglingCall("c1", "wire", {}, "unknown", None, asked(), 0)
+    """`set_language` holds for every later repair; an option wins."""
     set_language("zh")
 
     assert placeholder([asked()]).content == CASES[-1][4]
     assert placeholder([asked()], language="en").content == UNKNOWN.format("wire", "c1")
-    assert cancelled_text(call) == OLDER[1]
 
     set_language("en")
     assert placeholder([asked()]).content == UNKNOWN.format("wire", "c1")
-    assert cancelled_text(call) == OLDER[0]
 
 
 @pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
@@ -488,32 +479,3 @@ def test_an_unknown_language_is_refused(language):
     with pytest.raises(OptionError, match=r"language=.*: expected one of en, zh"):
         set_language(language)
     assert placeholder([asked()]).content == CASES[-1][4]
-
-
-# --- cancelled_text --------------------------------------------------------------------
-
-
-def test_cancelled_text_says_the_old_sentence_of_every_call():
-    """Whatever the cause; the cause is still in the marker."""
-    found = placeholders([asked(), cut()], placeholder=cancelled_text)
-
-    assert [message.content for message in found] == [
-        OLDER[0],
-        OLDER[0].replace("c1", found[1].tool_call_id),
-    ]
-    assert [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found] == [
-        "unknown",
-        "malformed",
-    ]
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("text", HOSTILE)
-def test_bug_10_cancelled_text_of_hostile_calls(text, language):
-    """Called by hand with anything at all it gives at most 500 characters."""
-    set_language(language)
-
-    texts = cancelled_text(DanglingCall(text, text, {}, "failed", text, AIMessage(""), 0))
-
-    assert len(texts) <= 500
-    assert text[:40] in texts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, assert_type
+from typing import Any, Literal, TypedDict, assert_type
 
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
@@ -46,7 +46,7 @@ from langgraph_patch.errors import (
 )
 from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.patch import Defect, Evidence, Finding
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cancelled_text
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
@@ -70,6 +70,8 @@ from langgraph_patch.streaming import (
     split_stream,
 )
 from langgraph_patch.threads import (
+    ThreadRepair,
+    ThreadReport,
     arepair_thread,
     ascan_threads,
     aundo_repair,
@@ -77,10 +79,6 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-
-if TYPE_CHECKING:
-    pass
 
 Kind = Literal[
     "inserted",
@@ -151,7 +149,7 @@ def placeholder_text(call: DanglingCall) -> str:
     assert_type(call.error, str | None)
     assert_type(call.message, AIMessage)
     assert_type(call.index, int)
-    return assert_type(cancelled_text(call), str)
+    return f"nobody knows what {call.name} did"
 
 
 def as_a_message(call: DanglingCall) -> ToolMessage:
@@ -166,7 +164,7 @@ def placeholders(history: list[BaseMessage]) -> None:
     patch_messages(history, placeholder={"unknown": "nobody knows"})
     patch_messages(history, placeholder=placeholder_text)
     patch_messages(history, placeholder=as_a_message)
-    patch_messages(history, placeholder=cancelled_text, replace_foreign=True)
+    patch_messages(history, placeholder=placeholder_text, replace_foreign=True)
     assert_type(is_placeholder(history[0]), bool)
     assert_type(PLACEHOLDER_KEY, Literal["langgraph_patch"])
 
@@ -209,15 +207,10 @@ def wrapped(saver: BaseCheckpointSaver[str]) -> None:
     compiled = with_patching(
         same.compile(checkpointer=saver),
         model_node=["model"],
-        recursive=False,
-        persist=False,
-        name="repair",
         placeholder=placeholder_text,
-        language="en",
         messages_key="messages",
         recover=False,
         replace_foreign=True,
-        checkpointer=saver,
         on_patch=log,
     )
     assert_type(
@@ -227,26 +220,26 @@ def wrapped(saver: BaseCheckpointSaver[str]) -> None:
     with_patching("model")  # type: ignore[type-var]
 
 
-def nodes(saver: BaseCheckpointSaver[str]) -> None:
+def nodes() -> None:
     """A node is placed like any other."""
-    node = PatchNode(messages_key="messages", checkpointer=saver, on_patch=log)
+    node = PatchNode(messages_key="messages", recover="required", on_patch=log)
     builder = StateGraph(MessagesState)
     builder.add_node("patch_tool_calls", assert_type(patch_node, PatchNode))
     builder.add_node("again", node)
-    PatchNode(language="de")  # type: ignore[arg-type]
+    PatchNode(recover="always")  # type: ignore[arg-type]
 
 
 def agents(chat_model: BaseChatModel) -> None:
     """The middleware goes into the list of `create_agent`; the agent can be wrapped."""
-    agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(persist=False)])
+    agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(recover=False)])
     with_patching(agent).invoke({"messages": []})
-    PatchToolCallsMiddleware(language="de")  # type: ignore[arg-type]
+    PatchToolCallsMiddleware(recover="always")  # type: ignore[arg-type]
 
 
 def models(chat_model: BaseChatModel) -> None:
     """A patched model is a runnable that binds tools."""
     assert_type(patch_model(chat_model), PatchedModel)
-    patch_model(chat_model, language="de")  # type: ignore[arg-type]
+    patch_model(chat_model, recover="always")  # type: ignore[arg-type]
 
 
 def keys(runtime: ToolRuntime[None, dict[str, Any]], config: RunnableConfig) -> None:

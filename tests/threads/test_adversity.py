@@ -895,7 +895,10 @@ GRAPH = graph_of()
 @fewer(10)
 @given(histories() | anything())
 def test_any_state_goes_through_the_node_or_is_refused(history):
-    """The node writes what the function gives; or the caller of the graph sees a `PatchError`."""
+    """The node writes what the function gives, or raises a `PatchError`.
+
+    A list that holds no LangChain message, or that nobody can read, is left alone.
+    """
     FIGURES["hostile states"] += 1
     try:
         stored = GRAPH.invoke({"messages": history})["messages"]
@@ -903,7 +906,12 @@ def test_any_state_goes_through_the_node_or_is_refused(history):
         with pytest.raises(PatchError):
             patch_messages(history)
         return
-    repaired = patch_messages(history).for_state().messages
+    try:
+        repaired = patch_messages(history).for_state().messages
+    except PatchError:
+        repaired = history
+    if not any(isinstance(message, BaseMessage) for message in history):
+        repaired = history
     assert repr(stored) == repr(repaired) or as_messages(stored) == repaired
 
 

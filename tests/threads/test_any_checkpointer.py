@@ -1,4 +1,4 @@
-"""Any checkpointer: the protocol, entry points, and the checks for the authors of checkpointers."""
+"""Any checkpointer: what works with it, the protocol, and entry points."""
 
 import asyncio
 import sys
@@ -11,11 +11,11 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langgraph_patch._langgraph_storage import delete_from_memory, keys_in_memory
-from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.testing import CAPABILITIES, acheck_checkpointer, check_checkpointer
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads import ascan_threads, scan_threads
 from langgraph_patch.threads.stores import any as any_module
 from support.agents import thread
+from support.checkpointer_checks import CAPABILITIES, acheck_checkpointer, check_checkpointer
 from support.databases import POSTGRES, open_async_saver, open_saver
 from support.stored_threads import abandoned_thread
 
@@ -175,38 +175,6 @@ def test_a_root_namespace_that_is_stored_under_another_name():
     abandoned_thread("react_v2", saver)
     assert [report.status for report in scan_threads(saver)] == ["damaged"]
     assert [report.status for report in scan_threads(saver, thread_ids=["1"])] == ["damaged"]
-
-
-def forgets_versions(self, config, checkpoint, metadata, _):
-    """Store no new value of any channel."""
-    return self.kept.put(config, checkpoint, metadata, {})
-
-
-def forgets_writes(*_):
-    """Store no pending writes."""
-
-
-@pytest.mark.parametrize(
-    ("capability", "faults"),
-    [
-        ("repair", {"put": forgets_versions}),
-        ("recover", {"put_writes": forgets_writes}),
-        ("scan", {"list_threads": lambda _, after: [] if after else [("x", "")]}),
-        ("undo", {"delete_checkpoint": lambda *_: True}),
-    ],
-)
-def test_a_checkpointer_with_a_defect_fails_its_check(capability, faults):
-    """Each check finds what would make the capability wrong."""
-    broken = type("Broken", (WithThreads,), faults)
-    with pytest.raises((AssertionError, KeyError, ThreadError)) as error:
-        check_checkpointer(capability, opens(broken))
-    assert str(error.value)
-
-
-def test_an_unknown_capability_is_an_error():
-    """It names the capabilities."""
-    with pytest.raises(OptionError, match=r"capability='fly': expected one of \('recover'"):
-        check_checkpointer("fly", opens(InMemorySaver))
 
 
 # --- the protocol ------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import arepair_thread, repair_thread
 from support.agents import human, thread
-from support.databases import POSTGRES, open_async_saver
+from support.databases import POSTGRES, open_async_saver, open_saver
 from support.running import run
 from support.strict import RefusedError, StrictModel, ai
 
@@ -73,14 +73,14 @@ def texts(graph):
     return {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
 
 
-WAYS = ["entry", "wrapper", "middleware", "repair"]
+WAYS = ["entry", "middleware", "repair"]
 
 
 @ON_BOTH
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.needs(deepagents="0.7")
 async def test_the_file_and_the_todos_are_in_the_state(way, saver):
-    """Entry check, node wrapper, middleware and `repair_thread`."""
+    """Entry check, middleware and `repair_thread`."""
     own = [PatchToolCallsMiddleware()] if way == "middleware" else []
     graph, model = deep_agent(saver, *own)
     await run(graph, "go")
@@ -92,7 +92,23 @@ async def test_the_file_and_the_todos_are_in_the_state(way, saver):
     assert NOT_KEPT not in str(texts(graph)) + str(model.seen)
 
 
-@pytest.mark.parametrize("way", ["entry", "middleware", "repair"])
+@pytest.mark.needs(deepagents="0.7")
+async def test_a_model_node_names_them(tmp_path):
+    """Where START does not run, the model reads before each result what was not kept."""
+    with open_saver(str(tmp_path / "db.sqlite")) as saver:
+        graph, model = deep_agent(saver)
+        await run(graph, "go")
+        await abandon(graph, "wrapper", {"messages": [human("never mind")]})
+        values, stored = graph.get_state(thread()).values, texts(graph)
+    assert "/a.txt" not in values.get("files", {})
+    assert "todos" not in values
+    assert stored["c1"].startswith(f"{NOT_KEPT}files. ")
+    assert stored["c2"].startswith(f"{NOT_KEPT}todos. ")
+    read = {m.tool_call_id: m.text for m in model.seen[-1] if isinstance(m, ToolMessage)}
+    assert read == stored
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.needs(deepagents="0.7")
 async def test_the_same_in_an_event_loop(way, tmp_path):
     """With an asynchronous checkpointer."""

@@ -1,271 +1,23 @@
-"""A repair is written so that nothing else is lost, whatever the reducer."""
+"""The writes of a repair, in each form that a reducer may need."""
 
-from __future__ import annotations
-
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, RemoveMessage
 from langgraph.channels import BinaryOperatorAggregate
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph, add_messages
+from langgraph.graph import add_messages
 
-from langgraph_patch import patch_messages, validate_messages, with_patching
+from langgraph_patch import patch_messages
 from langgraph_patch.threads.state_update import writes_for
 from support import agents
-from support.agents import (
-    REDUCERS,
-    both_calls,
-    history,
-    human,
-    lines,
-    new_turn,
-    reducer_graph,
-    thread,
-)
-from support.paths import ENVIRONMENT
+from support.agents import both_calls, human, lines
 from support.placeholder_texts import UNKNOWN
-from support.strict import StrictModel, refuse
-
-REMOVES = ("add_messages", "delta", "deepagents")
-"""Reducers under which a message can be put between others, beside other writers."""
-APPENDS = ("operator_add", "new_only")
-"""Reducers that only append: nothing but a step of one's own can put a message between."""
-REFORMATS = ("add_messages_openai",)
-"""A reducer that takes the ids and marks off all messages, so that none can be removed by it."""
 
 FIRST = [human("hi"), AIMessage("hello", id="a0"), human("book it"), both_calls()]
-TURN = ["human: hi", "ai: hello", "human: book it"]
-CALLS = ["ai c1 c2: "]
+DAMAGED = [*FIRST, human("never mind")]
 RESULTS = [
     f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
     f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
 ]
-REPAIRED = [*TURN, *CALLS, *RESULTS, "human: never mind"]
-
-
-def build(name: str, saver: Any, *beside: str) -> tuple[Any, Any, Any]:
-    """The bare graph of a reducer, the patched one, and the model of both."""
-    answers = AIMessage("fine", id="a2"), AIMessage("yes?", id="a3")
-    bare, model = reducer_graph(REDUCERS[name], *answers, beside=beside, checkpointer=saver)
-    return bare, with_patching(bare, model_node="model"), model
-
-
-def at_the_entry(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:
-    """A thread with two open calls gets a new message."""
-    bare, graph, model = build(name, saver, *beside)
-    bare.update_state(config, {"messages": list(FIRST)}, as_node="model")
-    new_turn(graph, REDUCERS[name], config, human("never mind"))
-    return graph, model
-
-
-def at_the_model(
-    name: str, saver: Any, *beside: str, config: Any, edit: list[BaseMessage]
-) -> tuple[Any, Any]:
-    """The bare graph is about to run its model, with two open calls; the patched one goes on."""
-    bare, graph, model = build(name, saver, *beside)
-    bare.update_state(config, {"messages": edit}, as_node=START)
-    assert set(bare.get_state(config).next) == {"model", *beside}
-    graph.invoke(None, config)
-    return graph, model
-
-
-# --- the entry check ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
-def test_entry_check_beside_other_nodes(name: str):
-    """The repair has a step of its own: no other node's message is lost, nor the answer."""
-    graph, model = at_the_entry(name, InMemorySaver(), "a_note", "z_note", config=thread())
-    assert lines(history(graph, thread())) == [
-        *REPAIRED,
-        "human: a_note",
-        "ai: fine",
-        "human: z_note",
-    ]
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-
-
-def test_entry_check_without_a_reducer():
-    """Who writes a plain list writes everything: the repaired list."""
-    graph, model = at_the_entry("none", InMemorySaver(), config=thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-
-
-# --- the node wrapper --------------------------------------------------------------------
-
-DAMAGED = [*FIRST, human("never mind")]
-
-
-@pytest.mark.parametrize("name", REMOVES)
-def test_model_node_beside_other_nodes(name: str):
-    """The answer and the notes of both other nodes are in the state, and it is valid.
-
-    The message of a node that writes first comes before the turn that was repaired.
-    """
-    graph, model = at_the_model(
-        name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
-    )
-    messages = history(graph, thread())
-    assert lines(messages) == [
-        *TURN,
-        "human: a_note",
-        *CALLS,
-        *RESULTS,
-        "human: never mind",
-        "ai: fine",
-        "human: z_note",
-    ]
-    assert validate_messages(messages) == []
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-
-
-@pytest.mark.parametrize("name", [*APPENDS, *REFORMATS])
-def test_model_node_under_a_reducer_that_only_appends(name: str):
-    """The model sees a valid history; the next entry check repairs the state. Nothing is lost.
-
-    Only `Overwrite` could put a result between two messages, and it would destroy what the
-    other nodes write in the same superstep.
-    """
-    graph, model = at_the_model(
-        name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=DAMAGED
-    )
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    texts = ["human: never mind", "human: a_note", "ai: fine", "human: z_note"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello"]
-    assert lines(model.seen[-1]) == turn
-    messages = history(graph, thread())
-    assert lines(messages) == [*turn, "human: a_note", "ai: yes?", "human: z_note"]
-    assert not any(isinstance(m, RemoveMessage) for m in messages)
-
-
-def test_model_node_without_a_reducer():
-    """The model writes the whole list, made of the repaired one: its write wins."""
-    graph, model = at_the_model("none", InMemorySaver(), config=thread(), edit=DAMAGED)
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
-@pytest.mark.parametrize("name", [*REMOVES, *APPENDS])
-def test_model_node_answers_calls_at_the_tail(name: str):
-    """Calls at the end of the history need an append only, which every reducer takes."""
-    graph, model = at_the_model(name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST))
-    messages = history(graph, thread())
-    assert lines(messages) == [*TURN, *CALLS, *RESULTS, "ai: fine", "human: z_note"]
-    assert [lines(seen) for seen in model.seen] == [[*TURN, *CALLS, *RESULTS]]
-    refuse(messages)
-
-
-@pytest.mark.parametrize("name", REFORMATS)
-def test_model_node_under_a_reducer_that_rewrites(name: str):
-    """The reducer would change what is written: the next entry check repairs the state."""
-    graph, model = at_the_model(name, InMemorySaver(), "z_note", config=thread(), edit=list(FIRST))
-    assert [lines(seen) for seen in model.seen] == [[*TURN, *CALLS, *RESULTS]]
-    texts = ["ai: fine", "human: z_note"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    messages = history(graph, thread())
-    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello", "ai: yes?", "human: z_note"]
-    assert lines(messages) == turn
-    assert {m.id for m in messages} == {None}
-
-
-@pytest.mark.parametrize("name", REMOVES)
-def test_two_models_repair_in_one_step(name: str):
-    """Two models that share a step and a damaged history both repair it: once is enough."""
-    orphan = ToolMessage("orphan", tool_call_id="c0", id="t0")
-    damaged = [*FIRST, human("never mind"), orphan]
-    scripts = [StrictModel(script=[AIMessage(text, id=text)]) for text in ("one", "two")]
-    builder = StateGraph(REDUCERS[name])
-    for model, node in zip(scripts, ("first", "second"), strict=True):
-        builder.add_node(node, lambda state, m=model: {"messages": [m.invoke(state["messages"])]})
-        builder.add_edge(START, node)
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node=["first", "second"])
-    bare.update_state(thread(), {"messages": damaged}, as_node=START)
-    graph.invoke(None, thread())
-    messages = history(graph, thread())
-    assert validate_messages(messages) == []
-    assert [line for line in lines(messages) if line not in ("ai: one", "ai: two")] == REPAIRED
-    assert sum(line in ("ai: one", "ai: two") for line in lines(messages)) == 2
-
-
-@pytest.mark.parametrize("name", APPENDS)
-def test_an_append_that_another_node_overtakes(name: str):
-    """Another node's write comes first and displaces the results: they are moved later."""
-    graph, model = at_the_model(name, InMemorySaver(), "a_note", config=thread(), edit=list(FIRST))
-    texts = ["human: a_note", *RESULTS, "ai: fine"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    turn = [*TURN, *CALLS, *RESULTS, "human: a_note", "ai: fine", "human: hello"]
-    assert lines(model.seen[-1]) == turn
-    assert lines(history(graph, thread())) == [*turn, "human: a_note", "ai: yes?"]
-
-
-@pytest.mark.parametrize("name", REDUCERS)
-def test_the_next_turn_has_nothing_to_repair(name: str):
-    """What was repaired once stays as it is, message for message."""
-    graph, _ = at_the_entry(name, InMemorySaver(), config=thread())
-    before = history(graph, thread())
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    after = history(graph, thread())
-    assert after[: len(before)] == before
-    assert lines(after[len(before) :]) == ["human: hello", "ai: yes?"]
-
-
-# --- a new process -----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Each thread as this process saw it, and as a new process read it from SQLite."""
-    path = str(tmp_path_factory.mktemp("reload") / "threads.db")
-    here: dict[str, Any] = {}
-    with SqliteSaver.from_conn_string(path) as saver:
-        for name in REDUCERS:
-            beside = () if name == "none" else ("a_note", "z_note")
-            for place in ("entry", "model_node"):
-                key = f"{name}:{place}"
-                if place == "entry":
-                    graph, _ = at_the_entry(name, saver, *beside, config=thread(key))
-                else:
-                    graph, _ = at_the_model(
-                        name, saver, *beside, config=thread(key), edit=list(DAMAGED)
-                    )
-                messages = history(graph, thread(key))
-                here[key] = {"lines": lines(messages), "ids": [m.id for m in messages]}
-    command = [sys.executable, str(Path(agents.__file__)), path]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)  # noqa: S603 - our own file
-    return here, json.loads(ran.stdout)
-
-
-@pytest.mark.parametrize("place", ["entry", "model_node"])
-@pytest.mark.parametrize("name", REDUCERS)
-@pytest.mark.slow
-def test_a_new_process_reads_the_same(stored: Any, name: str, place: str):
-    """Order, texts and ids come back as they were, and the next turn there goes on."""
-    here, there = stored
-    key = f"{name}:{place}"
-    read = there[key]
-    assert {"lines": read["lines"], "ids": read["ids"]} == here[key]
-    evidence = [i for i in here[key]["ids"] if i]
-    assert [i for i in read["then_ids"] if i in evidence] == evidence
-    assert bool(evidence) is (name not in REFORMATS)
-    expected = [*here[key]["lines"], "human: next", "ai: again"]
-    if name not in (*REMOVES, "none") and place == "model_node":
-        expected[len(TURN) + 1 : len(TURN) + 1] = RESULTS
-    assert read["then"] == expected
-
-
-# --- the writes themselves ---------------------------------------------------------------
 
 
 def channel(reducer: Any) -> Any:
@@ -273,40 +25,47 @@ def channel(reducer: Any) -> Any:
     return BinaryOperatorAggregate(list, reducer)
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_the_tail_only_is_written(*, alone: bool):
+def test_the_tail_only_is_written():
     """Under add_messages nothing before the first change is written again."""
     new = patch_messages(DAMAGED).messages
-    removals, tail = writes_for(channel(add_messages), DAMAGED, new, alone=alone)
-    removed = {m.id for m in removals if isinstance(m, RemoveMessage)}
-    assert {"a1", "never mind"} <= removed
-    assert removed.isdisjoint({"hi", "a0", "book it"})
-    assert lines(tail) == [*CALLS, *RESULTS, "human: never mind"]
+    removals, tail = writes_for(channel(add_messages), DAMAGED, new)
+    assert removals == [RemoveMessage(id="never mind")]
+    assert lines(tail) == [*RESULTS, "human: never mind"]
 
 
 def test_an_append_is_one_write():
-    """Calls at the tail, a step of one's own: only the new results are written."""
+    """Calls at the tail: only the new results are written."""
     new = patch_messages(FIRST).messages
-    (added,) = writes_for(channel(add_messages), FIRST, new, alone=True)
+    (added,) = writes_for(channel(add_messages), FIRST, new)
     assert lines(added) == RESULTS
 
 
 def test_messages_without_ids():
-    """A stored message without an id cannot be removed by it; a step of one's own can."""
+    """A stored message without an id cannot be removed by it: the list is replaced."""
     old = [both_calls(), AIMessage("hm")]
     new = patch_messages(old).messages
-    appended = channel(lambda left, right: [*left, *right])
-    assert writes_for(appended, old, new, alone=False) is None
-    (write,) = writes_for(appended, old, new, alone=True)
+    (write,) = writes_for(channel(lambda left, right: [*left, *right]), old, new)
     assert write.value == new
+
+
+def test_no_form_has_the_effect():
+    """A reducer that accepts no form of the repair: nothing is written."""
+
+    def refusing(left: list[Any], right: list[Any]) -> list[Any]:
+        raise ValueError(right)
+
+    class NoOverwrite(BinaryOperatorAggregate):
+        def update(self, values: Any) -> bool:
+            raise ValueError(values)
+
+    new = patch_messages(DAMAGED).messages
+    assert writes_for(NoOverwrite(list, refusing), DAMAGED, new) is None
 
 
 def test_an_unknown_channel_is_taken_for_add_messages():
     """Outside of a graph there is no channel to try on: the form of add_messages is used."""
     new = patch_messages(DAMAGED).messages
-    assert writes_for(None, DAMAGED, new, alone=True) == writes_for(
-        channel(add_messages), DAMAGED, new, alone=True
-    )
+    assert writes_for(None, DAMAGED, new) == writes_for(channel(add_messages), DAMAGED, new)
 
 
 def test_the_trial_changes_nothing():
@@ -314,6 +73,7 @@ def test_the_trial_changes_nothing():
     live = channel(agents.in_place).from_checkpoint(list(DAMAGED))
     old = list(live.get())
     new = patch_messages(old).messages
-    assert writes_for(live, old, new, alone=False) is None
+    (write,) = writes_for(live, old, new)
+    assert write.value == new
     assert live.get() == DAMAGED
     assert old == DAMAGED

@@ -11,11 +11,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
-from langgraph_patch import _langgraph_versions
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import ascan_threads, scan_threads
-from langgraph_patch.threads.stores import sqlite
+from langgraph_patch.threads.stores import sqlite, versions
 from langgraph_patch.threads.stores.base import Key, Shard, last_key_of
 from langgraph_patch.threads.stores.select import open_database, store_of
 from support.agents import human, thread
@@ -64,7 +63,7 @@ def test_a_database_is_opened_read_only(path):
 
 def test_a_serializer_that_loads_every_class_opens_no_database(path, monkeypatch):
     """Before langgraph-checkpoint 4.0.1 only with a serializer that the application passes."""
-    monkeypatch.setattr(_langgraph_versions, "_EVENT_HOOKS", "langgraph.no_module_of_this_name")
+    monkeypatch.setattr(versions, "_EVENT_HOOKS", "langgraph.no_module_of_this_name")
     with pytest.raises(ThreadError, match=r"needs langgraph-checkpoint 4\.0\.1 .*`serde=`"):
         scanned(path)
     assert scanned(path, serde=JsonPlusSerializer()) == [("damaged", None)]

@@ -1,4 +1,4 @@
-"""The details of LangGraph in `_langgraph_versions.py`: what LangGraph gained after 1.0.
+"""The details of LangGraph in `threads/stores/versions.py`: what LangGraph gained after 1.0.
 
 Each test compares details with the LangGraph that is installed, and fails if one has changed.
 """
@@ -11,13 +11,12 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
-from langgraph_patch import _langgraph_versions
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads.stores import versions
 from langgraph_patch.threads.stores.versions import (
     needs,
     recording_blocked_classes,
     safe_serializer,
-    stream_transformer,
 )
 
 _ABSENT = "langgraph.a_module_that_no_version_has"
@@ -27,15 +26,6 @@ def test_needs():
     """The text has the version that is needed and the version that is installed."""
     text = needs("The feature", "langgraph", "99")
     assert text == f"The feature needs langgraph 99 or newer; {version('langgraph')} is installed"
-
-
-def test_stream_transformer(monkeypatch: pytest.MonkeyPatch):
-    """The two public classes of the v3 stream; without them, a base class and None."""
-    from langgraph.stream import StreamChannel, StreamTransformer  # noqa: PLC0415 - since 1.2
-
-    assert stream_transformer() == (StreamTransformer, StreamChannel)
-    monkeypatch.setattr(_langgraph_versions, "_STREAM", _ABSENT)
-    assert stream_transformer() == (object, None)
 
 
 class Unknown(BaseModel):
@@ -59,7 +49,7 @@ def test_safe_serializer_and_recording_blocked_classes():
 
 def test_a_langgraph_whose_serializer_loads_every_class(monkeypatch: pytest.MonkeyPatch):
     """Before langgraph-checkpoint 4.0.1: no safe serializer, and nothing that is recorded."""
-    monkeypatch.setattr(_langgraph_versions, "_EVENT_HOOKS", _ABSENT)
+    monkeypatch.setattr(versions, "_EVENT_HOOKS", _ABSENT)
     with pytest.raises(ThreadError, match=r"needs langgraph-checkpoint 4\.0\.1 or newer"):
         safe_serializer([], ThreadError)
     blocked: list[str] = []

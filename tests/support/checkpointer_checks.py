@@ -1,18 +1,6 @@
-"""Check that a checkpointer works with this package, for the authors of checkpointers.
+"""Check what a checkpointer supports, each capability on new threads of a real graph.
 
-There are four checks, one for each of `CAPABILITIES`. Each runs a real graph on new threads of the
-checkpointer. The store need not be empty. With pytest, for example:
-
-```python
-import pytest
-from langgraph_patch.testing import CAPABILITIES, check_checkpointer
-
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_my_saver(capability):
-    check_checkpointer(capability, MySaver.open)
-```
-
-pytest is not needed: a check raises an error or returns.
+The store need not be empty.
 """
 
 from __future__ import annotations
@@ -32,7 +20,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.graph.with_patching import with_patching
 from langgraph_patch.history.patcher import validate_messages
 from langgraph_patch.threads import (
@@ -58,63 +46,23 @@ def check_checkpointer(
     capability: Capability,
     open_saver: Callable[[], AbstractContextManager[BaseCheckpointSaver[Any]]],
 ) -> None:
-    """Check one capability of a checkpointer.
-
-    Args:
-        capability: One of `CAPABILITIES`.
-        open_saver: Opens the checkpointer: a function that returns a context manager. Its tables
-            exist already.
+    """Check one capability of a checkpointer; its tables exist already.
 
     Raises:
         AssertionError: If the checkpointer does not behave as the capability needs it.
         ThreadError: If it does not support the capability. The message says why.
-        OptionError: If `capability` is none.
-
-    Examples:
-        >>> from contextlib import nullcontext
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.testing import CAPABILITIES, check_checkpointer
-        >>> for capability in CAPABILITIES:
-        ...     check_checkpointer(capability, lambda: nullcontext(InMemorySaver()))
     """
-    check = _check_of(capability)
     with open_saver() as saver:
-        run_sync(check(_Threads(saver, uuid.uuid4().hex)))
+        run_sync(_CHECKS[capability](_Threads(saver, uuid.uuid4().hex)))
 
 
 async def acheck_checkpointer(
     capability: Capability,
     open_saver: Callable[[], AbstractAsyncContextManager[BaseCheckpointSaver[Any]]],
 ) -> None:
-    """Check one capability of an asynchronous checkpointer.
-
-    Args:
-        capability: One of `CAPABILITIES`.
-        open_saver: Opens the checkpointer: a function that returns an asynchronous context
-            manager.
-
-    Raises:
-        AssertionError, ThreadError, OptionError: As `check_checkpointer`.
-
-    Examples:
-        >>> import asyncio
-        >>> from contextlib import asynccontextmanager
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.testing import acheck_checkpointer
-        >>> @asynccontextmanager
-        ... async def open_saver():
-        ...     yield InMemorySaver()
-        >>> asyncio.run(acheck_checkpointer("repair", open_saver))
-    """
-    check = _check_of(capability)
+    """As `check_checkpointer`, for an asynchronous checkpointer."""
     async with open_saver() as saver:
-        await run_async(check(_Threads(saver, uuid.uuid4().hex)))
-
-
-def _check_of(capability: str) -> Callable[[_Threads], IOGenerator[None]]:
-    if capability not in _CHECKS:
-        raise OptionError(f"capability={capability!r:.200}: expected one of {CAPABILITIES}.")
-    return _CHECKS[capability]
+        await run_async(_CHECKS[capability](_Threads(saver, uuid.uuid4().hex)))
 
 
 # --- the checks --------------------------------------------------------------------------
