@@ -19,6 +19,7 @@ from langgraph.types import Command
 from langgraph_patch._langgraph import (
     channels_of,
     has_interrupts,
+    node_of,
     runs_alone,
     stored_value,
     task_kind,
@@ -33,7 +34,7 @@ from langgraph_patch.graph.state import (
     update_of,
     whole_write,
     with_messages_before,
-    with_update,
+    with_writes,
     written_messages,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
@@ -150,11 +151,12 @@ class PatchedNode(RunnableLambda[Any, Any]):
 
     def _with_repairs(self, output: Any, patches: dict[str, Patch], config: RunnableConfig) -> Any:
         """The output, with the repairs that this run of the node writes."""
-        update = update_of(output)
-        if update is None or task_kind(config) != "node" or not runs_alone(config):
-            return output
-        channels, writes, written = channels_of(config), {}, {}
-        for key in self._written:
+        own_update, channels = update_of(output), channels_of(config)
+        can_write = own_update is not None and task_kind(config) == "node" and runs_alone(config)
+        update = own_update or {}
+        writes: dict[str, Any] = {}
+        written: dict[str, Patch] = {}
+        for key in self._written if can_write else ():
             patch = patches[key].for_state() if key in patches else None
             # A `Send` or a hook may have given the node another history than the stored one.
             if not patch or not are_identical(patch.before, stored_value(config, key)):
@@ -162,12 +164,14 @@ class PatchedNode(RunnableLambda[Any, Any]):
             own = [update[key]] if key in update else []
             if (write := whole_write(channels.get(key), patch, *own)) is not None:
                 writes[key], written[key] = write, patch
+        for key in patches.keys() - written.keys():
+            logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])
         if not written:
             return output
         for key in written:
             self._repairers[key].report(patches[key], config)
         show_repairs(config, written, update, self._shown)
-        return with_update(output, {**update, **writes})
+        return with_writes(output, writes)
 
 
 # --- calls that the model did not finish writing ----------------------------------------

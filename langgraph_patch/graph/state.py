@@ -115,9 +115,18 @@ def update_of(output: Any) -> dict[str, Any] | None:
     return {} if update is None else dict(update) if isinstance(update, dict) else None
 
 
-def with_update(output: Any, update: Mapping[str, Any]) -> Any:
-    """An output that `update_of` reads, of the same form, with another update."""
+def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
+    """An output that `update_of` reads, with what `whole_write` made for some of its keys.
+
+    The output stays, so that `stream_mode="messages"` shows its messages: an `Overwrite` after it
+    discards what it writes to the key. A plain value replaces it.
+    """
+    if output is None:
+        return dict(writes)
+    if all(isinstance(value, Overwrite) for value in writes.values()):
+        return [*(output if isinstance(output, list) else [output]), Command(update=dict(writes))]
     command = output[0] if isinstance(output, list) else output
+    update = {**(update_of(output) or {}), **writes}
     return replace(command, update=update) if isinstance(command, Command) else update
 
 

@@ -160,7 +160,6 @@ def test_messages_where_nothing_is_written():
     assert not any(isinstance(message, ToolMessage) for message, _ in chunks)
 
 
-@pytest.mark.xfail(reason="the answer of a node that calls no model is not shown", strict=True)
 def test_a_retry_shows_and_tells_a_repair_once():
     """A retried model repairs again: the repair that is written is streamed and reported."""
     reported: list[str] = []
