@@ -20,7 +20,13 @@ from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
-from langgraph_patch.graph.state import are_identical, messages_in, show_repairs, whole_write
+from langgraph_patch.graph.state import (
+    are_identical,
+    messages_in,
+    show_repairs,
+    stream_results,
+    whole_write,
+)
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Placeholder
 
@@ -154,7 +160,11 @@ class PatchToolCallsMiddleware(_Base):
         damage = self._repairer.read(history, in_state=is_new_turn)
         repair = None
         if damage is not None and runs_alone(config):
-            repair = yield from self._repairer.repair(damage, config, restore=True)
+            found = yield from self._repairer.repair(damage, config, restore=True)
+            repair = found if found.patch.for_state() else None
+        if repair is not None:
+            self._repairer.report(repair.patch, config)
+            stream_results(config, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, config)
         response = yield from self._asked(request, handler, config)
@@ -181,10 +191,9 @@ class PatchToolCallsMiddleware(_Base):
         """The response, with a state update that writes the repair and the response's messages."""
         key, channels, patch = self._repairer.messages_key, channels_of(config), repair.patch
         stored = patch.for_state()
-        write = whole_write(channels.get(key), stored, list(response.result)) if stored else None
+        write = whole_write(channels.get(key), stored, list(response.result))
         if write is None:
             return response
-        self._repairer.report(patch, config)
         restored = one_write_each(channels, repair.restored)
         own = {key: response.result, **restored}
         if response.structured_response is not None:

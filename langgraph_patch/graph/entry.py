@@ -42,6 +42,7 @@ from langgraph_patch.graph.state import (
     get_value,
     messages_in,
     show_repairs,
+    stream_results,
     tail_writes,
     unknown_key_error,
     whole_write,
@@ -255,6 +256,7 @@ def state_update(
         restored = {**one_write_each(channels, repair.restored), **restored}
     if not writes:
         return None
+    stream_results(config, patches.values())
     show_repairs(config, patches, restored, shown)
     return {**restored, **dict(writes)} if alone else Command(update=writes)
 

@@ -31,6 +31,7 @@ from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
     show_repairs,
+    stream_results,
     update_of,
     whole_write,
     with_messages_before,
@@ -170,6 +171,7 @@ class PatchedNode(RunnableLambda[Any, Any]):
             return output
         for key in written:
             self._repairers[key].report(patches[key], config)
+        stream_results(config, written.values())
         show_repairs(config, written, update, self._shown)
         return with_writes(output, writes)
 

@@ -16,6 +16,7 @@ from operator import is_
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
@@ -265,28 +266,35 @@ def new_messages(patch: Patch) -> list[BaseMessage]:
     ]
 
 
-def show_repairs(
-    config: Any, patches: Mapping[str, Patch], own: Mapping[str, Any], shown: Iterable[str]
-) -> None:
-    """Let clients see what is new, instead of an `Overwrite`.
+def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
+    """Let `stream_mode="messages"` show the new tool messages of repairs.
 
-    `stream_mode="messages"` shows the new tool messages. `stream_mode="updates"` shows one dict:
-    for each history the new messages of the repair, then those of the node itself.
+    LangGraph finds no messages in an `Overwrite`.
+    """
+    for patch in patches if is_in_node(config) else ():
+        for message in new_results(patch):
+            push_message(message, state_key=None)
+
+
+def show_repairs(
+    config: RunnableConfig,
+    patches: Mapping[str, Patch],
+    own: Mapping[str, Any],
+    keys: Iterable[str],
+) -> None:
+    """Let `stream_mode="updates"` show one dict with what is new, instead of an `Overwrite`.
+
+    For each history it has the new messages of the repair, then those of the node itself.
 
     Args:
         config: The config of the node; nothing is shown outside of a graph.
         patches: The repairs that are written, by their state keys.
         own: What the node itself writes.
-        shown: The keys of the output schema of the graph.
+        keys: The keys of the output schema of the graph.
     """
-    if not is_in_node(config):
-        return
-    for patch in patches.values():
-        for message in new_results(patch):
-            push_message(message, state_key=None)
-    keys = set(shown)
-    chunk = {key: value for key, value in own.items() if key in keys}
+    shown = set(keys)
+    chunk = {key: value for key, value in own.items() if key in shown}
     for key, patch in patches.items():
-        if key in keys:
+        if key in shown:
             chunk[key] = [*new_messages(patch), *_listed(own.get(key))]
     show_in_updates(config, chunk)
