@@ -1,110 +1,99 @@
 """What happens to a thread. Events draw from `session.draw`, so that the seed decides them."""
 
 import os
+import pickle
 import time
 from contextlib import suppress
 
 from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
 from langgraph.types import Command
 
-from langgraph_patch import arepair_thread, ascan_threads, repair_thread, scan_threads
+from langgraph_patch import threads
 from ledger.session import CONFIG
 from ledger.world import Call, ToolEvent
 
-CLIENT_TEXT = "Successfully handled tool call."
 EVENTS = {
-    "message": 5, "resume": 2, "resume_by_id": 4, "resume_partly": 2, "go_on": 2, "goto": 1.5,
-    "recursion_limit": 1, "step_timeout": 1, "saver_fault": 1, "fork": 1.5, "cancel": 2,
-    "overtaken": 2.5, "kill": 1, "rebuild": 0.7, "client_results": 1, "edit_arguments": 1,
-    "edit_key": 1, "delete_message": 0.7, "look": 1.5, "abandon": 1,
+    "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5, "saver_fault": 1,
+    "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
 }  # fmt: skip
 """The events and how often they happen."""
 
 
 def happen(session, event):
     """Let an event happen; False if it does not apply."""
-    if event in _OTHERS:
-        return _OTHERS[event](session)
-    config, pauses, graph = CONFIG, session.state().interrupts, session.graph
+    draw, config, value = session.draw, CONFIG, None
     match event:
-        case "resume" | "resume_by_id" | "resume_partly":
-            if len(pauses) <= (event == "resume_partly"):
-                return False
-            if event == "resume_partly":
-                pauses = [session.draw.choice(pauses)]
-            plain = event == "resume"
-            value = _answer(session, pauses[0]) if plain else _answers(session, pauses)
-            value = Command(resume=value)
-        case "go_on" | "goto":
-            value = None if event == "go_on" else Command(goto=session.kind.entry)
-        case "message" | "recursion_limit":
+        case "disturbed" | "kill" | "edit" | "repair":
+            return _OTHERS[event](session)
+        case "message":
             value = _human(session)
-        case "fork":
-            rows = session.call(graph.get_state_history, graph.aget_state_history, CONFIG)
-            if len(rows) < 2:
+        case "resume" | "resume_partly":
+            if not (pauses := session.state().interrupts):
                 return False
-            config = session.draw.choice(rows[1:8]).config
-            value = _human(session) if session.draw.random() < 0.7 else None
-        case _:
+            value = _answers(session, pauses if event == "resume" else [draw.choice(pauses)])
+            if len(pauses) == 1 and draw.random() < 0.3:  # an answer without the id
+                [answer] = value.resume.values()
+                value = Command(resume=answer)
+                session.given.pop(str(answer), None)
+        case "goto":
+            value = Command(goto=session.kind.entry)
+        case "fork":
+            if not (rows := session.call(session.graph, "get_state_history", CONFIG)[1:8]):
+                return False
+            config = draw.choice(rows).config
+            value = _human(session) if draw.random() < 0.7 else None
+        case "saver_fault":
             value = _human_or_answers(session)
-    if event == "recursion_limit":
-        config = {"recursion_limit": session.draw.choice([2, 3, 4])}
-    graph.step_timeout = session.draw.choice([0.02, 0.04]) if event == "step_timeout" else None
-    session.saver.fail_in = session.draw.randint(1, 14) if event == "saver_fault" else 0
+    session.fail_in = draw.randint(1, 14) if event == "saver_fault" else 0
     with session.noted(event) as run:
         session.settle(session.begin(value, config), run)
-    graph.step_timeout, session.saver.fail_in = None, 0
+    session.fail_in = 0
     return None
 
 
 def _human(session):
-    number = session.name("h")
+    number = f"h{next(session.numbers)}"
     return {"messages": [HumanMessage(f"please {number}", id=number)]}
 
 
-def _answer(session, pause, *, by_id=False):
-    label = session.name("answer-")
-    if isinstance(pause.value, dict):
-        kinds = ["approve", "approve", "approve", "reject"]
-        asked = pause.value["action_requests"]
-        return {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
-    if by_id:
-        session.given[label] = pause.value, len(session.runs)
-    return label
-
-
 def _answers(session, pauses):
-    return {pause.id: _answer(session, pause, by_id=True) for pause in pauses}
+    """An answer to each of these pauses, by its id."""
+    answers = {}
+    for pause in pauses:
+        if isinstance(pause.value, dict):
+            kinds = ["approve", "approve", "approve", "reject"]
+            asked = pause.value["action_requests"]
+            answer = {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
+        else:
+            answer = f"answer-{next(session.numbers)}"
+            session.given[answer] = pause.value, len(session.runs)
+        answers[pause.id] = answer
+    return Command(resume=answers)
 
 
 def _human_or_answers(session):
     if (pauses := session.state().interrupts) and session.draw.random() < 0.5:
-        return Command(resume=_answers(session, pauses))
+        return _answers(session, pauses)
     return _human(session)
 
 
-# --- two at once ---------------------------------------------------------------------------
-
-
-def _at_work(session, event):
+def _disturbed(session):
     """A run that is cancelled, or overtaken by a message, while its tools are at work."""
-    if event == "cancel" and not session.loop:
-        return False
-    with session.noted(event) as run:
+    cancels = session.loop and session.draw.random() < 0.6
+    with session.noted("cancel" if cancels else "overtaken") as run:
         count, end = session.draw.randint(0, 4), time.monotonic() + 1
         goal = session.world.count(ToolEvent) + count
         first = session.begin(_human_or_answers(session))
         time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
         while not first.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
             time.sleep(0.001)
-        if event == "cancel":
+        if cancels:
             first.cancel()
         else:
             with session.noted("overtaking") as second:
                 session.settle(session.begin(_human(session)), second)
         session.settle(first, run)
         time.sleep(0.02)  # a cancelled run may still write
-    return None
 
 
 def _kill(session):
@@ -113,7 +102,7 @@ def _kill(session):
     with session.noted("kill"):
         value, count = _human_or_answers(session), session.draw.randint(1, 6)
         session.close()
-        file.touch()
+        file.write_bytes(pickle.dumps(world.entries))
         if (child := os.fork()) == 0:
             try:
                 session.open()
@@ -123,95 +112,55 @@ def _kill(session):
                 os._exit(0)
         os.waitpid(child, 0)
         session.open()
-        world.read_file(file)
+        world.entries = pickle.loads(file.read_bytes())  # noqa: S301 - our own file
 
 
-# --- edits ---------------------------------------------------------------------------------
-
-
-def _open_calls(session):
-    """The newest message of a model, and its calls that have no result in the state."""
-    messages = session.state().values.get("messages") or []
-    done = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
-    made = next((m for m in reversed(messages) if m.type == "ai"), None)
-    return made, [call for call in made.tool_calls if call["id"] not in done] if made else []
-
-
-def _client_results(session):
-    """A chat client invents results for open calls, and sends them with the next message."""
-    ids = [call["id"] for call in _open_calls(session)[1]]
-    own = [ToolMessage(CLIENT_TEXT, tool_call_id=i, id=f"do-not-render-{i}") for i in ids]
-    with session.noted("client_results") as run:
-        value = {"messages": own + _human(session)["messages"]}
-        session.settle(session.begin(value), run)
-
-
-def _edit_arguments(session):
-    """The user changes the arguments of a call that has no answer yet."""
-    world, (made, calls) = session.world, _open_calls(session)
-    if not (calls := [call for call in calls if "ref" in call["args"]]):
-        return False
-    call = session.draw.choice(calls)
-    written = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
-    changed = f"{written.ref.partition('E')[0]}E{world.count(Call)}"
-    world.log(written._replace(ref=changed))
-    edited = [{**c, "args": {"ref": changed}} if c is call else c for c in made.tool_calls]
-    return _update(session, {"messages": [made.model_copy(update={"tool_calls": edited})]})
-
-
-def _delete_message(session):
-    """The user deletes a message."""
-    messages = session.state().values.get("messages")
-    if not messages:
-        return False
-    gone = session.draw.choice(messages[-5:])
-    call = getattr(gone, "tool_call_id", None)
-    makers = {m.id for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}}
-    session.forgotten |= {gone.id} | makers
-    return _update(session, {"messages": [RemoveMessage(id=gone.id)]})
-
-
-def _update(session, values):
-    update = session.graph.update_state, session.graph.aupdate_state
+def _edit(session):
+    """The user edits the state: nothing of it, arguments of a call without a result, a message."""
+    world, draw, messages = session.world, session.draw, session.state().values.get("messages")
+    values, what = {"messages": []}, draw.choice(["nothing", "arguments", "message"])
+    done = {m.tool_call_id for m in messages or () if isinstance(m, ToolMessage)}
+    made = next((m for m in reversed(messages or ()) if m.type == "ai"), None)
+    calls = (
+        [c for c in made.tool_calls if c["id"] not in done and "ref" in c["args"]] if made else ()
+    )
+    if what == "arguments" and calls:
+        call = draw.choice(calls)
+        written = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
+        changed = f"{written.ref.partition('E')[0]}E{world.count(Call)}"
+        world.log(written._replace(ref=changed))
+        edited = [{**c, "args": {"ref": changed}} if c is call else c for c in made.tool_calls]
+        values = {"messages": [made.model_copy(update={"tool_calls": edited})]}
+    elif what == "message" and messages:
+        gone = draw.choice(messages[-5:])
+        call = getattr(gone, "tool_call_id", None)
+        makers = [m for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}]
+        session.forgotten |= {m.id for m in [gone, *makers]}
+        values = {"messages": [RemoveMessage(id=gone.id)]}
     for as_node in (None, session.kind.entry):
         with suppress(Exception):  # "Ambiguous update", no such node, no thread
-            session.call(*update, CONFIG, values, as_node=as_node)
-            session.edits.append(len(session.world.entries))
+            session.call(session.graph, "update_state", CONFIG, values, as_node=as_node)
+            session.edits.append(len(world.entries))
             return None
     return False
 
 
-def _repair(session, on_pause):
+def _repair(session):
     """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
-    before, both = session.state(), (repair_thread, arepair_thread)
-    if not before.values or (on_pause == "abandon" and not before.interrupts):
+    before, on_pause = session.state(), session.draw.choice(["keep", "keep", "abandon"])
+    if not before.values:
         return False
-    session.call(scan_threads, ascan_threads, session.saver)
+    session.call(threads, "scan_threads", session.saver)
+    options = {"on_pause": on_pause, "min_age": 0.0}
     with session.noted("repair") as run:
-        future = session.start(*both, session.graph, CONFIG, on_pause=on_pause, min_age=0.0)
-        session.settle(future, run)
+        session.settle(
+            session.start(threads, "repair_thread", session.graph, CONFIG, **options), run
+        )
     after = session.state()
     same = (before.interrupts, before.next) == (after.interrupts, after.next)
     if on_pause == "keep" and before.interrupts and not same:
-        session.hurt.append(f"a repair changed the pause {before.next} to {after.next}")
+        session.hurt.append(("hurt", "a repair changed the pause"))
     return None
 
 
-def _rebuild(session):
-    """The graph is made anew, as by a new process; then comes a message."""
-    session.graph = session.kind.build(session)
-    return False
-
-
-_OTHERS = {
-    "cancel": lambda session: _at_work(session, "cancel"),
-    "overtaken": lambda session: _at_work(session, "overtaken"),
-    "kill": _kill,
-    "rebuild": _rebuild,
-    "client_results": _client_results,
-    "edit_arguments": _edit_arguments,
-    "edit_key": lambda session: session.kind.keys and _update(session, {"flag": True}),
-    "delete_message": _delete_message,
-    "look": lambda session: _repair(session, "keep"),
-    "abandon": lambda session: _repair(session, "abandon"),
-}
+_OTHERS = {"disturbed": _disturbed, "kill": _kill, "edit": _edit, "repair": _repair}

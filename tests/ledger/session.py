@@ -8,92 +8,55 @@ import threading
 import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.errors import EmptyInputError, GraphInterrupt, GraphRecursionError
-from langgraph.prebuilt import ToolNode
+from langgraph.errors import EmptyInputError
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from ledger.actors import RUN, EmptyHistoryError, RandomModel, make_tool
-from ledger.agents import KINDS
+from ledger.agents import KINDS, SETTINGS
 from ledger.world import World
 from support.strict import RefusedError
 
 CONFIG = {"configurable": {"thread_id": "1"}}
-EXPECTED = {
-    "goto": (EmptyHistoryError,),
-    "go_on": (EmptyHistoryError, EmptyInputError),
-    "fork": (EmptyHistoryError, EmptyInputError),
-    "recursion_limit": (GraphRecursionError,),
-    # a GraphInterrupt: of a call that asks while another one is over its time
-    "step_timeout": (TimeoutError, GraphInterrupt),
-}
-"""The errors that an event explains."""
+EXPLAINED = (EmptyHistoryError, EmptyInputError, CancelledError)
+"""What runs may raise, but for the errors of tools and of a saver that is made to fail."""
 
 
 def scenario(seed, events, *, kills=True):
     """Everything that a seed decides, but for the draws of the events."""
     draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
     name = list(KINDS)[seed % len(KINDS)]
+    kind = KINDS[name]
     chosen = draw.choices(list(events), list(events.values()), k=draw.randint(2, 8))
     chosen = [event if kills or event != "kill" else "message" for event in chosen]
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
-    ids = draw.choices(["unique", "per_message", "function", "twins"], [6, 2, 1, 1])[0]
+    options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
     return SimpleNamespace(
+        **options,
         seed=seed,
         name=name,
+        own_tasks=kind.own_tasks or options["record"],
         events=chosen,
         asynchronous=asynchronous,
         coroutines=asynchronous and draw.random() < 0.7,
         sqlite=not asynchronous and (draw.random() < 0.5 or "kill" in chosen),
+        streams=draw.random() < 0.5,  # whether it is run by `stream`, or by `invoke`
         durability=draw.choices(["sync", "async", "exit"], [4, 4, 2])[0],
-        state=draw.choice(KINDS[name].states),
-        retry=draw.random() < 0.2,  # whether the tools node has a RetryPolicy
-        handle_errors=draw.random() < 0.3,  # whether a ToolNode turns errors into messages
-        ids=ids,  # call_0 anew in each message; as some servers write them; one for a message
+        ids=draw.choices(["unique", "per_message", "twins"], [6, 2, 1])[0],
         malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
-        same_args=ids == "unique" and draw.random() < 0.25,  # whether calls of a tool are alike
         never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
-        once=("write_todos",),  # those that are called once in a message
+        once=("transfer",),  # the tools that are called once in a message
     )
 
 
 class SaverFaultError(Exception):
     """What a saver raises that is made to fail."""
-
-
-class _Fault:
-    """A saver whose call number `fail_in` fails.
-
-    With a lock: in memory a thread that outlived its run may write while another one reads.
-    """
-
-    fail_in, held = 0, threading.RLock()
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-
-        def call(*args, **options):
-            self.fail_in -= 1
-            if not self.fail_in:
-                raise SaverFaultError("the saver failed once")
-            with self.held:
-                result = found(*args, **options)
-                return iter([*result]) if name == "list" else result
-
-        return call if name in {"get_tuple", "put", "put_writes", "list"} else found
-
-
-class _Memory(_Fault, InMemorySaver):
-    pass
-
-
-class _Sqlite(_Fault, SqliteSaver):
-    pass
 
 
 class Session:
@@ -103,34 +66,45 @@ class Session:
         self.settings, self.kind, self.world = settings, KINDS[settings.name], World()
         self.folder, self.wrapped, self.draw = Path(folder), wrapped, random.Random()  # noqa: S311
         self.loop = asyncio.new_event_loop() if settings.asynchronous else None
-        self.names, self.runs, self.hurt, self.dead, self.values = 0, [], [], "", {}
+        self.numbers, self.runs, self.hurt, self.dead, self.seen = count(), [], [], "", []
         self.given = {}  # the label of an answer by id -> the question and the number of the run
         self.edits = []  # the log entries at which the user edited the state
         self.forgotten = set()  # the ids of messages that the user deleted
+        self.fail_in, self.held = 0, threading.RLock()  # in which call the saver fails
         self.open()
 
     def open(self):
         """Open the saver and make the graph."""
-        self.saver, self.pool = _Memory(), ThreadPoolExecutor(4)
+        self.saver, self.pool = InMemorySaver(), ThreadPoolExecutor(16)
         if self.settings.sqlite:
-            self.saver = _Sqlite(sqlite3.connect(self.folder / "db", check_same_thread=False))
+            self.saver = SqliteSaver(sqlite3.connect(self.folder / "db", check_same_thread=False))
+        for name in ("get_tuple", "put", "put_writes", "list"):
+            setattr(self.saver, name, self._may_fail(getattr(self.saver, name)))
         if self.loop is not None:
+            self.loop.set_default_executor(self.pool)
             self.pool.submit(self.loop.run_forever)
         self.graph = self.kind.build(self)
+
+    def _may_fail(self, method):
+        """With a lock: in memory a thread that outlived its run may write while another reads."""
+
+        def call(*args, **options):
+            self.fail_in -= 1
+            if not self.fail_in:
+                raise SaverFaultError("the saver failed once")
+            with self.held:
+                found = method(*args, **options)
+                return iter([*found]) if method.__name__ == "list" else found
+
+        return call
 
     def close(self):
         """End the threads that are left, and close the saver."""
         if self.loop is not None:
-            with suppress(TimeoutError):
-                self.call(None, self.loop.shutdown_default_executor)
             self.loop.call_soon_threadsafe(self.loop.stop)
         self.pool.shutdown()
         if self.settings.sqlite:
             self.saver.conn.close()
-
-    def name(self, prefix):
-        self.names += 1
-        return f"{prefix}{self.names}"
 
     # --- the parts of a graph, which is patched if it is to be `wrapped`
 
@@ -138,30 +112,29 @@ class Session:
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
     def tools(self, names, **options):
-        options["asynchronous"] = self.settings.coroutines
-        return [make_tool(self.world, name, **options) for name in names]
+        coroutine = self.settings.coroutines
+        return [make_tool(self.world, name, coroutine=coroutine, **options) for name in names]
 
-    def node(self, tools):
-        options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
-        return ToolNode(tools, **options)
+    def patch(self, graph):
+        is_bare = self.settings.middleware or not self.wrapped
+        return graph if is_bare else with_patching(graph, record=self.settings.record)
 
-    def patch(self, graph, **options):
-        return with_patching(graph, **options) if self.wrapped else graph
-
-    def middleware(self):
-        return [PatchToolCallsMiddleware()] if self.wrapped else []
+    def middleware(self, *, always=False):
+        wanted = self.wrapped and (always or self.settings.middleware)
+        return [PatchToolCallsMiddleware()] if wanted else []
 
     # --- runs ------------------------------------------------------------------------------
 
-    def start(self, function, twin, *args, **options):
+    def start(self, owner, name, *args, **options):
         """Call a function, or its asynchronous twin, and return a future. Iterators give lists."""
+        function = getattr(owner, f"a{name}" if self.loop else name)
 
         def call():
             found = function(*args, **options)
             return list(found) if hasattr(found, "__next__") else found
 
         async def acall():
-            found = twin(*args, **options)
+            found = function(*args, **options)
             return [each async for each in found] if hasattr(found, "__aiter__") else await found
 
         if self.loop is None:
@@ -173,10 +146,10 @@ class Session:
 
     def begin(self, value, config=CONFIG):
         """Start a run of the graph. Its config has its number, which its model calls log."""
-        own = {**CONFIG["configurable"], **config.get("configurable", {}), RUN: self.world.run}
-        options = {"durability": self.settings.durability}
-        whole = {**config, "configurable": own}
-        return self.start(self.graph.invoke, self.graph.ainvoke, value, whole, **options)
+        own = {"configurable": {**config["configurable"], RUN: self.world.run}}
+        modes = {"stream_mode": ["values", "updates", "messages"]} if self.settings.streams else {}
+        name, durability = "stream" if modes else "invoke", self.settings.durability
+        return self.start(self.graph, name, value, own, durability=durability, **modes)
 
     @contextmanager
     def noted(self, event):
@@ -190,14 +163,12 @@ class Session:
     def settle(self, future, run):
         """Wait for a run; the thread is dead if it fails and the event does not explain that."""
         try:
-            future.result(30)
+            self.seen.append(future.result(30))
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
             text = f"{error!r} {error.__cause__!r}"
-            explained = "kaput" in text or "SaverFaultError" in text
-            explained |= isinstance(error, (CancelledError, *EXPECTED.get(run.event, ())))
-            explained |= run.event == "resume" and "multiple pending interrupts" in text
-            if isinstance(error, RefusedError) or not explained:
+            explained = "kaput" in text or "SaverFaultError" in text or isinstance(error, EXPLAINED)
+            if self.world.calm or isinstance(error, RefusedError) or not explained:
                 self.dead = self.dead or f"{run.event}: {run.error[:90]}"
         if not future.done() and not future.cancel():
             self.dead = f"{run.event}: a run did not end"
@@ -220,11 +191,9 @@ def play(settings, happen, *, wrapped=True):
                 session.world.calm = number > len(settings.events)
                 if happen(session, event) is False:
                     happen(session, "message")
-                if session.world.calm and session.runs[-1].error:
-                    session.dead = session.dead or f"calm message: {session.runs[-1].error[:90]}"
                 if session.dead:
                     break
-            session.values = session.state().values
+            session.last = session.state()
         finally:
             session.close()
     return session

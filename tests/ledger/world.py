@@ -37,7 +37,6 @@ class Read(NamedTuple):
     agent: str
     run: int
     messages: tuple
-    refusal: str
 
 
 class World:
@@ -54,20 +53,10 @@ class World:
         with self.lock:
             self.entries.append(entry)
             if self.file is not None:
-                with self.file.open("ab") as file:
-                    pickle.dump(entry, file)
+                self.file.write_bytes(pickle.dumps(self.entries))
                 self.kill_after -= isinstance(entry, ToolEvent)
                 if not self.kill_after:
                     os.kill(os.getpid(), signal.SIGKILL)
-
-    def read_file(self, file):
-        with file.open("rb") as opened:
-            while True:
-                try:
-                    self.entries.append(pickle.load(opened))  # noqa: S301 - our own file
-                except (EOFError, pickle.UnpicklingError):
-                    break
-        file.unlink()
 
     def all(self, kind):
         return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
