@@ -27,20 +27,18 @@ def main():
     names = list(KINDS)
     wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
     seeds = list(islice(wanted, options.scenarios))
-    rows, seeds_of = defaultdict(Counter), defaultdict(list)
+    total, seeds_of = Counter(), defaultdict(list)
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
         found = apply(partial(check, wrapped=not options.bare, compare=10), seeds)
         for seed, (counts, problems, transcript) in zip(seeds, found, strict=True):
-            row = {"scenarios": 1, "statements": counts.total(), "unknown": counts["unknown"]}
-            rows[names[seed % len(names)]].update(row | {"problems": len(problems)})
+            total += counts
             for problem in problems:
                 seeds_of[problem].append(seed)
             if options.verbose and (problems or options.scenarios == 1):
                 options.verbose -= 1
                 sys.stdout.write(f"{transcript}\n\n")
-    rows["all"] = sum(rows.values(), Counter())
-    lines = [f"{name:16}{dict(row)}" for name, row in rows.items()]
+    lines = [f"{len(seeds)} scenarios, {total.total()} statements: {dict(total)}"]
     lines += [f"{len(s):5} {problem}: seeds {s[:6]}" for problem, s in sorted(seeds_of.items())]
     sys.stdout.write("\n".join([*lines, ""]))
     return int(bool(seeds_of))

@@ -31,8 +31,7 @@ def make_tool(world, name, *, coroutine, asks=True):
     def work(ref, runtime):
         """One execution: yields the seconds that it wants to sleep, then its result."""
         call_id = str(runtime.tool_call_id)
-        alike = [call for _, call in world.all(Call) if (call.name, call.ref) == (name, ref)]
-        [*_, call] = [call for call in alike if call.id == call_id] or alike
+        call = next(call for _, call in world.all(Call) if call.ref == ref)
         with world.lock:
             again = any(e.call == call for _, e in world.all(ToolEvent))
             event = ToolEvent("start", len(world.entries), call, call_id)

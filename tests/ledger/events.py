@@ -5,16 +5,16 @@ import pickle
 import time
 from contextlib import suppress
 
-from langchain_core.messages import HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import HumanMessage, RemoveMessage
 from langgraph.types import Command
 
-from langgraph_patch import threads
+from langgraph_patch.threads import repair_thread, scan_threads
 from ledger.session import CONFIG
-from ledger.world import Call, ToolEvent
+from ledger.world import ToolEvent
 
 EVENTS = {
-    "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5, "saver_fault": 1,
-    "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
+    "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5,
+    "saver_fault": 1, "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
 }  # fmt: skip
 """The events and how often they happen."""
 
@@ -38,7 +38,7 @@ def happen(session, event):
         case "goto":
             value = Command(goto=session.kind.entry)
         case "fork":
-            if not (rows := session.call(session.graph, "get_state_history", CONFIG)[1:8]):
+            if not (rows := [*session.graph.get_state_history(CONFIG)][1:8]):
                 return False
             config = draw.choice(rows).config
             value = _human(session) if draw.random() < 0.7 else None
@@ -116,22 +116,9 @@ def _kill(session):
 
 
 def _edit(session):
-    """The user edits the state: nothing of it, arguments of a call without a result, a message."""
-    world, draw, messages = session.world, session.draw, session.state().values.get("messages")
-    values, what = {"messages": []}, draw.choice(["nothing", "arguments", "message"])
-    done = {m.tool_call_id for m in messages or () if isinstance(m, ToolMessage)}
-    made = next((m for m in reversed(messages or ()) if m.type == "ai"), None)
-    calls = (
-        [c for c in made.tool_calls if c["id"] not in done and "ref" in c["args"]] if made else ()
-    )
-    if what == "arguments" and calls:
-        call = draw.choice(calls)
-        written = world.find(made.id, call["name"], call["args"]["ref"], call["id"])
-        changed = f"{written.ref.partition('E')[0]}E{world.count(Call)}"
-        world.log(written._replace(ref=changed))
-        edited = [{**c, "args": {"ref": changed}} if c is call else c for c in made.tool_calls]
-        values = {"messages": [made.model_copy(update={"tool_calls": edited})]}
-    elif what == "message" and messages:
+    """The user stores the state as it is, or deletes a message."""
+    draw, messages, values = session.draw, session.state().values.get("messages"), {"messages": []}
+    if draw.random() < 0.5 and messages:
         gone = draw.choice(messages[-5:])
         call = getattr(gone, "tool_call_id", None)
         makers = [m for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}]
@@ -139,8 +126,8 @@ def _edit(session):
         values = {"messages": [RemoveMessage(id=gone.id)]}
     for as_node in (None, session.kind.entry):
         with suppress(Exception):  # "Ambiguous update", no such node, no thread
-            session.call(session.graph, "update_state", CONFIG, values, as_node=as_node)
-            session.edits.append(len(world.entries))
+            session.graph.update_state(CONFIG, values, as_node=as_node)
+            session.edits.append(len(session.world.entries))
             return None
     return False
 
@@ -150,12 +137,10 @@ def _repair(session):
     before, on_pause = session.state(), session.draw.choice(["keep", "keep", "abandon"])
     if not before.values:
         return False
-    session.call(threads, "scan_threads", session.saver)
+    list(scan_threads(session.saver))
     options = {"on_pause": on_pause, "min_age": 0.0}
     with session.noted("repair") as run:
-        session.settle(
-            session.start(threads, "repair_thread", session.graph, CONFIG, **options), run
-        )
+        session.settle(session.pool.submit(repair_thread, session.graph, CONFIG, **options), run)
     after = session.state()
     same = (before.interrupts, before.next) == (after.interrupts, after.next)
     if on_pause == "keep" and before.interrupts and not same:

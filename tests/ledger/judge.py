@@ -107,14 +107,15 @@ class Judge:
         """Whether LangGraph recorded the result of an execution as that of this very call.
 
         Not if all calls of a node have one task, if an id names several calls, if the user has
-        edited the message, if a thread outlived its run, or if `at` is on another branch.
+        edited the message, if a thread outlived its run or an error, or `at` is on another branch.
         """
         call, run = self.call[execution], self._run_of(execution)
-        ended_in_run = self.did[execution].get("end", run.end) < run.end
         is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
         own_task = self.session.settings.own_tasks and call.message not in self.session.forgotten
+        raised = [n for n, e in self.tools if n > run.begin and e.kind == "raised"]
+        in_time = self.did[execution].get("end", float("inf")) < min(raised, default=run.end)
         forked = any(each.event == "fork" and execution < each.begin <= at for each in self.runs)
-        return ended_in_run and is_unique and own_task and self._is_calm(run) and not forked
+        return in_time and is_unique and own_task and self._is_calm(run) and not forked
 
     def _judge_reads(self):
         """Each statement is judged as it was first read; lost results whenever they are read."""

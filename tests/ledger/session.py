@@ -42,11 +42,10 @@ def scenario(seed, events, *, kills=True):
         seed=seed,
         name=name,
         own_tasks=kind.own_tasks or options["record"],
-        events=chosen,
+        events=["message", *chosen, "message", "message"],
         asynchronous=asynchronous,
         coroutines=asynchronous and draw.random() < 0.7,
         sqlite=not asynchronous and (draw.random() < 0.5 or "kill" in chosen),
-        streams=draw.random() < 0.5,  # whether it is run by `stream`, or by `invoke`
         durability=draw.choices(["sync", "async", "exit"], [4, 4, 2])[0],
         ids=draw.choices(["unique", "per_message", "twins"], [6, 2, 1])[0],
         malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
@@ -66,7 +65,7 @@ class Session:
         self.settings, self.kind, self.world = settings, KINDS[settings.name], World()
         self.folder, self.wrapped, self.draw = Path(folder), wrapped, random.Random()  # noqa: S311
         self.loop = asyncio.new_event_loop() if settings.asynchronous else None
-        self.numbers, self.runs, self.hurt, self.dead, self.seen = count(), [], [], "", []
+        self.numbers, self.runs, self.hurt, self.dead = count(), [], [], ""
         self.given = {}  # the label of an answer by id -> the question and the number of the run
         self.edits = []  # the log entries at which the user edited the state
         self.forgotten = set()  # the ids of messages that the user deleted
@@ -125,31 +124,14 @@ class Session:
 
     # --- runs ------------------------------------------------------------------------------
 
-    def start(self, owner, name, *args, **options):
-        """Call a function, or its asynchronous twin, and return a future. Iterators give lists."""
-        function = getattr(owner, f"a{name}" if self.loop else name)
-
-        def call():
-            found = function(*args, **options)
-            return list(found) if hasattr(found, "__next__") else found
-
-        async def acall():
-            found = function(*args, **options)
-            return [each async for each in found] if hasattr(found, "__aiter__") else await found
-
-        if self.loop is None:
-            return self.pool.submit(call)
-        return asyncio.run_coroutine_threadsafe(acall(), self.loop)
-
-    def call(self, *args, **options):
-        return self.start(*args, **options).result(30)
-
     def begin(self, value, config=CONFIG):
         """Start a run of the graph. Its config has its number, which its model calls log."""
         own = {"configurable": {**config["configurable"], RUN: self.world.run}}
-        modes = {"stream_mode": ["values", "updates", "messages"]} if self.settings.streams else {}
-        name, durability = "stream" if modes else "invoke", self.settings.durability
-        return self.start(self.graph, name, value, own, durability=durability, **modes)
+        durability = self.settings.durability
+        if self.loop is None:
+            return self.pool.submit(self.graph.invoke, value, own, durability=durability)
+        run = self.graph.ainvoke(value, own, durability=durability)
+        return asyncio.run_coroutine_threadsafe(run, self.loop)
 
     @contextmanager
     def noted(self, event):
@@ -163,7 +145,7 @@ class Session:
     def settle(self, future, run):
         """Wait for a run; the thread is dead if it fails and the event does not explain that."""
         try:
-            self.seen.append(future.result(30))
+            future.result(30)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
             text = f"{error!r} {error.__cause__!r}"
@@ -186,9 +168,9 @@ def play(settings, happen, *, wrapped=True):
         warnings.simplefilter("ignore")
         session = Session(settings, folder, wrapped=wrapped)
         try:
-            for number, event in enumerate(["message", *settings.events, "message", "message"]):
+            for number, event in enumerate(settings.events):
                 session.draw.seed(f"event {settings.seed} {number}")
-                session.world.calm = number > len(settings.events)
+                session.world.calm = number >= len(settings.events) - 2 and event == "message"
                 if happen(session, event) is False:
                     happen(session, "message")
                 if session.dead:

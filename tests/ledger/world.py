@@ -8,7 +8,7 @@ import threading
 from typing import NamedTuple
 
 RECEIPT = re.compile(r"receipt-(\d+)")
-REF = re.compile(r"R\d+(?:E\d+)?")
+REF = re.compile(r"R\d+")
 
 
 class Call(NamedTuple):
@@ -40,14 +40,11 @@ class Read(NamedTuple):
 
 
 class World:
-    """The log of one scenario, in order. If it is `calm`, models only answer, without tool calls.
-
-    A process that is to be killed after `kill_after` tool events logs to a file, too.
-    """
+    """The log of one scenario, in order. If it is `calm`, models only answer."""
 
     def __init__(self):
         self.entries, self.run, self.calm, self.lock = [], 0, False, threading.RLock()
-        self.file, self.kill_after = None, 0
+        self.file, self.kill_after = None, 0  # a process is to be killed after these tool events
 
     def log(self, entry):
         with self.lock:
@@ -65,15 +62,10 @@ class World:
         return len(self.all(kind))
 
     def find(self, message, name, ref, call_id):
-        """The call that a model wrote: by its message, tool and arguments, then by its id.
-
-        Repairs may rename the id. A call that is read without arguments is a handoff or malformed.
-        """
+        """The call of a message; repairs may rename its id, and handoffs have no ref."""
         alike = [
             call
             for _, call in self.all(Call)
-            if (call.message, call.name) == (message, name)
-            if (call.ref == ref if ref else call.malformed or name.startswith("transfer"))
+            if (call.message, call.name) == (message, name) and (call.ref == ref or not ref)
         ]
-        alike = [call for call in alike if call.id == call_id] or alike
-        return min(alike, key=lambda call: call.malformed, default=None)
+        return min(alike, key=lambda call: (not call.malformed, call.id != call_id), default=None)
