@@ -1,11 +1,16 @@
-"""Who writes the log: tools, and a model that calls them at random and refuses broken histories."""
+"""The log; and who writes it: tools, and a model that calls them and refuses broken histories."""
 
 import asyncio
 import json
+import os
+import pickle
 import random
+import re
+import signal
+import threading
 import time
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import ensure_config
@@ -14,8 +19,71 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
 from kit import StrictModel
-from ledger.world import REF, Call, Read, ToolEvent
 from support.strict import refuse
+
+RECEIPT = re.compile(r"receipt-(\d+)")
+REF = re.compile(r"R\d+")
+
+
+class Call(NamedTuple):
+    """A tool call that a model wrote. `ref` is in the arguments, and represents them."""
+
+    message: str
+    id: str
+    name: str
+    ref: str
+    malformed: bool = False
+    parent: str = ""  # the ref of the `task` call that the model works for
+
+
+class ToolEvent(NamedTuple):
+    """`kind`: start, asked, answered, effect, end, raised. `execution`: the number of the start."""
+
+    kind: str
+    execution: int
+    call: Call
+    label: str = ""
+
+
+class Read(NamedTuple):
+    """A model call: the messages that the model received."""
+
+    agent: str
+    run: int
+    messages: tuple
+
+
+class World:
+    """The log of one scenario, in order. If it is `calm`, models only answer."""
+
+    def __init__(self):
+        self.entries, self.run, self.calm, self.lock = [], 0, False, threading.RLock()
+        self.file, self.kill_after = None, 0  # a process is to be killed after these tool events
+
+    def log(self, entry):
+        with self.lock:
+            self.entries.append(entry)
+            if self.file is not None:
+                self.file.write_bytes(pickle.dumps(self.entries))
+                self.kill_after -= isinstance(entry, ToolEvent)
+                if not self.kill_after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    def all(self, kind):
+        return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
+
+    def count(self, kind):
+        return len(self.all(kind))
+
+    def find(self, message, name, ref, call_id):
+        """The call of a message; repairs may rename its id, and handoffs have no ref."""
+        alike = [
+            call
+            for _, call in self.all(Call)
+            if (call.message, call.name) == (message, name) and (call.ref == ref or not ref)
+        ]
+        return min(alike, key=lambda call: (not call.malformed, call.id != call_id), default=None)
+
 
 TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_twice": 1, "note": 2}
 """How often each tool is called, relative to the others."""
@@ -78,10 +146,6 @@ def _template():
     return StructuredTool.from_function(template)  # once: to make the schema is slow
 
 
-class EmptyHistoryError(ValueError):
-    """The model was called without a message: LangGraph may do so for a goto or `invoke(None)`."""
-
-
 class RandomModel(StrictModel):
     """Logs what it reads, refuses or answers. `tools`: those that it calls, with their weights."""
 
@@ -105,7 +169,7 @@ class RandomModel(StrictModel):
             world.log(Read(self.agent, run, tuple(messages)))
             refuse(messages)
             if all(message.type == "system" for message in messages):
-                raise EmptyHistoryError("there is no message")
+                raise ValueError("there is no message")  # as LangGraph may do after a goto
             return self._reply(messages, number)
 
     def _reply(self, messages, number):

@@ -14,7 +14,6 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
 from langgraph.managed import RemainingSteps
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import RetryPolicy
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
@@ -48,8 +47,6 @@ def _loop(session, router=tools_condition, **options):
     """An agent as LangGraph's tutorial builds it."""
     state, node = Delta if session.settings.delta else Plain, ToolNode(session.tools(TOOLS))
     builder = loop(session.model("main", TOOLS), node, state=state, router=router)
-    retry = RetryPolicy(max_attempts=2, initial_interval=0.001, retry_on=RuntimeError)
-    builder.nodes["tools"].retry_policy = retry if session.settings.retry else None
     return builder.compile(**options)
 
 
@@ -144,10 +141,10 @@ class Kind(NamedTuple):
     own_tasks: bool = True  # whether each call has a task, so that its result is recorded alone
 
 
-SETTINGS = ("record", "delta", "retry", "approval", "middleware")
+SETTINGS = ("record", "delta", "approval", "middleware")
 KINDS = {
-    "tool_node": Kind(_tool_node, "record delta retry", own_tasks=False),
-    "send": Kind(partial(_tool_node, router=send_each), "delta retry"),
+    "tool_node": Kind(_tool_node, "record delta", own_tasks=False),
+    "send": Kind(partial(_tool_node, router=send_each), "delta"),
     "react_v1": Kind(partial(_react, version="v1"), "record", own_tasks=False),
     "react_v2": Kind(partial(_react, version="v2")),
     "create_agent": Kind(_create_agent, "approval middleware", "model"),

@@ -1,15 +1,21 @@
-"""Checks a scenario, and compares healthy runs of a patched graph with those of the bare graph."""
+"""`PYTHONPATH=tests python -m ledger.check --scenarios 5000`: play scenarios, print problems."""
 
+import argparse
+import logging
 import re
+import sys
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import count, islice
+from multiprocessing import get_context
 from types import SimpleNamespace
 
+from ledger.actors import Read
 from ledger.agents import KINDS
-from ledger.events import EVENTS, happen
 from ledger.judge import Judge
 from ledger.session import CONFIG, play, scenario
-from ledger.world import Read
 
 NOISE = re.compile(r"receipt-\d+|[0-9a-f]{8}-[0-9a-f-]{27}")
 
@@ -25,7 +31,7 @@ HEALTHY = {
 def check(seed, *, kills=True, wrapped=True, compare=0):
     """Play and judge a scenario: its statements, its problems, its transcript."""
     try:
-        session = play(scenario(seed, EVENTS, kills=kills), happen, wrapped=wrapped)
+        session = play(scenario(seed, kills=kills), wrapped=wrapped)
         judge = Judge(session)
         problems = [f"{problem}: {label}" for problem, label, *_ in judge.verdicts]
         if compare and seed // len(KINDS) % compare == 0:
@@ -49,11 +55,11 @@ def _transcript(session, judge):
 
 def differences(seed):
     """In what the healthy runs of this seed differ from those of the bare graph."""
-    settings = SimpleNamespace(**{**vars(scenario(seed, EVENTS)), **HEALTHY})
-    bare_session = play(settings, happen, wrapped=False)
+    settings = SimpleNamespace(**{**vars(scenario(seed)), **HEALTHY})
+    bare_session = play(settings, wrapped=False)
     if bare_session.dead:  # a swarm breaks its own history when a handoff has siblings
         return []
-    bare, patched = _seen(bare_session), _seen(play(settings, happen))
+    bare, patched = _seen(bare_session), _seen(play(settings))
     other_tasks = settings.middleware or settings.record
     compared = ("dead", "state", "model calls") if other_tasks else bare
     return [name for name in compared if bare[name] != patched[name]]
@@ -77,3 +83,38 @@ def _plain(messages):
         NOISE.sub("", f"{m.type} {m.text} {m.name} {getattr(m, 'tool_calls', '')}")
         for m in messages
     )
+
+
+def main():
+    """Return 1 if there is a problem."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scenarios", type=int, default=100, help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first")
+    parser.add_argument("--only", choices=list(KINDS), help="one kind of agent")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
+    parser.add_argument("--verbose", type=int, default=0, help="how many transcripts to print")
+    parser.add_argument("--bare", action="store_true", help="do not patch the graphs")
+    options = parser.parse_args()
+    logging.disable()
+    names = list(KINDS)
+    wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
+    seeds = list(islice(wanted, options.scenarios))
+    total, seeds_of = Counter(), defaultdict(list)
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
+        found = apply(partial(check, wrapped=not options.bare, compare=10), seeds)
+        for seed, (counts, problems, transcript) in zip(seeds, found, strict=True):
+            total += counts
+            for problem in problems:
+                seeds_of[problem].append(seed)
+            if options.verbose and (problems or options.scenarios == 1):
+                options.verbose -= 1
+                sys.stdout.write(f"{transcript}\n\n")
+    lines = [f"{len(seeds)} scenarios, {total.total()} statements: {dict(total)}"]
+    lines += [f"{len(s):5} {problem}: seeds {s[:6]}" for problem, s in sorted(seeds_of.items())]
+    sys.stdout.write("\n".join([*lines, ""]))
+    return int(bool(seeds_of))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 
 from langchain_core.messages import AIMessage, ToolMessage
 
-from ledger.world import RECEIPT, REF, Call, Read, ToolEvent
+from ledger.actors import RECEIPT, REF, Call, Read, ToolEvent
 
 CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (
@@ -93,22 +93,14 @@ class Judge:
         return [run for run in self.runs if run.begin <= number][-1]
 
     def _is_calm(self, run):
-        """Whether LangGraph recorded what tools did in a run: it came to an orderly end.
-
-        Threads and tasks of a disturbed run may be at work in the next one. Where a tool raises,
-        tasks beside it are cancelled in an event loop.
-        """
+        """Whether LangGraph recorded what tools did in a run, and no tool of one before it runs."""
         index = self.runs.index(run)
         events = {each.event for each in self.runs[max(index - 1, 0) : index + 1]}
         orderly = not run.error or ("kaput" in run.error and not self.session.loop)
         return orderly and not events & DISTURBED and self.session.settings.durability != "exit"
 
     def _is_certain(self, execution, at):
-        """Whether LangGraph recorded the result of an execution as that of this very call.
-
-        Not if all calls of a node have one task, if an id names several calls, if the user has
-        edited the message, if a thread outlived its run or an error, or `at` is on another branch.
-        """
+        """Whether LangGraph recorded, on the branch of `at`, an execution as that of its call."""
         call, run = self.call[execution], self._run_of(execution)
         is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
         own_task = self.session.settings.own_tasks and call.message not in self.session.forgotten
@@ -175,10 +167,7 @@ class Judge:
                 self._add("false", f"the state has no such {name}", call, text, reads[-1][0])
 
     def _false(self, kind, named, call, before, at):
-        """Why a statement was false when it was first read.
-
-        What is stated of the record is compared with the calm runs before that of the search.
-        """
+        """Why a statement was false when first read. Of the record it is about calm runs only."""
         events = [(n, e) for n, e in self.tools if e.call == call and n < at]
         happened = {event.kind for _, event in events}
         recorded = [e.kind for n, e in events if n < before and self._is_calm(self._run_of(n))]

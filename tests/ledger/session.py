@@ -1,10 +1,14 @@
-"""A scenario: what its seed decides; and while it runs: its saver, its runs, its thread."""
+"""A scenario: what its seed decides, its thread while it runs, and what happens to it."""
 
 import asyncio
+import os
+import pickle
 import random
+import re
 import sqlite3
 import tempfile
 import threading
+import time
 import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -12,28 +16,34 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+from langchain_core.messages import HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.errors import EmptyInputError
+from langgraph.types import Command
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from ledger.actors import RUN, EmptyHistoryError, RandomModel, make_tool
+from langgraph_patch.threads import repair_thread, scan_threads
+from ledger.actors import RUN, RandomModel, ToolEvent, World, make_tool
 from ledger.agents import KINDS, SETTINGS
-from ledger.world import World
-from support.strict import RefusedError
 
 CONFIG = {"configurable": {"thread_id": "1"}}
-EXPLAINED = (EmptyHistoryError, EmptyInputError, CancelledError)
-"""What runs may raise, but for the errors of tools and of a saver that is made to fail."""
+EXPLAINED = re.compile("kaput|saver failed|there is no message|EmptyInputError|CancelledError")
+"""What runs may raise. A thread is dead after any other error, and after a refused history."""
+
+EVENTS = {
+    "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5,
+    "saver_fault": 1, "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
+}  # fmt: skip
+"""The events and how often they happen."""
 
 
-def scenario(seed, events, *, kills=True):
+def scenario(seed, *, kills=True):
     """Everything that a seed decides, but for the draws of the events."""
     draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
     name = list(KINDS)[seed % len(KINDS)]
     kind = KINDS[name]
-    chosen = draw.choices(list(events), list(events.values()), k=draw.randint(2, 8))
+    chosen = draw.choices(list(EVENTS), list(EVENTS.values()), k=draw.randint(2, 8))
     chosen = [event if kills or event != "kill" else "message" for event in chosen]
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
     options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
@@ -52,10 +62,6 @@ def scenario(seed, events, *, kills=True):
         never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
         once=("transfer",),  # the tools that are called once in a message
     )
-
-
-class SaverFaultError(Exception):
-    """What a saver raises that is made to fail."""
 
 
 class Session:
@@ -90,7 +96,7 @@ class Session:
         def call(*args, **options):
             self.fail_in -= 1
             if not self.fail_in:
-                raise SaverFaultError("the saver failed once")
+                raise OSError("the saver failed once")
             with self.held:
                 found = method(*args, **options)
                 return iter([*found]) if method.__name__ == "list" else found
@@ -104,8 +110,6 @@ class Session:
         self.pool.shutdown()
         if self.settings.sqlite:
             self.saver.conn.close()
-
-    # --- the parts of a graph, which is patched if it is to be `wrapped`
 
     def model(self, agent, tools):
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
@@ -121,8 +125,6 @@ class Session:
     def middleware(self, *, always=False):
         wanted = self.wrapped and (always or self.settings.middleware)
         return [PatchToolCallsMiddleware()] if wanted else []
-
-    # --- runs ------------------------------------------------------------------------------
 
     def begin(self, value, config=CONFIG):
         """Start a run of the graph. Its config has its number, which its model calls log."""
@@ -148,9 +150,7 @@ class Session:
             future.result(30)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
-            text = f"{error!r} {error.__cause__!r}"
-            explained = "kaput" in text or "SaverFaultError" in text or isinstance(error, EXPLAINED)
-            if self.world.calm or isinstance(error, RefusedError) or not explained:
+            if self.world.calm or not EXPLAINED.search(f"{error!r} {error.__cause__!r}"):
                 self.dead = self.dead or f"{run.event}: {run.error[:90]}"
         if not future.done() and not future.cancel():
             self.dead = f"{run.event}: a run did not end"
@@ -162,7 +162,135 @@ class Session:
         return SimpleNamespace(values={}, interrupts=(), next=())
 
 
-def play(settings, happen, *, wrapped=True):
+def happen(session, event):
+    """Let an event happen; False if it does not apply."""
+    draw, config, value = session.draw, CONFIG, None
+    match event:
+        case "disturbed" | "kill" | "edit" | "repair":
+            return _OTHERS[event](session)
+        case "message":
+            value = _human(session)
+        case "resume" | "resume_partly":
+            if not (pauses := session.state().interrupts):
+                return False
+            value = _answers(session, pauses if event == "resume" else [draw.choice(pauses)])
+        case "goto":
+            value = Command(goto=session.kind.entry)
+        case "fork":
+            if not (rows := [*session.graph.get_state_history(CONFIG)][1:8]):
+                return False
+            config = draw.choice(rows).config
+            value = _human(session) if draw.random() < 0.7 else None
+        case "saver_fault":
+            value = _human_or_answers(session)
+    session.fail_in = draw.randint(1, 14) if event == "saver_fault" else 0
+    with session.noted(event) as run:
+        session.settle(session.begin(value, config), run)
+    session.fail_in = 0
+    return None
+
+
+def _human(session):
+    number = f"h{next(session.numbers)}"
+    return {"messages": [HumanMessage(f"please {number}", id=number)]}
+
+
+def _answers(session, pauses):
+    """An answer to each of these pauses, by its id."""
+    answers = {}
+    for pause in pauses:
+        if isinstance(pause.value, dict):
+            kinds = ["approve", "approve", "approve", "reject"]
+            asked = pause.value["action_requests"]
+            answer = {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
+        else:
+            answer = f"answer-{next(session.numbers)}"
+            session.given[answer] = pause.value, len(session.runs)
+        answers[pause.id] = answer
+    return Command(resume=answers)
+
+
+def _human_or_answers(session):
+    if (pauses := session.state().interrupts) and session.draw.random() < 0.5:
+        return _answers(session, pauses)
+    return _human(session)
+
+
+def _disturbed(session):
+    """A run that is cancelled, or overtaken by a message, while its tools are at work."""
+    cancels = session.loop and session.draw.random() < 0.6
+    with session.noted("cancel" if cancels else "overtaken") as run:
+        count, end = session.draw.randint(0, 4), time.monotonic() + 1
+        goal = session.world.count(ToolEvent) + count
+        first = session.begin(_human_or_answers(session))
+        time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
+        while not first.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
+            time.sleep(0.001)
+        if cancels:
+            first.cancel()
+        else:
+            with session.noted("overtaking") as second:
+                session.settle(session.begin(_human(session)), second)
+        session.settle(first, run)
+        time.sleep(0.02)  # a cancelled run may still write
+
+
+def _kill(session):
+    """A process that is killed by SIGKILL in the middle of a tool's work."""
+    world, file = session.world, session.folder / "log"
+    with session.noted("kill"):
+        value, count = _human_or_answers(session), session.draw.randint(1, 6)
+        session.close()
+        file.write_bytes(pickle.dumps(world.entries))
+        if (child := os.fork()) == 0:
+            try:
+                session.open()
+                world.file, world.kill_after = file, count
+                session.graph.invoke(value, CONFIG, durability=session.settings.durability)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.open()
+        world.entries = pickle.loads(file.read_bytes())  # noqa: S301 - our own file
+
+
+def _edit(session):
+    """The user stores the state as it is, or deletes a message."""
+    draw, messages, values = session.draw, session.state().values.get("messages"), {"messages": []}
+    if draw.random() < 0.5 and messages:
+        gone = draw.choice(messages[-5:])
+        call = getattr(gone, "tool_call_id", None)
+        makers = [m for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}]
+        session.forgotten |= {m.id for m in [gone, *makers]}
+        values = {"messages": [RemoveMessage(id=gone.id)]}
+    for as_node in (None, session.kind.entry):
+        with suppress(Exception):  # "Ambiguous update", no such node, no thread
+            session.graph.update_state(CONFIG, values, as_node=as_node)
+            session.edits.append(len(session.world.entries))
+            return None
+    return False
+
+
+def _repair(session):
+    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
+    before, on_pause = session.state(), session.draw.choice(["keep", "keep", "abandon"])
+    if not before.values:
+        return False
+    list(scan_threads(session.saver))
+    options = {"on_pause": on_pause, "min_age": 0.0}
+    with session.noted("repair") as run:
+        session.settle(session.pool.submit(repair_thread, session.graph, CONFIG, **options), run)
+    after = session.state()
+    same = (before.interrupts, before.next) == (after.interrupts, after.next)
+    if on_pause == "keep" and before.interrupts and not same:
+        session.hurt.append(("hurt", "a repair changed the pause"))
+    return None
+
+
+_OTHERS = {"disturbed": _disturbed, "kill": _kill, "edit": _edit, "repair": _repair}
+
+
+def play(settings, *, wrapped=True):
     """Play a scenario: a message, its events, and two calm messages."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

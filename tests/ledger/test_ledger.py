@@ -7,7 +7,6 @@ import pytest
 
 from ledger.agents import KINDS
 from ledger.check import check, differences
-from ledger.events import EVENTS
 from ledger.session import scenario
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -36,7 +35,7 @@ def test_models_read_nothing_false(chunk, request):
 @pytest.mark.slow
 def test_models_read_nothing_false_after_a_kill():
     """The same, where processes are killed by SIGKILL."""
-    _check(islice((n for n in count() if "kill" in scenario(n, EVENTS).events), 10))
+    _check(islice((n for n in count() if "kill" in scenario(n).events), 10))
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)), ids=list(KINDS))
