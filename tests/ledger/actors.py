@@ -9,12 +9,11 @@ import re
 import signal
 import threading
 import time
-from functools import cache
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import ensure_config
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import tool
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import Command, interrupt
 
@@ -72,9 +71,6 @@ class World:
     def all(self, kind):
         return [(n, entry) for n, entry in enumerate(self.entries) if isinstance(entry, kind)]
 
-    def count(self, kind):
-        return len(self.all(kind))
-
     def find(self, message, name, ref, call_id):
         """The call of a message; repairs may rename its id, and handoffs have no ref."""
         alike = [
@@ -91,6 +87,11 @@ QUESTIONS = {"wire_money": 1, "asks_twice": 2}
 SECONDS = {"wire_money": 0.01, "slow": 0.025, "boom": 0.01}
 RUN = "ledger_run"
 """The key of the config with the number of the run: several runs may be at work at once."""
+
+
+@tool
+def _template(ref: str, runtime: ToolRuntime) -> Any:
+    """Do something."""
 
 
 def make_tool(world, name, *, coroutine, asks=True):
@@ -135,15 +136,7 @@ def make_tool(world, name, *, coroutine, asks=True):
         return step
 
     body = {"func": None, "coroutine": arun} if coroutine else {"func": run}
-    return _template().model_copy(update={"name": name, "description": name, **body})
-
-
-@cache
-def _template():
-    def template(ref: str, runtime: ToolRuntime) -> Any:
-        """Do something."""
-
-    return StructuredTool.from_function(template)  # once: to make the schema is slow
+    return _template.model_copy(update={"name": name, "description": name, **body})
 
 
 class RandomModel(StrictModel):
@@ -187,7 +180,7 @@ class RandomModel(StrictModel):
             [name] = draw.choices(list(tools), list(tools.values()))
             if (once := name.partition("_")[0]) in self.settings.once:
                 tools = {n: w for n, w in tools.items() if not n.startswith(once)}
-            made = self.world.count(Call)
+            made = len(self.world.all(Call))
             ref, ids = f"R{made}", {"per_message": f"call_{index}", "twins": "call_0"}
             call_id = ids.get(self.settings.ids, f"call-{made}")
             cut = self.settings.malformed and draw.random() < 0.2

@@ -81,18 +81,12 @@ def _create_agent(session):
 
 def _deep_agent(session):
     """The library's middleware is in the subagent always: `with_patching` does not reach it."""
-    helper = {
-        "name": "helper",
-        "description": "helps",
-        "system_prompt": "help",
-        "model": session.model("sub", FEW),
-        "tools": session.tools(FEW),
-        "middleware": session.middleware(always=True),
-    }
+    helper = {"name": "helper", "description": "helps", "system_prompt": "help"}
+    parts = {"model": session.model("sub", FEW), "tools": session.tools(FEW)}
     graph = create_deep_agent(
         session.model("main", {**FEW, "write_file": 3, "task": 4}),
         session.tools(FEW),
-        subagents=[helper],
+        subagents=[{**helper, **parts, "middleware": session.middleware(always=True)}],
         middleware=session.middleware(),
         checkpointer=session.saver,
     )

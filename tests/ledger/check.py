@@ -28,10 +28,10 @@ HEALTHY = {
 }
 
 
-def check(seed, *, kills=True, wrapped=True, compare=0):
+def check(seed, *, wrapped=True, compare=0):
     """Play and judge a scenario: its statements, its problems, its transcript."""
     try:
-        session = play(scenario(seed, kills=kills), wrapped=wrapped)
+        session = play(scenario(seed), wrapped=wrapped)
         judge = Judge(session)
         problems = [f"{problem}: {label}" for problem, label, *_ in judge.verdicts]
         if compare and seed // len(KINDS) % compare == 0:

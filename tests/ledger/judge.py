@@ -103,7 +103,7 @@ class Judge:
         """Whether LangGraph recorded, on the branch of `at`, an execution as that of its call."""
         call, run = self.call[execution], self._run_of(execution)
         is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
-        own_task = self.session.settings.own_tasks and call.message not in self.session.forgotten
+        own_task = self.session.settings.own_tasks and execution >= self.session.deleted
         raised = [n for n, e in self.tools if n > run.begin and e.kind == "raised"]
         in_time = self.did[execution].get("end", float("inf")) < min(raised, default=run.end)
         forked = any(each.event == "fork" and execution < each.begin <= at for each in self.runs)

@@ -24,7 +24,7 @@ from langgraph.types import Command
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from ledger.actors import RUN, RandomModel, ToolEvent, World, make_tool
+from ledger.actors import RUN, RandomModel, World, make_tool
 from ledger.agents import KINDS, SETTINGS
 
 CONFIG = {"configurable": {"thread_id": "1"}}
@@ -38,13 +38,12 @@ EVENTS = {
 """The events and how often they happen."""
 
 
-def scenario(seed, *, kills=True):
+def scenario(seed):
     """Everything that a seed decides, but for the draws of the events."""
     draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
     name = list(KINDS)[seed % len(KINDS)]
     kind = KINDS[name]
     chosen = draw.choices(list(EVENTS), list(EVENTS.values()), k=draw.randint(2, 8))
-    chosen = [event if kills or event != "kill" else "message" for event in chosen]
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
     options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
     return SimpleNamespace(
@@ -74,7 +73,7 @@ class Session:
         self.numbers, self.runs, self.hurt, self.dead = count(), [], [], ""
         self.given = {}  # the label of an answer by id -> the question and the number of the run
         self.edits = []  # the log entries at which the user edited the state
-        self.forgotten = set()  # the ids of messages that the user deleted
+        self.deleted = 0  # the log entry at which the user deleted a message last
         self.fail_in, self.held = 0, threading.RLock()  # in which call the saver fails
         self.open()
 
@@ -220,12 +219,8 @@ def _disturbed(session):
     """A run that is cancelled, or overtaken by a message, while its tools are at work."""
     cancels = session.loop and session.draw.random() < 0.6
     with session.noted("cancel" if cancels else "overtaken") as run:
-        count, end = session.draw.randint(0, 4), time.monotonic() + 1
-        goal = session.world.count(ToolEvent) + count
         first = session.begin(_human_or_answers(session))
-        time.sleep(0 if count else session.draw.choice([0, 0.01, 0.03]))
-        while not first.done() and session.world.count(ToolEvent) < goal and time.monotonic() < end:
-            time.sleep(0.001)
+        time.sleep(session.draw.choice([0, 0.01, 0.02, 0.04, 0.06]))
         if cancels:
             first.cancel()
         else:
@@ -258,11 +253,8 @@ def _edit(session):
     """The user stores the state as it is, or deletes a message."""
     draw, messages, values = session.draw, session.state().values.get("messages"), {"messages": []}
     if draw.random() < 0.5 and messages:
-        gone = draw.choice(messages[-5:])
-        call = getattr(gone, "tool_call_id", None)
-        makers = [m for m in messages if m.type == "ai" and call in {c["id"] for c in m.tool_calls}]
-        session.forgotten |= {m.id for m in [gone, *makers]}
-        values = {"messages": [RemoveMessage(id=gone.id)]}
+        session.deleted = len(session.world.entries)
+        values = {"messages": [RemoveMessage(id=draw.choice(messages[-5:]).id)]}
     for as_node in (None, session.kind.entry):
         with suppress(Exception):  # "Ambiguous update", no such node, no thread
             session.graph.update_state(CONFIG, values, as_node=as_node)
