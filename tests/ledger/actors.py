@@ -84,7 +84,6 @@ class World:
 TOOLS = {"send_email": 4, "wire_money": 4, "slow": 2, "boom": 2, "asks_twice": 1, "note": 2}
 """How often each tool is called, relative to the others."""
 QUESTIONS = {"wire_money": 1, "asks_twice": 2}
-SECONDS = {"wire_money": 0.01, "slow": 0.025, "boom": 0.01}
 RUN = "ledger_run"
 """The key of the config with the number of the run: several runs may be at work at once."""
 
@@ -110,16 +109,14 @@ def make_tool(world, name, *, coroutine, asks=True):
             world.log(event._replace(kind="asked"))
             label = str(interrupt(f"may I? {text}"))
             world.log(event._replace(kind="answered", label=label))
-        mood = random.Random(ref)  # noqa: S311 - no secret
-        fails_once, fails_late = mood.random() < 0.5, mood.random() < 0.5
-        fails = name == "boom" and not (fails_once and again)
-        yield SECONDS.get(name, 0.0)
+        fails, fails_late = name == "boom" and not again, int(ref[1:]) % 2
+        yield 0.025 if name == "slow" else 0.005
         if fails_late or not fails:
             world.log(event._replace(kind="effect"))
         if fails:
             world.log(event._replace(kind="raised"))
             raise RuntimeError(f"kaput {text}")
-        yield SECONDS.get(name, 0.0)
+        yield 0.025 if name == "slow" else 0.005
         world.log(event._replace(kind="end"))
         message = ToolMessage(f"done: {text}", tool_call_id=call_id, name=name)
         note = Command(update={"notes": {ref: 1}, "messages": [message]})

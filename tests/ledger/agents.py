@@ -12,7 +12,6 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.channels import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer
-from langgraph.managed import RemainingSteps
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -28,12 +27,6 @@ class Plain(AgentState[Any]):
     """The history, and a key that a tool writes."""
 
     notes: Notes
-
-
-class React(Plain):
-    """The same for `create_react_agent`."""
-
-    remaining_steps: RemainingSteps
 
 
 class Delta(TypedDict):
@@ -60,8 +53,8 @@ def _react_agent(session, agent, weights, *handoffs, **options):
 
 
 def _react(session, version):
-    options = {"version": version, "checkpointer": session.saver, "state_schema": React}
-    return session.patch(_react_agent(session, "main", TOOLS, **options))
+    options, own = {"checkpointer": session.saver}, {**FEW, "boom": 2, "asks_twice": 1}
+    return session.patch(_react_agent(session, "main", own, version=version, **options))
 
 
 ASK = middleware.HumanInTheLoopMiddleware(interrupt_on={"wire_money": True, "asks_twice": True})

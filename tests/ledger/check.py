@@ -5,7 +5,7 @@ import logging
 import re
 import sys
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import count, islice
@@ -18,7 +18,6 @@ from ledger.judge import Judge
 from ledger.session import CONFIG, play, scenario
 
 NOISE = re.compile(r"receipt-\d+|[0-9a-f]{8}-[0-9a-f-]{27}")
-
 HEALTHY = {
     **dict.fromkeys(("sqlite", "malformed"), False),
     "ids": "unique",
@@ -43,14 +42,13 @@ def check(seed, *, wrapped=True, compare=0):
 
 def _transcript(session, judge):
     """All that happened, line by line; and the last history."""
-    [*_, last] = [read for _, read in session.world.all(Read)]
-    lines = [str(vars(session.settings))]
+    lines, reads = [str(vars(session.settings))], session.world.all(Read)
     for number, entry in enumerate([*session.world.entries, ["end"]]):
         lines += [f"--- {r.event} -> {r.error[:150]}" for r in session.runs if r.begin == number]
         shown = entry[:2] if isinstance(entry, Read) else entry
         lines.append(f"{number:4} {type(entry).__name__} {' '.join(map(str, shown))}")
         lines += [f"  ==> {verdict[:4]}" for verdict in judge.verdicts if verdict[-1] == number]
-    return "\n".join([*lines, *(m.pretty_repr() for m in last.messages)])
+    return "\n".join([*lines, *(m.pretty_repr() for m in reads[-1][1].messages)])
 
 
 def differences(seed):
@@ -67,13 +65,12 @@ def differences(seed):
 
 def _seen(session):
     """All that can be seen of a session: parallel results may come in any order."""
-    rows, values = list(session.saver.list(CONFIG)), session.last.values
+    rows, values = session.saver.list(CONFIG), session.last.values
     return {
         "dead": session.dead,
         "state": (_plain(values.get("messages", ())), sorted(values.get("notes") or ())),
         "next": session.last.next,
-        "checkpoints": len(rows),
-        "writes": Counter(channel for row in rows for _, channel, _ in row.pending_writes or ()),
+        "writes": [sorted(channel for _, channel, _ in row.pending_writes or ()) for row in rows],
         "model calls": [_plain(read.messages) for _, read in session.world.all(Read)],
     }
 
@@ -95,25 +92,19 @@ def main():
     parser.add_argument("--verbose", type=int, default=0, help="how many transcripts to print")
     parser.add_argument("--bare", action="store_true", help="do not patch the graphs")
     options = parser.parse_args()
-    logging.disable()
     names = list(KINDS)
     wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
-    seeds = list(islice(wanted, options.scenarios))
-    total, seeds_of = Counter(), defaultdict(list)
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        apply = partial(pool.map, chunksize=4) if options.jobs > 1 else map
-        found = apply(partial(check, wrapped=not options.bare, compare=10), seeds)
+    seeds, total, failed = [*islice(wanted, options.scenarios)], Counter(), 0
+    with ProcessPoolExecutor(options.jobs, get_context("spawn"), logging.disable) as pool:
+        found = pool.map(partial(check, wrapped=not options.bare, compare=10), seeds, chunksize=4)
         for seed, (counts, problems, transcript) in zip(seeds, found, strict=True):
             total += counts
-            for problem in problems:
-                seeds_of[problem].append(seed)
-            if options.verbose and (problems or options.scenarios == 1):
-                options.verbose -= 1
+            failed += bool(problems)
+            sys.stdout.writelines(f"seed {seed}: {problem}\n" for problem in problems)
+            if failed <= options.verbose and (problems or options.scenarios == 1):
                 sys.stdout.write(f"{transcript}\n\n")
-    lines = [f"{len(seeds)} scenarios, {total.total()} statements: {dict(total)}"]
-    lines += [f"{len(s):5} {problem}: seeds {s[:6]}" for problem, s in sorted(seeds_of.items())]
-    sys.stdout.write("\n".join([*lines, ""]))
-    return int(bool(seeds_of))
+    sys.stdout.write(f"{len(seeds)} scenarios, {failed} with problems; {dict(total)}\n")
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""What must be true of a log: no statement false, no certain result lost, nothing done twice.
-
-A result is certain if the log alone shows that LangGraph recorded it, and whose it is. Of every
-other call a model may read that its result is unknown.
-"""
+"""What must be true of a log: no statement false, no certain result lost, nothing done twice."""
 
 import re
 from collections import Counter, defaultdict

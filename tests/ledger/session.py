@@ -84,10 +84,10 @@ class Session:
             self.saver = SqliteSaver(sqlite3.connect(self.folder / "db", check_same_thread=False))
         for name in ("get_tuple", "put", "put_writes", "list"):
             setattr(self.saver, name, self._may_fail(getattr(self.saver, name)))
+        self.graph = self.kind.build(self)
         if self.loop is not None:
             self.loop.set_default_executor(self.pool)
             self.pool.submit(self.loop.run_forever)
-        self.graph = self.kind.build(self)
 
     def _may_fail(self, method):
         """With a lock: in memory a thread that outlived its run may write while another reads."""
