@@ -76,10 +76,8 @@ def _seen(session):
 
 
 def _plain(messages):
-    return sorted(
-        NOISE.sub("", f"{m.type} {m.text} {m.name} {getattr(m, 'tool_calls', '')}")
-        for m in messages
-    )
+    texts = (f"{m.type} {m.text} {m.name} {getattr(m, 'tool_calls', '')}" for m in messages)
+    return sorted(NOISE.sub("", text) for text in texts)
 
 
 def main():
@@ -92,8 +90,7 @@ def main():
     parser.add_argument("--verbose", type=int, default=0, help="how many transcripts to print")
     parser.add_argument("--bare", action="store_true", help="do not patch the graphs")
     options = parser.parse_args()
-    names = list(KINDS)
-    wanted = (n for n in count(options.seed) if options.only in {None, names[n % len(names)]})
+    wanted = (n for n in count(options.seed) if options.only in {None, scenario(n).name})
     seeds, total, failed = [*islice(wanted, options.scenarios)], Counter(), 0
     with ProcessPoolExecutor(options.jobs, get_context("spawn"), logging.disable) as pool:
         found = pool.map(partial(check, wrapped=not options.bare, compare=10), seeds, chunksize=4)

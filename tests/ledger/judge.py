@@ -21,7 +21,7 @@ TEXTS = (
     ("result", RECEIPT.pattern),
     (
         "named",
-        rf"^(Updated file /?|final answer for |Successfully .* to )(?P<ref>{REF.pattern}|\w+)",
+        rf"(?:^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>{REF.pattern}|\w+)",
     ),
     ("own words", r"^Error: |can only be|cannot be called|validation error|^\s*$"),
 )

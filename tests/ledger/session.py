@@ -41,8 +41,7 @@ EVENTS = {
 def scenario(seed):
     """Everything that a seed decides, but for the draws of the events."""
     draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
-    name = list(KINDS)[seed % len(KINDS)]
-    kind = KINDS[name]
+    name, kind = list(KINDS.items())[seed % len(KINDS)]
     chosen = draw.choices(list(EVENTS), list(EVENTS.values()), k=draw.randint(2, 8))
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
     options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
