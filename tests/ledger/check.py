@@ -23,7 +23,7 @@ HEALTHY = {
     "ids": "unique",
     "never": ("boom",),
     "once": ("transfer", "task"),
-    "events": ["message", *["resume"] * 9],
+    "events": ["turn"] * 3,
 }
 
 

@@ -19,10 +19,7 @@ TEXTS = (
     ("cancelled", rf"{CALL} (was cancelled - another message|did not complete)"),
     ("cancellation", rf"{CALL}: a cancellation was recorded; it may have taken effect"),
     ("result", RECEIPT.pattern),
-    (
-        "named",
-        rf"(?:^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>{REF.pattern}|\w+)",
-    ),
+    ("named", r"(^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>\w+)"),
     ("own words", r"^Error: |can only be|cannot be called|validation error|^\s*$"),
 )
 """The kinds of statements. The first that matches counts."""

@@ -164,6 +164,9 @@ def happen(session, event):
     """Let an event happen; False if it does not apply."""
     draw, config, value = session.draw, CONFIG, None
     match event:
+        case "turn":
+            happen(session, "message")
+            return [n for n in range(6) if session.state().interrupts and happen(session, "resume")]
         case "disturbed" | "kill" | "edit" | "repair":
             return _OTHERS[event](session)
         case "message":
@@ -202,7 +205,7 @@ def _answers(session, pauses):
             asked = pause.value["action_requests"]
             answer = {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
         else:
-            answer = f"answer-{next(session.numbers)}"
+            answer = f"answer-{len(session.given)}"
             session.given[answer] = pause.value, len(session.runs)
         answers[pause.id] = answer
     return Command(resume=answers)
