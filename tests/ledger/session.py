@@ -106,6 +106,8 @@ class Session:
         if self.loop is not None:
             self.loop.call_soon_threadsafe(self.loop.stop)
         self.pool.shutdown()
+        if self.loop is not None:
+            self.loop.close()
         if self.settings.sqlite:
             self.saver.conn.close()
 
