@@ -1,16 +1,11 @@
-"""What must be true of a log: no statement false, no certain result lost, nothing done twice.
-
-A result is certain if the log alone shows that LangGraph recorded it, and whose it is. Of every
-other call a model may read that its result is unknown.
-"""
+"""What must be true of a log: no statement false, no certain result lost, nothing done twice."""
 
 import re
 from collections import Counter, defaultdict
 
 from langchain_core.messages import AIMessage, ToolMessage
 
-from ledger.events import CLIENT_TEXT
-from ledger.world import RECEIPT, REF, Call, Read, ToolEvent
+from ledger.actors import RECEIPT, REF, Call, Read, ToolEvent
 
 CALL = r"^Tool call \S+ with id \S+"
 TEXTS = (
@@ -21,28 +16,28 @@ TEXTS = (
     ("no start recorded", rf"{CALL}( was not approved.*;|:) no start and no result were recorded"),
     ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
-    ("timed out", rf"{CALL} timed out; it may have gone on: "),
     ("cancelled", rf"{CALL} (was cancelled - another message|did not complete)"),
     ("cancellation", rf"{CALL}: a cancellation was recorded; it may have taken effect"),
-    ("by client", f"^{CLIENT_TEXT}$"),
     ("result", RECEIPT.pattern),
-    ("effect", rf"Updated (?:file /?|todo list to .*?)(?P<ref>{REF.pattern})"),
-    ("answer", rf"^final answer for (?P<ref>{REF.pattern})"),
-    ("handoff", r"^Successfully transferred to (?P<ref>\w+)"),
+    ("named", r"(^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>\w+)"),
     ("own words", r"^Error: |can only be|cannot be called|validation error|^\s*$"),
 )
 """The kinds of statements. The first that matches counts."""
 
-DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault", "step_timeout"}
+DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault"}
 """The events that may keep LangGraph from recording what a tool did, or from reading it."""
 
 
-def meaning(text):
+def _meaning(text):
     """The kind of a statement, and the call or agent that it names, if it names one."""
     for kind, pattern in TEXTS:
         if found := re.search(pattern, text, re.DOTALL):
             return kind, found.groupdict().get("ref", "")
     return "unclear", ""
+
+
+def _receipts(text):
+    return set(map(int, RECEIPT.findall(text)))
 
 
 class Judge:
@@ -59,11 +54,12 @@ class Judge:
         self.names = Counter(call[1:3] for _, call in written)
         self.ids = Counter(call[:2] for _, call in written)
         self.counts, self.verdicts = Counter(), []
+        for problem, label in (*session.hurt, *[("dead", session.dead)] * bool(session.dead)):
+            self._add(problem, label, "", "", len(self.world.entries))
         self._judge_reads()
         self._judge_tools()
         self._judge_answers()
-        if session.kind.keys:
-            self._judge_last_state()
+        self._judge_last_state()
 
     def _add(self, problem, label, call, text, at):
         if (problem, label, call, text) not in {verdict[:4] for verdict in self.verdicts}:
@@ -86,57 +82,44 @@ class Judge:
     def _executions(self, call):
         return [number for number, own in self.call.items() if own == call]
 
-    # --- certain ---------------------------------------------------------------------------
-
     def _run_of(self, number):
         return [run for run in self.runs if run.begin <= number][-1]
 
     def _is_calm(self, run):
-        """Whether LangGraph recorded what tools did in a run: it came to an orderly end.
-
-        Threads and tasks of a disturbed run may be at work in the next one. Where a tool raises,
-        tasks beside it are cancelled in an event loop.
-        """
+        """Whether LangGraph recorded what tools did in a run, and no tool of one before it runs."""
         index = self.runs.index(run)
         events = {each.event for each in self.runs[max(index - 1, 0) : index + 1]}
         orderly = not run.error or ("kaput" in run.error and not self.session.loop)
         return orderly and not events & DISTURBED and self.session.settings.durability != "exit"
 
-    def _is_certain(self, execution):
-        """Whether LangGraph recorded the result of an execution as that of this very call.
-
-        Not if all calls of a node have one task, if an id names several calls, if the user has
-        edited the message, or if a thread outlived its run.
-        """
+    def _is_certain(self, execution, at):
+        """Whether LangGraph recorded, on the branch of `at`, an execution as that of its call."""
         call, run = self.call[execution], self._run_of(execution)
-        ended_in_run = self.did[execution].get("end", run.end) < run.end
         is_unique = self.names[call[1:3]] == 1 == self.ids[call[:2]]
-        own_task = self.session.kind.own_tasks and call.message not in self.session.forgotten
-        return ended_in_run and is_unique and own_task and self._is_calm(run)
-
-    def _is_same_branch(self, execution, at):
-        """Whether no run began at an older checkpoint since an execution."""
-        return not any(run.event == "fork" and execution < run.begin <= at for run in self.runs)
-
-    # --- judgements --------------------------------------------------------------------------
+        own_task = self.session.settings.own_tasks and execution >= self.session.deleted
+        raised = [n for n, e in self.tools if n > run.begin and e.kind == "raised"]
+        in_time = self.did[execution].get("end", float("inf")) < min(raised, default=run.end)
+        forked = any(each.event == "fork" and execution < each.begin <= at for each in self.runs)
+        return in_time and is_unique and own_task and self._is_calm(run) and not forked
 
     def _judge_reads(self):
         """Each statement is judged as it was first read; lost results whenever they are read."""
         first = {}
         for at, read in self.world.all(Read):
             for call, text in self._pairs(read.messages):
-                kind, _ = statement = meaning(text)
+                kind, named = _meaning(text)
                 before = self.runs[read.run].begin
                 if (call, text) not in first:
                     first[call, text] = self.runs[read.run]
-                    self.counts.update(["statements", kind])
+                    self.counts.update([kind])
                     if kind == "unclear":
                         self._add("unclear", text[:60], call, text, at)
-                    if label := self._false(statement, text, call, before, at):
+                    labels = [self._false_receipt(n, call, at) for n in _receipts(text)]
+                    labels += self._false(kind, named, call, before, at)
+                    for label in filter(None, labels):
                         self._add("false", f"{kind}: {label}", call, text, at)
                 # What a search in a disturbed run did not find may stay unknown.
-                own = [n for n in self._executions(call) if n < before and self._is_certain(n)]
-                own = [n for n in own if self._is_same_branch(n, at)]
+                own = [n for n in self._executions(call) if n < before and self._is_certain(n, at)]
                 if own and not _receipts(text) and self._is_calm(first[call, text]):
                     self._add("lost", f"read instead: {kind}", call, text, at)
 
@@ -150,8 +133,7 @@ class Judge:
             for first in earlier if event.kind == "effect" else ():
                 # After an edit of the state LangGraph may plan the tools anew.
                 planned = any(first < edit <= number for edit in self.session.edits)
-                certain = self._is_certain(first) and self._is_same_branch(first, number)
-                if certain and not planned:
+                if self._is_certain(first, number) and not planned:
                     self._add("twice", "", call, f"receipts {first}, {event.execution}", number)
 
     def _judge_answers(self):
@@ -163,31 +145,28 @@ class Judge:
             ended = [self.did[n].get("end", run.end) for n in self._executions(call)]
             # A pause of a disturbed run may not be stored in full; one of an ended call is over.
             live = min(ended) >= run.begin and before.event not in DISTURBED
-            if live and run.event.startswith("resume") and not run.error and not reached:
+            if live and "resume" in run.event and not run.error and not reached:
                 self._add("hurt", "an answer reached no tool", call, question, run.begin)
-            if self.session.kind.own_tasks and any(other != call for other in reached):
+            if self.session.settings.own_tasks and any(other != call for other in reached):
                 self._add("hurt", "an answer reached another call", call, question, run.begin)
 
     def _judge_last_state(self):
         """If the last history has a result that states an effect, the state has the effect."""
-        reads = [read for _, read in self.world.all(Read) if read.agent != "sub"]
-        for call, text in self._pairs(reads[-1].messages) if reads else ():
+        reads = [(n, read) for n, read in self.world.all(Read) if read.agent != "sub"]
+        for call, text in self._pairs(reads[-1][1].messages) if reads else ():
             name = {"note": "notes", "write_file": "files"}.get(call.name)
-            states = meaning(text)[0] in {"result", "effect"} and "not kept" not in text
-            if name and states and call.ref not in repr(self.session.values.get(name)):
-                self._add("false", f"the state has no such {name}", call, text, reads[-1].run)
+            states = _meaning(text)[0] in {"result", "named"} and "not kept" not in text
+            if name and states and call.ref not in repr(self.session.last.values.get(name)):
+                self._add("false", f"the state has no such {name}", call, text, reads[-1][0])
 
-    def _false(self, statement, text, call, before, at):
-        """Why a statement was false when it was first read; None if it was true.
-
-        What is stated of the record is compared with the calm runs before that of the search.
-        """
-        kind, named = statement
+    def _false(self, kind, named, call, before, at):
+        """Why a statement was false when first read. Of the record it is about calm runs only."""
         events = [(n, e) for n, e in self.tools if e.call == call and n < at]
         happened = {event.kind for _, event in events}
         recorded = [e.kind for n, e in events if n < before and self._is_calm(self._run_of(n))]
-        asks = call.name == "task" or self.session.kind.approval
+        asks = call.name == "task" or self.session.settings.approval
         last = recorded[-1] if recorded else ""
+        names_it = call.name == f"transfer_to_{named}" or call.ref == named
         rules = (
             ("not run", happened, "it had started"),
             ("no start recorded", recorded, "a start was recorded"),
@@ -196,14 +175,10 @@ class Judge:
             ("waiting", last in {"answered", "effect", "end", "raised"}, "it had gone on"),
             ("failed", events and "raised" not in happened, "it had not raised"),
             ("failed", last == "end", "it had ended"),
-            ("timed out", all(run.event != "step_timeout" for run in self.runs), "no time limit"),
             ("cancellation", not self.session.loop, "nothing cancels a synchronous run"),
-            ("handoff", call.name != f"transfer_to_{named}", "handoff of another call"),
-            ("effect", named != call.ref and self.ids[call[:2]] == 1, "effect of another call"),
-            ("answer", named != call.ref and self.ids[call[:2]] == 1, "answer of another call"),
+            ("named", not names_it and self.ids[call[:2]] == 1, "result of another call"),
         )
-        labels = [self._false_receipt(receipt, call, at) for receipt in _receipts(text)]
-        return next(filter(None, [*labels, *(r[2] for r in rules if r[0] == kind and r[1])]), None)
+        return [label for of, broken, label in rules if of == kind and broken]
 
     def _false_receipt(self, receipt, call, at):
         """Why an execution cannot have given a text about a call."""
@@ -219,7 +194,3 @@ class Judge:
         both_open = self.born[call] < end or (run.event == "goto" and run in started)
         is_alike = owner[1:3] == call[1:3] and both_open
         return None if owner == call or inner or is_alike else "result of another call"
-
-
-def _receipts(text):
-    return set(map(int, RECEIPT.findall(text)))

@@ -1,99 +1,65 @@
-"""A scenario: what its seed decides; and while it runs: its saver, its runs, its thread."""
+"""A scenario: what its seed decides, its thread while it runs, and what happens to it."""
 
 import asyncio
+import os
+import pickle
 import random
+import re
 import sqlite3
 import tempfile
 import threading
+import time
 import warnings
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+from langchain_core.messages import HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.errors import EmptyInputError, GraphInterrupt, GraphRecursionError
-from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from ledger.actors import RUN, EmptyHistoryError, RandomModel, make_tool
-from ledger.agents import KINDS
-from ledger.world import World
-from support.strict import RefusedError
+from langgraph_patch.threads import repair_thread, scan_threads
+from ledger.actors import RUN, RandomModel, World, make_tool
+from ledger.agents import KINDS, SETTINGS
 
 CONFIG = {"configurable": {"thread_id": "1"}}
-EXPECTED = {
-    "goto": (EmptyHistoryError,),
-    "go_on": (EmptyHistoryError, EmptyInputError),
-    "fork": (EmptyHistoryError, EmptyInputError),
-    "recursion_limit": (GraphRecursionError,),
-    # a GraphInterrupt: of a call that asks while another one is over its time
-    "step_timeout": (TimeoutError, GraphInterrupt),
-}
-"""The errors that an event explains."""
+EXPLAINED = re.compile("kaput|saver failed|there is no message|EmptyInputError|CancelledError")
+"""What runs may raise. A thread is dead after any other error, and after a refused history."""
+
+EVENTS = {
+    "message": 5, "resume": 5, "resume_partly": 2, "go_on": 2, "goto": 1.5, "fork": 1.5,
+    "saver_fault": 1, "disturbed": 4.5, "kill": 1, "edit": 3, "repair": 2.5,
+}  # fmt: skip
+"""The events and how often they happen."""
 
 
-def scenario(seed, events, *, kills=True):
+def scenario(seed):
     """Everything that a seed decides, but for the draws of the events."""
     draw = random.Random(f"scenario {seed}")  # noqa: S311 - no secret
-    name = list(KINDS)[seed % len(KINDS)]
-    chosen = draw.choices(list(events), list(events.values()), k=draw.randint(2, 8))
-    chosen = [event if kills or event != "kill" else "message" for event in chosen]
+    name, kind = list(KINDS.items())[seed % len(KINDS)]
+    chosen = draw.choices(list(EVENTS), list(EVENTS.values()), k=draw.randint(2, 8))
     asynchronous = draw.random() < 0.5 and "kill" not in chosen
-    ids = draw.choices(["unique", "per_message", "function", "twins"], [6, 2, 1, 1])[0]
+    options = {each: draw.random() < 0.4 and each in kind.may for each in SETTINGS}
     return SimpleNamespace(
+        **options,
         seed=seed,
         name=name,
-        events=chosen,
+        own_tasks=kind.own_tasks or options["record"],
+        events=["message", *chosen, "message", "message"],
         asynchronous=asynchronous,
         coroutines=asynchronous and draw.random() < 0.7,
         sqlite=not asynchronous and (draw.random() < 0.5 or "kill" in chosen),
         durability=draw.choices(["sync", "async", "exit"], [4, 4, 2])[0],
-        state=draw.choice(KINDS[name].states),
-        retry=draw.random() < 0.2,  # whether the tools node has a RetryPolicy
-        handle_errors=draw.random() < 0.3,  # whether a ToolNode turns errors into messages
-        ids=ids,  # call_0 anew in each message; as some servers write them; one for a message
+        ids=draw.choices(["unique", "per_message", "twins"], [6, 2, 1])[0],
         malformed=draw.random() < 0.2,  # whether some calls have incomplete arguments
-        same_args=ids == "unique" and draw.random() < 0.25,  # whether calls of a tool are alike
         never=() if draw.random() < 0.7 else ("boom",),  # the tools that are not called
-        once=("write_todos",),  # those that are called once in a message
+        once=("transfer",),  # the tools that are called once in a message
     )
-
-
-class SaverFaultError(Exception):
-    """What a saver raises that is made to fail."""
-
-
-class _Fault:
-    """A saver whose call number `fail_in` fails.
-
-    With a lock: in memory a thread that outlived its run may write while another one reads.
-    """
-
-    fail_in, held = 0, threading.RLock()
-
-    def __getattribute__(self, name):
-        found = super().__getattribute__(name)
-
-        def call(*args, **options):
-            self.fail_in -= 1
-            if not self.fail_in:
-                raise SaverFaultError("the saver failed once")
-            with self.held:
-                result = found(*args, **options)
-                return iter([*result]) if name == "list" else result
-
-        return call if name in {"get_tuple", "put", "put_writes", "list"} else found
-
-
-class _Memory(_Fault, InMemorySaver):
-    pass
-
-
-class _Sqlite(_Fault, SqliteSaver):
-    pass
 
 
 class Session:
@@ -103,80 +69,71 @@ class Session:
         self.settings, self.kind, self.world = settings, KINDS[settings.name], World()
         self.folder, self.wrapped, self.draw = Path(folder), wrapped, random.Random()  # noqa: S311
         self.loop = asyncio.new_event_loop() if settings.asynchronous else None
-        self.names, self.runs, self.hurt, self.dead, self.values = 0, [], [], "", {}
+        self.numbers, self.runs, self.hurt, self.dead = count(), [], [], ""
         self.given = {}  # the label of an answer by id -> the question and the number of the run
         self.edits = []  # the log entries at which the user edited the state
-        self.forgotten = set()  # the ids of messages that the user deleted
+        self.deleted = 0  # the log entry at which the user deleted a message last
+        self.fail_in, self.held = 0, threading.RLock()  # in which call the saver fails
         self.open()
 
     def open(self):
         """Open the saver and make the graph."""
-        self.saver, self.pool = _Memory(), ThreadPoolExecutor(4)
+        self.saver, self.pool = InMemorySaver(), ThreadPoolExecutor(16)
         if self.settings.sqlite:
-            self.saver = _Sqlite(sqlite3.connect(self.folder / "db", check_same_thread=False))
-        if self.loop is not None:
-            self.pool.submit(self.loop.run_forever)
+            self.saver = SqliteSaver(sqlite3.connect(self.folder / "db", check_same_thread=False))
+        for name in ("get_tuple", "put", "put_writes", "list"):
+            setattr(self.saver, name, self._may_fail(getattr(self.saver, name)))
         self.graph = self.kind.build(self)
+        if self.loop is not None:
+            self.loop.set_default_executor(self.pool)
+            self.pool.submit(self.loop.run_forever)
+
+    def _may_fail(self, method):
+        """With a lock: in memory a thread that outlived its run may write while another reads."""
+
+        def call(*args, **options):
+            self.fail_in -= 1
+            if not self.fail_in:
+                raise OSError("the saver failed once")
+            with self.held:
+                found = method(*args, **options)
+                return iter([*found]) if method.__name__ == "list" else found
+
+        return call
 
     def close(self):
         """End the threads that are left, and close the saver."""
         if self.loop is not None:
-            with suppress(TimeoutError):
-                self.call(None, self.loop.shutdown_default_executor)
             self.loop.call_soon_threadsafe(self.loop.stop)
         self.pool.shutdown()
+        if self.loop is not None:
+            self.loop.close()
         if self.settings.sqlite:
             self.saver.conn.close()
-
-    def name(self, prefix):
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    # --- the parts of a graph, which is patched if it is to be `wrapped`
 
     def model(self, agent, tools):
         return RandomModel(agent=agent, world=self.world, settings=self.settings, tools=tools)
 
     def tools(self, names, **options):
-        options["asynchronous"] = self.settings.coroutines
-        return [make_tool(self.world, name, **options) for name in names]
+        coroutine = self.settings.coroutines
+        return [make_tool(self.world, name, coroutine=coroutine, **options) for name in names]
 
-    def node(self, tools):
-        options = {"handle_tool_errors": True} if self.settings.handle_errors else {}
-        return ToolNode(tools, **options)
+    def patch(self, graph):
+        is_bare = self.settings.middleware or not self.wrapped
+        return graph if is_bare else with_patching(graph, record=self.settings.record)
 
-    def patch(self, graph, **options):
-        return with_patching(graph, **options) if self.wrapped else graph
-
-    def middleware(self):
-        return [PatchToolCallsMiddleware()] if self.wrapped else []
-
-    # --- runs ------------------------------------------------------------------------------
-
-    def start(self, function, twin, *args, **options):
-        """Call a function, or its asynchronous twin, and return a future. Iterators give lists."""
-
-        def call():
-            found = function(*args, **options)
-            return list(found) if hasattr(found, "__next__") else found
-
-        async def acall():
-            found = twin(*args, **options)
-            return [each async for each in found] if hasattr(found, "__aiter__") else await found
-
-        if self.loop is None:
-            return self.pool.submit(call)
-        return asyncio.run_coroutine_threadsafe(acall(), self.loop)
-
-    def call(self, *args, **options):
-        return self.start(*args, **options).result(30)
+    def middleware(self, *, always=False):
+        wanted = self.wrapped and (always or self.settings.middleware)
+        return [PatchToolCallsMiddleware()] if wanted else []
 
     def begin(self, value, config=CONFIG):
         """Start a run of the graph. Its config has its number, which its model calls log."""
-        own = {**CONFIG["configurable"], **config.get("configurable", {}), RUN: self.world.run}
-        options = {"durability": self.settings.durability}
-        whole = {**config, "configurable": own}
-        return self.start(self.graph.invoke, self.graph.ainvoke, value, whole, **options)
+        own = {"configurable": {**config["configurable"], RUN: self.world.run}}
+        durability = self.settings.durability
+        if self.loop is None:
+            return self.pool.submit(self.graph.invoke, value, own, durability=durability)
+        run = self.graph.ainvoke(value, own, durability=durability)
+        return asyncio.run_coroutine_threadsafe(run, self.loop)
 
     @contextmanager
     def noted(self, event):
@@ -193,11 +150,7 @@ class Session:
             future.result(30)
         except (Exception, CancelledError) as error:  # noqa: BLE001 - every failure is judged
             run.error = run.error or f"{type(error).__name__}: {error}"
-            text = f"{error!r} {error.__cause__!r}"
-            explained = "kaput" in text or "SaverFaultError" in text
-            explained |= isinstance(error, (CancelledError, *EXPECTED.get(run.event, ())))
-            explained |= run.event == "resume" and "multiple pending interrupts" in text
-            if isinstance(error, RefusedError) or not explained:
+            if self.world.calm or not EXPLAINED.search(f"{error!r} {error.__cause__!r}"):
                 self.dead = self.dead or f"{run.event}: {run.error[:90]}"
         if not future.done() and not future.cancel():
             self.dead = f"{run.event}: a run did not end"
@@ -209,22 +162,144 @@ class Session:
         return SimpleNamespace(values={}, interrupts=(), next=())
 
 
-def play(settings, happen, *, wrapped=True):
+def happen(session, event):
+    """Let an event happen; False if it does not apply."""
+    draw, config, value = session.draw, CONFIG, None
+    match event:
+        case "turn":
+            happen(session, "message")
+            return [n for n in range(6) if session.state().interrupts and happen(session, "resume")]
+        case "disturbed" | "kill" | "edit" | "repair":
+            return _OTHERS[event](session)
+        case "message":
+            value = _human(session)
+        case "resume" | "resume_partly":
+            if not (pauses := session.state().interrupts):
+                return False
+            value = _answers(session, pauses if event == "resume" else [draw.choice(pauses)])
+        case "goto":
+            value = Command(goto=session.kind.entry)
+        case "fork":
+            if not (rows := [*session.graph.get_state_history(CONFIG)][1:8]):
+                return False
+            config = draw.choice(rows).config
+            value = _human(session) if draw.random() < 0.7 else None
+        case "saver_fault":
+            value = _human_or_answers(session)
+    session.fail_in = draw.randint(1, 14) if event == "saver_fault" else 0
+    with session.noted(event) as run:
+        session.settle(session.begin(value, config), run)
+    session.fail_in = 0
+    return None
+
+
+def _human(session):
+    number = f"h{next(session.numbers)}"
+    return {"messages": [HumanMessage(f"please {number}", id=number)]}
+
+
+def _answers(session, pauses):
+    """An answer to each of these pauses, by its id."""
+    answers = {}
+    for pause in pauses:
+        if isinstance(pause.value, dict):
+            kinds = ["approve", "approve", "approve", "reject"]
+            asked = pause.value["action_requests"]
+            answer = {"decisions": [{"type": session.draw.choice(kinds)} for _ in asked]}
+        else:
+            answer = f"answer-{len(session.given)}"
+            session.given[answer] = pause.value, len(session.runs)
+        answers[pause.id] = answer
+    return Command(resume=answers)
+
+
+def _human_or_answers(session):
+    if (pauses := session.state().interrupts) and session.draw.random() < 0.5:
+        return _answers(session, pauses)
+    return _human(session)
+
+
+def _disturbed(session):
+    """A run that is cancelled, or overtaken by a message, while its tools are at work."""
+    cancels = session.loop and session.draw.random() < 0.6
+    with session.noted("cancel" if cancels else "overtaken") as run:
+        first = session.begin(_human_or_answers(session))
+        time.sleep(session.draw.choice([0, 0.01, 0.02, 0.04, 0.06]))
+        if cancels:
+            first.cancel()
+        else:
+            with session.noted("overtaking") as second:
+                session.settle(session.begin(_human(session)), second)
+        session.settle(first, run)
+        time.sleep(0.02)  # a cancelled run may still write
+
+
+def _kill(session):
+    """A process that is killed by SIGKILL in the middle of a tool's work."""
+    world, file = session.world, session.folder / "log"
+    with session.noted("kill"):
+        value, count = _human_or_answers(session), session.draw.randint(1, 6)
+        session.close()
+        file.write_bytes(pickle.dumps(world.entries))
+        if (child := os.fork()) == 0:
+            try:
+                session.open()
+                world.file, world.kill_after = file, count
+                session.graph.invoke(value, CONFIG, durability=session.settings.durability)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        session.open()
+        world.entries = pickle.loads(file.read_bytes())  # noqa: S301 - our own file
+
+
+def _edit(session):
+    """The user stores the state as it is, or deletes a message."""
+    draw, messages, values = session.draw, session.state().values.get("messages"), {"messages": []}
+    if draw.random() < 0.5 and messages:
+        session.deleted = len(session.world.entries)
+        values = {"messages": [RemoveMessage(id=draw.choice(messages[-5:]).id)]}
+    for as_node in (None, session.kind.entry):
+        with suppress(Exception):  # "Ambiguous update", no such node, no thread
+            session.graph.update_state(CONFIG, values, as_node=as_node)
+            session.edits.append(len(session.world.entries))
+            return None
+    return False
+
+
+def _repair(session):
+    """A scan and a repair of the stored thread. A pause survives it unless it is abandoned."""
+    before, on_pause = session.state(), session.draw.choice(["keep", "keep", "abandon"])
+    if not before.values:
+        return False
+    list(scan_threads(session.saver))
+    options = {"on_pause": on_pause, "min_age": 0.0}
+    with session.noted("repair") as run:
+        session.settle(session.pool.submit(repair_thread, session.graph, CONFIG, **options), run)
+    after = session.state()
+    same = (before.interrupts, before.next) == (after.interrupts, after.next)
+    if on_pause == "keep" and before.interrupts and not same:
+        session.hurt.append(("hurt", "a repair changed the pause"))
+    return None
+
+
+_OTHERS = {"disturbed": _disturbed, "kill": _kill, "edit": _edit, "repair": _repair}
+
+
+def play(settings, *, wrapped=True):
     """Play a scenario: a message, its events, and two calm messages."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = Session(settings, folder, wrapped=wrapped)
         try:
-            for number, event in enumerate(["message", *settings.events, "message", "message"]):
+            for number, event in enumerate(settings.events):
                 session.draw.seed(f"event {settings.seed} {number}")
-                session.world.calm = number > len(settings.events)
+                session.world.calm = number >= len(settings.events) - 2 and event == "message"
                 if happen(session, event) is False:
                     happen(session, "message")
-                if session.world.calm and session.runs[-1].error:
-                    session.dead = session.dead or f"calm message: {session.runs[-1].error[:90]}"
                 if session.dead:
                     break
-            session.values = session.state().values
+            session.last = session.state()
         finally:
             session.close()
     return session
