@@ -16,12 +16,12 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import CachePolicy, Command, Overwrite, interrupt
+from langgraph_patch.graph.histories import Histories
+from langgraph_patch.graph.node_wrapper import NodeWrapper
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
-from langgraph_patch.graph.histories import Histories
-from langgraph_patch.graph.node_wrapper import NodeWrapper
 from langgraph_patch.graph.repairer import Repairer
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
