@@ -1262,6 +1262,8 @@ def test_a_model_node_that_is_not_there():
         with_patching(builder.compile(), model_node=["plan", "missing"])
     with pytest.raises(GraphError, match="no node called 'tools' can call a model"):
         with_patching(builder, model_node="tools")
+    with pytest.raises(GraphError, match=r"no node called 'inner' can call.*name the node in it"):
+        with_patching(builder, model_node="inner")
 
 
 @pytest.mark.parametrize("value", [3, [], [1], ""])
