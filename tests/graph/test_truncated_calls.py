@@ -364,17 +364,6 @@ def test_a_model_that_is_not_streamed_stays_so():
     assert messages[-1].text == "whole"
 
 
-def test_the_repair_needs_no_state_written():
-    """With `persist=False` too."""
-    model = ChunkModel(turns=[CUT], streaming=True)
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", lambda state: {"messages": model.invoke(state["messages"])})
-    builder.add_edge(START, "model")
-    graph = with_patching(builder.compile(), persist=False)
-    messages = graph.invoke({"messages": [HumanMessage("go")]})["messages"]
-    assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
-
-
 def test_the_updates_of_a_turn_that_asks_again():
     """The updates of a turn that asks again."""
     with WIRES["chat"]() as server:
