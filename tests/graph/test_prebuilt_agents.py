@@ -83,17 +83,18 @@ async def test_one_waiting_call(kind: Kind):
 
 @each_kind
 async def test_two_model_calls_in_one_step(kind: Kind):
-    """A `Send` beside the model that is next anyway: both repair, the state is valid."""
-    bench = await dead(kind, AIMessage("one"), AIMessage("two"))
+    """A `Send` beside the model that is next anyway: both read a valid history, START writes."""
+    bench = await dead(kind, AIMessage("one"), AIMessage("two"), AIMessage("three"))
     graph = with_patching(bench.graph)
     state = graph.get_state(thread()).values
     graph.invoke(Command(goto=Send(kind.model_node, state)), thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
     messages = history(graph, thread())
     assert validate_messages(messages) == []
     answers = [line for line in lines(messages) if line in ("ai: one", "ai: two")]
     assert sorted(answers) == ["ai: one", "ai: two"]
     rest = [line for line in lines(messages) if line not in answers]
-    assert rest == expected(kind)
+    assert rest == expected(kind, "human: hello", "ai: three")
 
 
 @each_kind
@@ -152,12 +153,13 @@ async def test_resume_goes_to_the_paused_tool(
 @each_kind
 async def test_an_approval_after_an_edit_still_arrives(kind: Kind):
     """A model that is called while a tool waits takes nothing from the waiting tool."""
-    bench = await paused_agent(kind, AIMessage("wait"), AIMessage("done"))
+    bench = await paused_agent(kind, AIMessage("wait"), AIMessage("done"), AIMessage("yes?"))
     graph = with_patching(bench.graph)
     aside = Command(update={"messages": [human("how long?")]}, goto=kind.model_node)
     graph.invoke(aside, thread())
     assert graph.get_state(thread()).next == (kind.pauses_in,)
     graph.invoke(Command(resume=kind.yes), thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
     messages = history(graph, thread())
     assert validate_messages(messages) == []
     results = [line for line in lines(messages) if line.startswith("tool")]
