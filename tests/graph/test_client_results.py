@@ -43,19 +43,6 @@ async def test_a_known_invention_gives_way():
     assert results(bench.model.seen[-1])["c1"] == "sent to bob"
 
 
-async def test_turns_without_results_pay_nothing():
-    """A valid history and an input without results: the checkpointer is not searched."""
-    saver = InMemorySaver()
-    model = StrictModel(script=[AIMessage("one"), AIMessage("two")])
-    graph = with_patching(CREATE_AGENT.build(model, [], checkpointer=saver))
-    await run(graph, "hi")
-    steps = len(list(saver.list(thread())))
-    await run(graph, "hi again")
-    assert len(list(saver.list(thread()))) == 2 * steps
-    nodes = [step.next for step in graph.get_state_history(thread())]
-    assert ("patch_tool_calls",) not in nodes
-
-
 async def test_an_edited_result_is_left_alone():
     """An edit by `update_state` is no input, so the record does not replace it."""
     bench = await paused_agent(CREATE_AGENT, AIMessage("fine"))

@@ -19,7 +19,6 @@ from kit import Agent, calls
 from langgraph_patch import Patch, validate_messages, with_patching
 from langgraph_patch.errors import GraphError
 
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))
 

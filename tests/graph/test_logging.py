@@ -15,7 +15,6 @@ from langgraph.types import RetryPolicy
 from langgraph_patch import (
     is_placeholder,
     patch_model,
-    patch_node,
     validate_messages,
     with_patching,
 )
@@ -126,19 +125,6 @@ async def test_one_line_for_all_attempts(place, asynchronous, logged):
     in_state = patched.get_state(thread()).values["messages"]
     assert validate_messages(in_state) == []
     assert sum(map(is_placeholder, in_state)) == 2
-
-
-async def test_patch_node_says_it_too(logged):
-    """`patch_node` in a hand-built graph logs its repair under the thread's id."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("patch_tool_calls", patch_node)
-    builder.add_node("model", lambda _: {"messages": [AIMessage("fine")]})
-    builder.add_edge(START, "patch_tool_calls").add_edge("patch_tool_calls", "model")
-    graph = builder.compile(checkpointer=InMemorySaver())
-    graph.invoke({"messages": [both_calls(), human("never mind")]}, thread("a 'thread'\n"))
-    unknown = "inserted 'send_email' 'c1' (unknown); inserted 'wire_money' 'c2' (unknown)"
-    line = f"repaired thread \"a 'thread'\\n\": {unknown}"
-    assert logged() == [(logging.INFO, line)]
 
 
 async def test_a_repair_of_a_nodes_input_is_not_reported(logged):

@@ -14,7 +14,7 @@ from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Command, Overwrite
+from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
 from langgraph_patch import (
@@ -27,7 +27,6 @@ from langgraph_patch import (
     validate_messages,
 )
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import Tools, both_calls, history, human, lines, react_v1, react_v2, thread
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
 from support.placeholder_texts import UNKNOWN, WAITED
@@ -89,35 +88,6 @@ async def test_interrupt_then_a_new_message(state: Any, how: str):
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
 
 
-def test_resume_goes_to_the_tool():
-    """The human's approval reaches the paused tool; the node has nothing to do."""
-    model = StrictModel(script=[both_calls(), AIMessage("done")])
-    graph = build(model)
-    graph.invoke({"messages": [human("book it")]}, thread())
-    graph.invoke(Command(resume="yes"), thread())
-    assert lines(history(graph, thread())) == [
-        "human: book it",
-        "ai c1 c2: ",
-        "tool c1: sent to bob",
-        "tool c2: wired: yes",
-        "ai: done",
-    ]
-
-
-def test_one_waiting_call_was_cancelled_by_the_message():
-    """The one call of a message that waited: its placeholder says so, and its mark too."""
-    model = StrictModel(
-        script=[ai(("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("fine")]
-    )
-    graph = build(model)
-    graph.invoke({"messages": [human("book it")]}, thread())
-    graph.invoke({"messages": [human("never mind")]}, thread())
-    _, _, result, *_ = history(graph, thread())
-    assert result.text == WAITED.format("wire_money", "c2")
-    assert result.additional_kwargs[PLACEHOLDER_KEY]["cause"] == "awaiting_input"
-    assert (result.status, result.name) == ("error", "wire_money")
-
-
 def test_a_healthy_history_is_no_news():
     """No update, no message, no call of `on_patch`."""
     reported = []
@@ -165,19 +135,6 @@ def test_a_key_not_written_yet_is_an_empty_history():
     builder.add_edge(START, "patch")
     assert builder.compile().invoke({"note": "x"}) == {"note": "x", "messages": []}
     assert patch_node.invoke({"note": "x"}) is None
-
-
-def test_a_key_without_a_value_and_without_a_reducer():
-    """The same where the channel is empty."""
-
-    class Plain(TypedDict):
-        messages: list[AnyMessage]
-        note: str
-
-    builder = StateGraph(Plain)
-    builder.add_node("patch", patch_node)
-    builder.add_edge(START, "patch")
-    assert builder.compile().invoke({"note": "x"}) == {"note": "x"}
 
 
 async def test_outside_of_a_graph():
@@ -281,40 +238,6 @@ def test_placeholder_texts():
     ]
 
 
-def test_a_placeholder_that_raises():
-    """What the application's callable raises reaches the caller, and nothing is written."""
-
-    def fail(call: DanglingCall) -> str:
-        raise ZeroDivisionError(call.tool_call_id)
-
-    model = StrictModel(script=[both_calls(), AIMessage("fine")])
-    graph = build(model, PatchNode(placeholder=fail))
-    graph.invoke({"messages": [human("book it")]}, thread())
-    with pytest.raises(ZeroDivisionError, match="c1"):
-        graph.invoke({"messages": [human("never mind")]}, thread())
-    assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
-
-
-def test_recover_false_reads_no_checkpoint():
-    """Without recovery the checkpointer's record is left alone: the cause is unknown."""
-    results = {}
-    for recover in (True, False):
-        model = StrictModel(script=[both_calls(), AIMessage("fine")])
-        graph = react_v2(
-            model,
-            Tools().tools(),
-            pre_model_hook=PatchNode(recover=recover),
-            checkpointer=InMemorySaver(),
-        )
-        for text in ("book it", "never mind"):
-            graph.invoke({"messages": [human(text)]}, thread())
-        results[recover] = [m.text for m in history(graph, thread()) if isinstance(m, ToolMessage)]
-    assert results == {
-        True: ["sent to bob", WAITED.format("wire_money", "c2")],
-        False: [UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")],
-    }
-
-
 def test_on_patch_and_the_log_once_per_repair(caplog: pytest.LogCaptureFixture):
     """One call of `on_patch` with the patch and the config, and one line of log, per repair."""
     reported: list[tuple[Patch, RunnableConfig]] = []
@@ -335,18 +258,6 @@ def test_on_patch_and_the_log_once_per_repair(caplog: pytest.LogCaptureFixture):
         "repaired thread 't7': inserted 'send_email' 'c1' (unknown); "
         "inserted 'wire_money' 'c2' (unknown)"
     )
-
-
-def test_on_patch_that_raises():
-    """What `on_patch` raises reaches the caller, and nothing is written."""
-
-    def fail(patch: Patch, config: RunnableConfig) -> None:
-        raise ZeroDivisionError(str(patch))
-
-    graph = build(model_saying("fine"), PatchNode(on_patch=fail))
-    with pytest.raises(ZeroDivisionError, match="send_email"):
-        graph.invoke({"messages": OPEN}, thread())
-    assert lines(history(graph, thread())) == ["human: book it", "ai c1 c2: ", "human: never mind"]
 
 
 # --- bad input ---------------------------------------------------------------------------
