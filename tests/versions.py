@@ -29,7 +29,7 @@ CORE = (
     "tests/history",
     "tests/middleware",
     "tests/graph/test_agents_and_breaks.py",
-    "tests/graph/test_patching.py",
+    "tests/graph/test_with_patching.py",
     "tests/graph/test_truncated_calls.py",
     "tests/evidence",
     "tests/threads",

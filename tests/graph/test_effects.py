@@ -229,41 +229,24 @@ async def test_the_patch_node_restores(*, asynchronous: bool):
 # --- the node wrapper -----------------------------------------------------------------------
 
 
-async def at_the_model(agent: Agent, saver: Any, **options: Any) -> Any:
+async def at_the_model(agent: Agent, saver: Any) -> Any:
     """The bare graph has taken the new message, and its model is next."""
     bare = await broken(agent, saver)
     bare.update_state(thread(), {"messages": [human("never mind")]}, as_node=START)
     assert bare.get_state(thread()).next == ("agent",)
-    return with_patching(bare, **options)
+    return with_patching(bare)
 
 
 @sync_and_async
-async def test_the_wrapper_restores(*, asynchronous: bool):
-    """The model node reads the restored values, and they are in the state after it."""
-    agent = Agent(AIMessage("fine"))
-    graph = await at_the_model(agent, InMemorySaver())
-    await run(graph, None, asynchronous=asynchronous)
-    assert agent.read[-1] == ({"a.txt": "hello"}, "written")
-    assert values(graph)["files"] == {"a.txt": "hello"}
-    assert values(graph)["note"] == "written"
-
-
-async def test_a_key_that_the_node_writes_keeps_its_value():
-    """Two writes of one key in one task would be an error."""
+async def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
+    """It writes the repair with its own output; the model reads that the effects are not kept."""
     agent = Agent(AIMessage("fine"), model_note="of the model")
     graph = await at_the_model(agent, InMemorySaver())
-    await run(graph, None)
-    assert values(graph)["note"] == "of the model"
-    assert values(graph)["files"] == {"a.txt": "hello"}
-
-
-async def test_nothing_is_restored_without_persist():
-    """With `persist=False` the model reads that the effects are not kept."""
-    agent = Agent(AIMessage("fine"))
-    graph = await at_the_model(agent, InMemorySaver(), persist=False)
-    await run(graph, None)
+    await run(graph, None, asynchronous=asynchronous)
+    assert text_of(agent.model.seen[-1]).startswith(f"{NOT_KEPT}files, note. ")
+    assert text_of(values(graph)["messages"]) == text_of(agent.model.seen[-1])
     assert not values(graph).get("files")
-    assert text_of(agent.model.seen[-1]).startswith(NOT_KEPT)
+    assert values(graph)["note"] == "of the model"
 
 
 # --- more about the record ------------------------------------------------------------------
@@ -346,32 +329,6 @@ async def test_a_fork_with_durability_exit_has_its_own_effects():
     forked = graph.invoke({"messages": [human("hm")]}, paused, durability="exit")
     assert text_of(forked["messages"]) == "Updated file"
     assert forked["files"] == {"a.txt": "hello"}
-
-
-def no_results(old: list[Any], new: list[Any]) -> Any:
-    """A reducer that accepts no tool messages."""
-    return add_messages(old, [m for m in new if not isinstance(m, ToolMessage)])
-
-
-class Stubborn(TypedDict, total=False):
-    """A state that no repair can be written to."""
-
-    messages: Annotated[list[AnyMessage], no_results]
-    files: Annotated[dict[str, str], merge]
-    note: str
-
-
-async def test_nothing_is_restored_if_the_repair_cannot_be_written():
-    """The next turn would otherwise find the restored value, and state that it was not kept."""
-    agent = Agent(AIMessage("fine"))
-    bare = agent.builder(Stubborn).compile(checkpointer=InMemorySaver())
-    bare.invoke({"messages": [human("go")]}, thread())
-    bare.update_state(thread(), {"messages": [human("never mind")]}, as_node=START)
-    graph = with_patching(bare)
-    await run(graph, None)
-    assert not values(graph).get("files")
-    assert text_of(agent.model.seen[-1]).startswith(f"{NOT_KEPT}files, note. ")
-    assert not [m for m in values(graph)["messages"] if isinstance(m, ToolMessage)]
 
 
 # --- the middleware --------------------------------------------------------------------------

@@ -139,9 +139,11 @@ def test_all_ways_out_of_start_agree():
     builder.add_node("model", lambda state: runs.append("model") or ok(state))
     builder.add_conditional_edges(START, lambda _: "model", ["model"]).add_edge(START, "log")
     value: Any = {"messages": DAMAGED, "extra": 1}
-    after = with_patching(builder.compile(), model_node="model").invoke(value)["messages"]
+    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), model_node="model")
+    graph.invoke(value, thread())
     assert sorted(runs) == ["log", "model"]
-    assert validate_messages(after) == []
+    graph.invoke({"messages": [human("hello")]}, thread())
+    assert validate_messages(history(graph, thread())) == []
 
 
 @pytest.mark.parametrize("hint", [0, False, "", []])

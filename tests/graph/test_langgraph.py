@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
-from langgraph.errors import ParentCommand
 from langgraph.func import task
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.managed import RemainingSteps
@@ -22,21 +22,19 @@ from langgraph.types import Command, Send, interrupt
 
 from langgraph_patch import _langgraph
 from langgraph_patch._langgraph import (
+    allow_one_more_superstep,
     channels_of,
     checkpointer_of,
-    comes_first,
     current_config,
-    fresh_value,
     graph_namespace,
     has_interrupts,
     input_of,
-    is_for_node,
     is_in_node,
-    is_nested,
     node_of,
     pending_sends,
     runs_alone,
     sent_payload,
+    show_in_updates,
     state_of,
     stored_value,
     task_kind,
@@ -46,6 +44,7 @@ from langgraph_patch._langgraph import (
 )
 from support.agents import thread
 from support.bare_graphs import QUESTION, State, build, nothing, run_with
+from support.running import sync_and_async
 
 
 def public_names() -> list[tuple[str, str]]:
@@ -111,20 +110,6 @@ def test_input_of():
     assert inputs == [QUESTION, None]
 
 
-def test_fresh_value():
-    """A router reads what its source node has just written, also a key that its schema lacks."""
-    values = []
-
-    def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append((fresh_value(config, "note"), stored_value(config, "note")))
-        return "n2"
-
-    builder = StateGraph(State).add_node("n1", lambda _: {"note": "new"}).add_node("n2", nothing)
-    builder.add_edge(START, "n1").add_conditional_edges("n1", router).compile().invoke(QUESTION)
-    assert values == [("new", None)]
-    assert fresh_value({}, "note") is None
-
-
 def test_runs_alone():
     """The node sees whether other tasks run in its superstep."""
     alone = {}
@@ -155,28 +140,6 @@ def test_runs_alone_beside_tasks_of_a_send():
     mixed.add_conditional_edges(START, lambda _: [Send("n", {}), "m"], ["n", "m"])
     mixed.compile().invoke(QUESTION)
     assert alone == [False] * 4
-
-
-def test_comes_first():
-    """Of the tasks of a superstep the first one knows that it is; tasks of a `Send` are before."""
-    first = []
-
-    def node(state: Any, config: RunnableConfig) -> None:
-        name, path = config["metadata"]["langgraph_node"], config["metadata"]["langgraph_path"]
-        first.append((name, path[1], comes_first(config, {"b", "c"})))
-
-    builder = StateGraph(State)
-    for name in ("a", "b", "c"):
-        builder.add_node(name, node).add_edge(START, name)
-    builder.compile().invoke(QUESTION)
-    assert sorted(first) == [("a", "a", True), ("b", "b", True), ("c", "c", False)]
-    first.clear()
-    builder = StateGraph(State).add_node("b", node).add_node("c", node)
-    sends = [Send("c", {}), Send("b", {}), "b"]
-    builder.add_conditional_edges(START, lambda _: sends, ["b", "c"])
-    builder.compile().invoke(QUESTION)
-    assert set(first) == {("c", 0, True), ("b", 1, False), ("b", "b", False)}
-    assert comes_first({}, {"b"}) is True
 
 
 def test_is_in_node():
@@ -245,6 +208,19 @@ def test_values_of_has_managed_values():
     StateGraph(Managed).add_node("n", node).add_edge(START, "n").compile().invoke(QUESTION)
     assert [sorted(values) for values in found] == [["messages", "remaining_steps"]]
     assert values_of({}, ["messages"], fresh=True) == {}
+
+
+def test_values_of_are_fresh_in_a_router():
+    """A router reads what its source node has just written, also a key that its schema lacks."""
+    values = []
+
+    def router(state: MessagesState, config: RunnableConfig) -> str:
+        values.append((values_of(config, ["note"], fresh=True), stored_value(config, "note")))
+        return "n2"
+
+    builder = StateGraph(State).add_node("n1", lambda _: {"note": "new"}).add_node("n2", nothing)
+    builder.add_edge(START, "n1").add_conditional_edges("n1", router).compile().invoke(QUESTION)
+    assert values == [({"note": "new"}, None)]
 
 
 def test_sent_payload():
@@ -331,44 +307,74 @@ def test_thread_config_with_durability_exit_on_a_fork():
     assert found[-1] == older
 
 
-def test_is_for_node():
-    """A `Command` for the parent names the parent by the namespace of its node."""
-    found = []
-
-    def handoff(state: State) -> Command[Any]:
-        return Command(graph=Command.PARENT, update={"note": "from below"})
-
-    inner = build(handoff).compile()
-
-    def node(state: State, config: RunnableConfig) -> None:
-        with pytest.raises(ParentCommand) as raised:
-            inner.invoke(state, config)
-        graph = raised.value.args[0].graph
-        found.append((is_for_node(graph, config), is_for_node(f"other|{graph}", config)))
-
-    build(build(node).compile()).compile().invoke(QUESTION)
-    assert found == [(True, False)]
-
-
 def test_writes_at_exit():
     """The config of a node names the durability of the run."""
     assert run_with(writes_at_exit, durability="exit") is True
     assert run_with(writes_at_exit, durability="sync") is False
 
 
-def test_is_nested():
-    """A node of a nested graph has the namespaces of the graphs above it."""
-    assert run_with(is_nested) is False
-    values = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        values.append(is_nested(config))
-
-    build(build(node).compile()).compile(checkpointer=InMemorySaver()).invoke(QUESTION, thread())
-    assert values == [True]
-
-
 def test_node_of():
     """The metadata of a node's config has its name."""
     assert run_with(node_of) == "n1"
     assert node_of({}) is None
+
+
+@sync_and_async
+async def test_show_in_updates(*, asynchronous: bool):
+    """The value is the chunk of the node; the state has what the node returned."""
+
+    def node(state: State, config: RunnableConfig) -> Command[Any]:
+        show_in_updates(config, {"note": "shown"})
+        return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
+
+    graph = build(node).compile(checkpointer=InMemorySaver())
+    if asynchronous:
+        chunks = [c async for c in graph.astream(QUESTION, thread(), stream_mode="updates")]
+    else:
+        chunks = list(graph.stream(QUESTION, thread(), stream_mode="updates"))
+    assert chunks == [{"n1": {"note": "shown"}}]
+    values = graph.get_state(thread()).values
+    assert (values["note"], len(values["messages"])) == ("a", 2)
+    show_in_updates({}, {})  # outside of a graph it does nothing
+
+
+def test_a_task_that_showed_something_is_finished():
+    """That is why nothing is shown before the node has returned: it would not run again."""
+    saver, runs = InMemorySaver(), []
+
+    def node(state: State, config: RunnableConfig) -> None:
+        runs.append("run")
+        show_in_updates(config, {})
+        raise ConnectionError
+
+    graph = build(node).compile(checkpointer=saver)
+    with pytest.raises(ConnectionError):
+        graph.invoke(QUESTION, thread())
+    graph.invoke(None, thread())
+    assert runs == ["run"]
+
+
+@sync_and_async
+async def test_allow_one_more_superstep(*, asynchronous: bool):
+    """The limit of the run is one higher, and so is what a managed value says of it."""
+
+    class Counted(State):
+        remaining: RemainingSteps
+
+    remaining: list[int] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        remaining.append(state["remaining"])
+        allow_one_more_superstep(config)
+
+    def last(state: Any) -> None:
+        remaining.append(state["remaining"])
+
+    graph = build(node, last, schema=Counted).compile()
+    value: Any = QUESTION
+    if asynchronous:
+        await graph.ainvoke(value, {"recursion_limit": 2})
+    else:
+        graph.invoke(value, {"recursion_limit": 2})
+    assert remaining[0] == remaining[1]
+    allow_one_more_superstep({})  # outside of a graph it does nothing

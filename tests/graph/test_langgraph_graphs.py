@@ -9,36 +9,49 @@ import inspect
 import operator
 from typing import Annotated, Any, Literal
 
+import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import FakeListChatModel
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, RetryPolicy
+from langgraph.types import Command, RetryPolicy, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch._langgraph_graphs import (
+    AFTER_MODEL,
     annotations_of,
     branches_into,
+    call_with_state,
     can_be_followed,
     compile_like,
     copy_builder,
     has_routers,
     input_of_node,
     keys_read_by,
+    leads_to_model,
     node_runnables,
     nodes_after,
+    output_keys,
+    overridden_method,
     put_branch,
     read_by_branches,
     replace_runnable,
     route_edge,
     run_start_untraced,
+    runs_after_model,
     schema_keys,
     sends_each_call,
+    sent_call,
     starts_it_whole,
     take_branches,
+    tool_messages_key,
+    with_functions,
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from support.agents import thread
@@ -50,6 +63,16 @@ from support.running import sync_and_async
 def test_schema_keys():
     """A builder lists the keys of the state schema."""
     assert set(schema_keys(build(nothing))) == {"messages", "note"}
+
+
+def test_output_keys():
+    """A builder lists the keys of the output schema."""
+
+    class Note(TypedDict):
+        note: str
+
+    assert set(output_keys(build(nothing))) == {"messages", "note"}
+    assert output_keys(StateGraph(State, output_schema=Note)) == ("note",)
 
 
 def test_node_runnables():
@@ -281,11 +304,9 @@ async def test_run_start_untraced(*, asynchronous: bool):
     for change in (None, run_start_untraced):
         builder = StateGraph(State).add_node("n1", nothing).add_node("n2", nothing)
         builder.add_conditional_edges(START, lambda _: routed.append(1) or "n2", ["n1", "n2"])
-        if change is not None:
-            change(builder)
         graph = builder.compile(checkpointer=InMemorySaver())
-        assert isinstance(builder, StateGraph)
-        assert type(builder).__name__ == "StateGraph"
+        if change is not None:
+            change(graph)
         drawn.append(graph.get_graph().draw_mermaid())
         if asynchronous:
             events = graph.astream_events(QUESTION, thread())
@@ -298,3 +319,125 @@ async def test_run_start_untraced(*, asynchronous: bool):
     assert [name for name in seen[0] if name != START] == seen[1]
     assert drawn[0] == drawn[1]
     assert len(routed) == 2
+
+
+# --- prebuilt agents and tool nodes ------------------------------------------------------------
+
+
+class Around(AgentMiddleware[Any, Any, Any]):
+    """A middleware with a node before and one after the model."""
+
+    def before_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+    def after_model(self, state: Any, runtime: Any) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
+@pytest.mark.filterwarnings("ignore:create_react_agent")
+def test_sent_call(maker: str):
+    """Both prebuilt agents send one call to each task of the tools node."""
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+    def wire(amount: int) -> None:
+        """Wire money."""
+        interrupt(amount)
+
+    calls = [{"name": "wire", "args": {"amount": n}, "id": f"c{n}"} for n in (1, 2)]
+    model = Model(messages=iter([AIMessage("", tool_calls=calls)]))
+    saver = InMemorySaver()
+    make = create_agent if maker == "create_agent" else create_react_agent
+    make(model, [wire], checkpointer=saver).invoke(QUESTION, thread())
+    saved = saver.get_tuple(thread())
+    assert saved is not None
+    sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+    assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+
+
+def test_a_copy_runs_other_functions():
+    """A copy of a `ToolNode` is one, has its tools, and calls them with config and runtime."""
+    received: list[Any] = []
+
+    def func(value: Any, **kwargs: Any) -> Any:
+        received.append((value, sorted(kwargs)))
+
+    node = ToolNode([])
+    copied = with_functions(node, func, None)
+    builder = StateGraph(MessagesState).add_node("tools", copied).add_edge(START, "tools")
+    builder.compile().invoke(QUESTION)
+    assert isinstance(copied, ToolNode)
+    assert copied.tools_by_name is node.tools_by_name
+    assert node.func is not func
+    assert received[0][1] == ["config", "runtime"]
+
+
+def test_a_call_with_its_state():
+    """A `ToolNode` runs one call with the state that comes with it."""
+    read: list[Any] = []
+
+    def look(whole: Annotated[Any, InjectedState]) -> str:
+        """Look."""
+        read.append(whole)
+        return "seen"
+
+    node = ToolNode([look])
+    call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
+    builder = StateGraph(MessagesState)
+    sent = call_with_state(call, {"a": 1})
+    builder.add_node("tools", lambda _, config: node.invoke(sent, config))
+    result = builder.add_edge(START, "tools").compile().invoke({"messages": []})
+    assert read == [{"a": 1}]
+    assert result["messages"][0].text == "seen"
+
+
+def test_overridden_method():
+    """A class that overrides how it runs is found; one that only adds something is not."""
+
+    class Own(ToolNode):
+        def _func(self, *args: Any, **kwargs: Any) -> Any:
+            return super()._func(*args, **kwargs)
+
+    class More(ToolNode):
+        name = "more"
+
+        def __init__(self, tools: Any) -> None:
+            super().__init__(tools)
+
+        def count(self) -> int:
+            return len(self.tools_by_name)
+
+    assert overridden_method(ToolNode([])) is None
+    assert overridden_method(More([])) is None
+    assert overridden_method(Own([])) == "_func"
+
+
+def test_tool_messages_key():
+    """A `ToolNode` has the key of its history."""
+    assert tool_messages_key(ToolNode([])) == "messages"
+    assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
+    assert tool_messages_key(object()) == "messages"
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_nodes_around_the_model_of_the_prebuilt_agents():
+    """`create_react_agent` and `create_agent` name the nodes around the model and tools so."""
+    model = GenericFakeChatModel(messages=iter([AIMessage("hello")]))
+    react = create_react_agent(
+        model, [], pre_model_hook=RunnableLambda(nothing), post_model_hook=RunnableLambda(nothing)
+    )
+    agent = create_agent(model, middleware=[Around()])
+    names = {*react.nodes, *agent.nodes} - {START}
+    assert {name for name in names if runs_after_model(name)} == {
+        AFTER_MODEL[0],
+        f"Around{AFTER_MODEL[1]}",
+    }
+    assert {name for name in names if leads_to_model(name)} == {
+        "agent",
+        "model",
+        "pre_model_hook",
+        "Around.before_model",
+    }

@@ -102,7 +102,7 @@ async def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
 def test_it_is_not_asked_about_calls_that_are_about_to_run():
     """A history that may end with calls: they are the tools' business."""
     asked: list[DanglingCall] = []
-    repairer = Repairer(allow_pending=True, reconcile={"wire_money": asked.append})
+    repairer = Repairer(leaves_open=True, reconcile={"wire_money": asked.append})
     messages = [both_calls(), human("hm"), both_calls().model_copy(update={"id": "a2"})]
     reading = repairer.read(messages)
     assert reading is not None

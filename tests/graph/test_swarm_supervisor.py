@@ -11,7 +11,9 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -251,6 +253,11 @@ def clerk(*script: Any, asks: bool = True) -> tuple[Graph, StrictModel, Tools]:
     return create_agent(model, tools.tools(), name="clerk"), model, tools
 
 
+FRONTEND = pytest.mark.xfail(
+    strict=True,
+    raises=ValueError,
+    reason="tools of agents that a function calls are not seen, so the call counts as a frontend's",
+)
 TO_CLERK = ai(("transfer_to_clerk", {}, "h1"), id="s1")
 MAIL = ("send_email", {"to": "bob"}, "c1")
 LONG = "c" * 41
@@ -274,16 +281,15 @@ def test_damage_inside_a_supervised_agent(*, patched: bool):
 
 
 @sync_and_async
-@pytest.mark.parametrize("patched", [False, True])
+@pytest.mark.parametrize("patched", [False, pytest.param(True, marks=FRONTEND)])
 async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: bool):
     """A supervised agent that ends with an open call hands it to the supervisor's history."""
 
     def stops(state: Any) -> dict[str, Any]:
         return {"messages": [ai(MAIL, id="a1")]}
 
-    builder = create_agent(StrictModel(script=[]), [], name="clerk").builder
-    del builder.nodes["model"]
-    builder.add_node("model", stops)
+    builder = StateGraph(MessagesState).add_node("model", stops).add_edge(START, "model")
+    builder.add_node("tools", ToolNode(Tools().tools()[:1]))
     agent = builder.compile(name="clerk")
     chief = StrictModel(script=[TO_CLERK, AIMessage("all done"), AIMessage("yes?")])
     options = {"output_mode": "full_history", "add_handoff_back_messages": False}

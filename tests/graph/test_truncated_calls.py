@@ -364,17 +364,6 @@ def test_a_model_that_is_not_streamed_stays_so():
     assert messages[-1].text == "whole"
 
 
-def test_the_repair_needs_no_state_written():
-    """With `persist=False` too."""
-    model = ChunkModel(turns=[CUT], streaming=True)
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", lambda state: {"messages": model.invoke(state["messages"])})
-    builder.add_edge(START, "model")
-    graph = with_patching(builder.compile(), persist=False)
-    messages = graph.invoke({"messages": [HumanMessage("go")]})["messages"]
-    assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
-
-
 def test_the_updates_of_a_turn_that_asks_again():
     """The updates of a turn that asks again."""
     with WIRES["chat"]() as server:
@@ -384,18 +373,16 @@ def test_the_updates_of_a_turn_that_asks_again():
     assert [m.type for m in update["agent"]["messages"]] == ["ai", "tool", "ai"]
 
 
-def test_a_model_in_a_subgraph_that_is_not_patched():
-    """The handler reaches it, and the outer node does not run the whole graph again."""
+def test_a_model_in_a_subgraph():
+    """The cut call does not run, and the outer graph does not run the whole agent again."""
     seen = Seen()
     model = ChunkModel(turns=[CUT], streaming=True)
-    inner = create_agent(model, tools(seen))
     builder = StateGraph(MessagesState)
-    builder.add_node("model", inner)
+    builder.add_node("model", create_agent(model, tools(seen)))
     builder.add_edge(START, "model")
-    graph = with_patching(builder.compile(), model_node="model", recursive=False)
-    graph.invoke({"messages": [HumanMessage("go")]})
+    with_patching(builder.compile()).invoke({"messages": [HumanMessage("go")]})
     assert seen.ran == {}
-    assert len(model.received) == 1
+    assert len(model.received) == 2
 
 
 async def test_parallel_models_in_one_node():

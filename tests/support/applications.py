@@ -226,8 +226,14 @@ class Application:
     shortens: bool = False
 
 
+LEFT = (
+    "leaves calls at the end of the history alone in (if one of them calls a model, name it in "
+    "model_node) "
+)
+
+
 def _with_tools(model_node: str, *others: str) -> str:
-    alone = f"leaves calls at the end of the history alone in {', '.join(others)}; "
+    alone = f"{LEFT}{', '.join(others)}; "
     return (
         f"with_patching repairs the whole history of '{model_node}'; {alone if others else ''}"
         f"does not touch the tool nodes 'tools'"
@@ -242,16 +248,15 @@ APPLICATIONS = (
     Application(_agent(call_model, "call_model"), _with_tools("call_model")),
     Application(_agent(chatbot, "chatbot"), _with_tools("chatbot")),
     Application(_agent(dataclass_state, "assistant"), _with_tools("assistant")),
-    Application(_agent(custom_reducer, "generate"), _with_tools("generate"), writes=False),
+    Application(_agent(custom_reducer, "generate"), _with_tools("generate")),
     Application(
         _agent(llm_call, "llm_call"),
-        "with_patching leaves calls at the end of the history alone in 'llm_call', 'tools'",
+        f"with_patching {LEFT}'llm_call', 'tools'",
         writes=False,
     ),
     Application(
         _agent(judge, "agent"),
-        "with_patching repairs the whole history of 'agent'; "
-        "leaves calls at the end of the history alone in 'judge'",
+        f"with_patching repairs the whole history of 'agent'; {LEFT}'judge'",
     ),
     Application(
         _agent(researchers, "Market Analyst"),
@@ -270,8 +275,9 @@ APPLICATIONS = (
     ),
     Application(
         _agent(team, "team", forgets=True),
-        "with_patching repairs the whole history of 'team.call_model'; leaves calls at the end of "
-        "the history alone in 'team', 'writer'; does not touch the tool nodes 'team.tools'",
+        f"with_patching repairs the whole history of 'team.call_model'; {LEFT}'writer'; does not "
+        f"touch the tool nodes 'team.tools'",
+        writes=False,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The node wrapper around nodes that are graphs, have caches, stream, or echo their input."""
+"""`PatchedNode` around nodes that are graphs, have caches, stream, or echo their input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, RemoveMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
@@ -16,12 +16,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import CachePolicy, Command, Overwrite, interrupt
-from langgraph_patch.graph.histories import Histories
-from langgraph_patch.graph.node_wrapper import NodeWrapper
-from pydantic import BaseModel
-from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
+from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import Repairer
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.callbacks import RunNames
@@ -69,12 +66,8 @@ def tools_if_approved(tools: Any) -> Graph:
 
 
 @pytest.mark.parametrize("child", [tools_at_once, tools_if_called, tools_if_approved])
-@pytest.mark.parametrize("persist", [True, False])
-@pytest.mark.parametrize("recursive", [True, False])
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_a_graph_that_runs_the_tools(
-    child: Any, *, persist: bool, recursive: bool, asynchronous: bool
-):
+async def test_a_graph_that_runs_the_tools(child: Any, *, asynchronous: bool):
     """Calls at the tail are its to run: a healthy graph is as it was, for clients too."""
     tools = Tools(asynchronous=asynchronous)
     model = StrictModel(script=[CALL, AIMessage("done")])
@@ -84,8 +77,6 @@ async def test_a_graph_that_runs_the_tools(
     patches: list[Any] = []
     graph = with_patching(
         builder.compile(checkpointer=InMemorySaver()),
-        recursive=recursive,
-        persist=persist,
         on_patch=lambda patch, _: patches.append(patch),
     )
     heard = []
@@ -106,142 +97,107 @@ async def test_a_graph_that_runs_the_tools(
     assert NOT_RECORDED not in lines(heard)
 
 
-@pytest.mark.parametrize("recursive", [True, False])
-def test_a_graph_that_is_named_as_a_model(*, recursive: bool):
-    """A named node that has no model with a usual name inside: calls are answered before it."""
-    model = model_saying("fine")
-    inner = StateGraph(MessagesState).add_node("think", answering(model)).add_edge(START, "think")
-    builder = StateGraph(MessagesState).add_node("llm", inner.compile()).add_edge(START, "llm")
+# --- what a node returns -------------------------------------------------------------------
+
+
+def echoing(state: Any) -> Any:
+    """Return the whole history and an answer."""
+    refuse(state["messages"])
+    return {"messages": [*state["messages"], AIMessage("ok", id="ok")]}
+
+
+def overwriting(state: Any) -> Any:
+    """Overwrite the history."""
+    return {"messages": Overwrite(echoing(state)["messages"])}
+
+
+def trimming(state: Any) -> Any:
+    """Remove all that the node read but the last message."""
+    gone = [RemoveMessage(id=message.id) for message in state["messages"][:-1]]
+    return {"messages": [*gone, AIMessage("ok", id="ok")]}
+
+
+@pytest.mark.parametrize("kind", ["model", "input"])
+@pytest.mark.parametrize("node", [echoing, overwriting, trimming])
+def test_a_node_that_rewrites_the_history(node: Any, kind: str, request: Any):
+    """It may have read placeholders that the state lacks; the thread goes on, and is valid."""
+    if (node, kind) == (trimming, "input"):
+        reason = "LangGraph refuses to remove a placeholder that only the node's input has"
+        request.applymarker(pytest.mark.xfail(raises=ValueError, strict=True, reason=reason))
+    builder = StateGraph(MessagesState).add_node("look", node).add_edge(START, "look")
     bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node="llm", recursive=recursive)
-    graph.invoke({"messages": [human("go"), CALL]}, thread())
-    assert lines(history(graph, thread())) == ["human: go", "ai c1: ", NOT_RECORDED, "ai: fine"]
+    bare.update_state(thread(), {"messages": DAMAGED}, as_node=START)
+    graph = with_patching(bare, model_node="look" if kind == "model" else None)
+    graph.invoke(None, thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
+    refuse(history(graph, thread()))
+    kept = ["human: go", "ai c1: ", NOT_RECORDED, "human: never mind"]
+    after = [line for line in lines(history(graph, thread())) if line != "ai: ok"]
+    assert after == [*([] if node is trimming else kept), "human: hello"]
 
 
-# --- what the model was only shown -------------------------------------------------------
+def test_a_nested_graph_that_goes_to_its_parent():
+    """What it hands on is valid after the next message, whatever it returns of its input."""
 
+    def handing(state: Any) -> Any:
+        reported = [*state["messages"], AIMessage("bye", id="b")]
+        return Command(goto="end", graph=Command.PARENT, update={"messages": reported})
 
-def agent_graph(model: StrictModel) -> Any:
-    """A graph as a node: it returns its whole history."""
-    return react_v2(model, [])
-
-
-def echoing(model: StrictModel) -> Any:
-    """A function that returns its whole history."""
-    return lambda state: {"messages": [*state["messages"], model.invoke(state["messages"])]}
-
-
-class Answer(BaseModel):
-    """An answer as an object."""
-
-    messages: list[Any]
-
-
-def echoing_object(model: StrictModel) -> Any:
-    """The same as a state object."""
-    echo = echoing(model)
-    return lambda state: Answer(**echo(state))
-
-
-def echoing_pairs(model: StrictModel) -> Any:
-    """The same as commands, one of them with pairs."""
-    echo = echoing(model)
-    return lambda state: [Command(update=list(echo(state).items())), Command(update={})]
-
-
-@pytest.mark.parametrize("node", [agent_graph, echoing, echoing_object, echoing_pairs])
-def test_what_was_only_shown_is_not_written(node: Any):
-    """With `persist=False` the state stays as it is, whatever the node returns."""
-    model = model_saying("ok", "again")
-    builder = StateGraph(MessagesState).add_node("agent", node(model)).add_edge(START, "agent")
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()), persist=False)
-    renamed = ai(("send email", {}, "c9"), id="a9")
-    graph.invoke({"messages": [*DAMAGED, renamed, human("x")]}, thread())
-    stored = history(graph, thread())
-    assert lines(stored) == [
-        "human: go",
-        "ai c1: ",
-        "human: never mind",
-        "ai c9: ",
-        "human: x",
-        "ai: ok",
-    ]
-    assert stored[3].tool_calls[0]["name"] == "send email"
-    assert [len(seen) for seen in model.seen] == [7]
-
-
-class Whole(TypedDict):
-    """A history that each write replaces."""
-
-    messages: list[Any]
-
-
-def test_what_was_changed_for_the_model_alone_is_given_back():
-    """A history that is written whole keeps the call and the result as they were."""
-    answer = AIMessage("ok", id="ok")
-    called = ai(("send email", {}, "c9"), id="a9")
-    result = ToolMessage("sent", tool_call_id="c9", id="t9", name="send email")
-    stored = [human("go"), called, result, human("thanks")]
-    for state, wrap in ((Whole, list), (MessagesState, Overwrite)):
-        builder = StateGraph(state).add_edge(START, "model")
-        builder.add_node("model", lambda s, w=wrap: {"messages": w([*s["messages"], answer])})
-        graph = with_patching(builder.compile(), persist=False)
-        assert graph.invoke({"messages": stored})["messages"] == [*stored, answer]
-
-
-def test_pairs_of_another_key_stay_pairs():
-    """A command that updates two keys updates both."""
-
-    class Noted(MessagesState):
-        note: str
-
-    builder = StateGraph(Noted).add_edge(START, "model")
-    update = [("messages", [AIMessage("ok")]), ("note", "n")]
-    builder.add_node("model", lambda _: Command(update=update))
-    after = with_patching(builder.compile(), persist=False).invoke({"messages": DAMAGED})
-    assert (after["messages"][-1].content, after["note"]) == ("ok", "n")
-
-
-def handing(state: Any) -> Any:
-    """A node that goes to the parent's node with its whole input."""
-    reported = [*state["messages"], AIMessage("bye", id="b")]
-    return Command(goto="end", graph=Command.PARENT, update={"messages": reported})
-
-
-@pytest.mark.parametrize("persist", [True, False])
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_a_nested_graph_that_goes_to_its_parent(*, persist: bool, asynchronous: bool):
-    """The repair is written with the command, or not at all."""
     inner = StateGraph(MessagesState).add_node("hand", handing).add_edge(START, "hand").compile()
-    builder = StateGraph(MessagesState).add_node("pre", lambda _: {"messages": DAMAGED})
-    builder.add_node("sub", inner, destinations=("end",)).add_node("end", lambda _: None)
-    builder.add_edge(START, "pre").add_edge("pre", "sub")
-    graph = with_patching(builder.compile(), persist=persist)
-    value: Any = {"messages": [human("0")]}
-    after = await graph.ainvoke(value) if asynchronous else graph.invoke(value)
-    repaired = [NOT_RECORDED] if persist else []
-    assert lines(after["messages"]) == [
-        "human: 0",
-        "human: go",
-        "ai c1: ",
-        *repaired,
-        "human: never mind",
-        "ai: bye",
-    ]
+    builder = StateGraph(MessagesState).add_node("sub", inner, destinations=("end",))
+    builder.add_node("end", lambda _: None).add_edge(START, "sub")
+    bare = builder.compile(checkpointer=InMemorySaver())
+    bare.update_state(thread(), {"messages": DAMAGED}, as_node=START)
+    graph = with_patching(bare)
+    graph.invoke(None, thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
+    assert lines(history(graph, thread())) == [
+        "human: go", "ai c1: ", NOT_RECORDED, "human: never mind", "ai: bye", "human: hello",
+    ]  # fmt: skip
 
 
-def test_a_node_that_trims_what_it_was_only_shown():
-    """What no state holds cannot be removed from it."""
+@pytest.mark.xfail(strict=True, reason="the whole history of the child overwrites the parent's")
+def test_a_model_node_that_goes_to_its_parent():
+    """The parent has a history of its own: all of it stays."""
 
-    def model(state: Any) -> Any:
+    def breaking(state: Any) -> Any:
+        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
+        return {"messages": [*gone, CALL, human("sub question")]}
+
+    def handing(state: Any) -> Any:
         refuse(state["messages"])
-        gone = [RemoveMessage(id=message.id) for message in state["messages"][:-1]]
-        return {"messages": [*gone, AIMessage("answer")]}
+        update = {"messages": [AIMessage("bye", id="b")]}
+        return Command(goto="end", graph=Command.PARENT, update=update)
 
-    builder = StateGraph(MessagesState).add_node("model", model).add_edge(START, "model")
-    graph = with_patching(builder.compile(), persist=False)
-    left = graph.invoke({"messages": DAMAGED})["messages"]
-    assert lines(left) == ["human: never mind", "ai: answer"]
+    inner = StateGraph(MessagesState).add_node("break", breaking).add_node("hand", handing)
+    inner.add_edge(START, "break").add_edge("break", "hand")
+    builder = StateGraph(MessagesState).add_node("sub", inner.compile(), destinations=("end",))
+    builder.add_node("end", lambda _: None).add_edge(START, "sub")
+    graph = with_patching(builder.compile(), model_node="sub.hand")
+    after = graph.invoke({"messages": [human("book it"), AIMessage("ok"), human("go")]})
+    assert lines(after["messages"]) == ["human: book it", "ai: ok", "human: go", "ai: bye"]
+
+
+@pytest.mark.parametrize("name", ["a_summarise", "z_summarise"])
+def test_a_model_node_beside_a_node_that_removes(name: str):
+    """It repairs its input only; the history is valid after the next message, in order."""
+    late = [CALL, human("and?", "h9"), AIMessage("hm")]
+    builder = StateGraph(MessagesState)
+    builder.add_node("pre", lambda s: None if len(s["messages"]) > 1 else {"messages": late})
+    model = model_saying("ok", "yes?")
+    builder.add_node("model", answering(model))
+    removes = lambda s: {"messages": [RemoveMessage(id="h9")] if s["messages"][2:3] else []}
+    builder.add_node(name, lambda s: removes(s) if len(model.seen) < 2 else None)
+    builder.add_edge(START, "pre").add_edge("pre", "model")
+    bare = builder.add_conditional_edges(
+        "pre", lambda s: name if s["messages"][2:3] and not model.seen else END, [name, END]
+    ).compile(checkpointer=InMemorySaver())
+    graph = with_patching(bare, model_node="model")
+    graph.invoke({"messages": [human("go")]}, thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
+    assert lines(history(graph, thread())) == [
+        "human: go", "ai c1: ", NOT_RECORDED, "ai: hm", "ai: ok", "human: hello", "ai: yes?",
+    ]  # fmt: skip
 
 
 # --- what LangGraph knows a node by ------------------------------------------------------
@@ -257,21 +213,33 @@ def legal(_: Any) -> Any:
     return {"messages": [AIMessage("legal")]}
 
 
-def twice(graph: Graph) -> Graph:
-    """Wrapped two times."""
-    return with_patching(with_patching(graph, persist=False))
-
-
-@pytest.mark.parametrize("wrap", [with_patching, twice])
-def test_two_graphs_that_share_a_cache(wrap: Any):
+def test_two_graphs_that_share_a_cache():
     """Each is answered from its own entries, as bare graphs are."""
     cache = InMemoryCache[Any]()
     heard = []
     for function in (sales, legal, sales):
         builder = StateGraph(MessagesState).add_node("model", function, cache_policy=CachePolicy())
-        graph = wrap(builder.add_edge(START, "model").compile(cache=cache))
+        graph = with_patching(builder.add_edge(START, "model").compile(cache=cache))
         heard.append(graph.invoke({"messages": [human("hi", None)]})["messages"][-1].content)
     assert heard == ["sales", "legal", "sales"]
+
+
+@pytest.mark.xfail(strict=True, reason="the cache keeps an Overwrite with the whole history")
+@pytest.mark.parametrize("damage", [True, False])
+def test_threads_that_share_a_cached_answer(*, damage: bool):
+    """The application's key is the last message: each thread keeps its own history."""
+    policy = CachePolicy(key_func=lambda state: state["messages"][-1].text)
+    builder = StateGraph(MessagesState).add_edge(START, "model")
+    builder.add_node("model", answering(model_saying("fine", "fine")), cache_policy=policy)
+    bare = builder.compile(cache=InMemoryCache(), checkpointer=InMemorySaver())
+    graph = with_patching(bare, model_node="model")
+    bare.update_state(thread("1"), {"messages": DAMAGED}, as_node=START)
+    graph.invoke(None, thread("1"))
+    other = [human("mine", None), *([CALL] if damage else []), human("never mind", None)]
+    bare.update_state(thread("2"), {"messages": other}, as_node=START)
+    graph.invoke(None, thread("2"))
+    graph.invoke({"messages": [human("hello")]}, thread("2"))
+    assert lines(history(graph, thread("2")))[0] == "human: mine"
 
 
 def test_a_default_error_handler_stays():
@@ -322,26 +290,6 @@ def test_a_thread_id_that_is_no_text(kind: str, thread_id: Any):
 # --- beside others, and in streams -------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a_summarise", "z_summarise"])
-def test_a_repair_beside_a_node_that_removes(name: str):
-    """Whoever writes first, the run goes on and the history is valid."""
-    late = [ai(("send_email", {"to": "b"}, "c9"), id="a9"), human("and?", None), AIMessage("hm")]
-    removed = late[1]
-    removed.id = "h9"
-    builder = StateGraph(MessagesState)
-    builder.add_node("pre", lambda _: {"messages": [*late, human("well")]})
-    builder.add_node("model", answering(model_saying("ok")))
-    builder.add_node(name, lambda _: {"messages": [RemoveMessage(id="h9")]})
-    builder.add_edge(START, "pre").add_edge("pre", "model").add_edge("pre", name)
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node="model")
-    graph.invoke({"messages": [human("go")]}, thread())
-    after = lines(history(graph, thread()))
-    assert after[:3] == ["human: go", "ai c9: ", f"tool c9: {UNKNOWN.format('send_email', 'c9')}"]
-    assert after[-3:] == ["ai: hm", "human: well", "ai: ok"]
-    refuse(history(graph, thread()))
-
-
 async def parts_of(graph: Graph, messages: list[Any], kind: str) -> list[Any]:
     """What `astream_events` tells of the parts that are streamed."""
     events = graph.astream_events({"messages": messages}, version="v2")
@@ -355,7 +303,7 @@ def one_node(node: Any) -> Graph:
 
 
 async def test_a_chain_that_streams():
-    """It streams as the bare node does; where the wrapper repairs, it answers as a whole."""
+    """It streams as the bare node does, in a damaged turn too."""
     bare = one_node(
         RunnableLambda(lambda state: state["messages"])
         | model_saying("a b", "c d", "e f", "g h")
@@ -366,7 +314,6 @@ async def test_a_chain_that_streams():
     assert await parts_of(bare, [human("go")], kind) == ["a ", "b"]
     assert await parts_of(with_patching(bare), [human("go")], kind) == ["c ", "d"]
     assert await parts_of(with_patching(bare), DAMAGED, kind) == ["e ", "f"]
-    assert await parts_of(with_patching(bare, persist=False), DAMAGED, kind) == []
 
 
 async def test_a_generator_that_streams():
@@ -387,7 +334,8 @@ async def test_a_generator_that_streams():
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model = model_saying(*["fine"] * 6)
-    wrapper = NodeWrapper(RunnableLambda(answering(model)), Histories((Repairer(),), writers={}))
+    inner = RunnableLambda(answering(model))
+    wrapper = PatchedNode(inner, {"messages": Repairer()}, written=(), shown=())
     state = {"messages": DAMAGED}
     names: list[str] = []
     config: Any = {"callbacks": [RunNames(names)]}
