@@ -14,6 +14,7 @@ LangGraph changes the detail.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -48,7 +49,8 @@ _SEND = "__pregel_send"
 """Adds writes to those of the task that runs."""
 
 _CALL = "__pregel_call"
-"""A partial that starts a `@task`: its `schedule_task` is a method of the loop."""
+"""A partial that starts a `@task`: its first argument is a weak reference to the task that runs,
+its `schedule_task` is a method of the loop."""
 
 _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
@@ -239,6 +241,17 @@ def show_in_updates(config: RunnableConfig, value: Any) -> None:
     send = config.get("configurable", {}).get(_SEND)
     if callable(send):
         send([(RETURN, value)])
+
+
+def is_node_of_task(config: RunnableConfig, runnable: object) -> bool:
+    """Whether the task of `config` runs `runnable` as its node.
+
+    If not, a function that is the node calls it. If LangGraph changes the detail, it is False.
+    """
+    reference = next(iter(getattr(config.get("configurable", {}).get(_CALL), "args", ())), None)
+    task = reference() if isinstance(reference, weakref.ref) else None
+    process = getattr(task, "proc", None)
+    return next(iter(getattr(process, "steps", ())), process) is runnable
 
 
 def allow_one_more_superstep(config: RunnableConfig) -> None:

@@ -50,6 +50,13 @@ def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
     return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
 
 
+def has_cache(builder: Any, node: str) -> bool:
+    """Whether the outputs of a node may come from a cache."""
+    defaults = getattr(builder, "_node_defaults", None)
+    policies = builder.nodes[node].cache_policy, getattr(defaults, "cache_policy", None)
+    return any(policy is not None for policy in policies)
+
+
 def output_keys(builder: Any) -> tuple[str, ...]:
     """The keys of the output schema: those that the `updates` stream shows."""
     return tuple(builder.schemas[builder.output_schema])

@@ -22,6 +22,7 @@ from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
     input_of,
+    is_node_of_task,
     runs_alone,
     values_of,
 )
@@ -161,12 +162,12 @@ class PatchNode(Runnable[Any, Any]):
         return await run_async(self._repair(input, config or {}))
 
     def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        found = [(each, damage_in_state(each, state, config)) for each in self._repairers]
-        damages = [(repairer, damage) for repairer, damage in found if damage is not None]
-        return (yield from state_update(damages, config, shown=self._shown(config)))
-
-    def _shown(self, config: RunnableConfig) -> Collection[str]:
-        return channels_of(config)
+        [repairer] = self._repairers
+        damage = _checked_damage(repairer, state, config)
+        # A function that calls this node has a chunk of its own, and may still raise.
+        shown = channels_of(config) if is_node_of_task(config, self) else None
+        damages = [] if damage is None else [(repairer, damage)]
+        return (yield from state_update(damages, config, shown=shown))
 
 
 class EntryNode(PatchNode):
@@ -193,14 +194,16 @@ class EntryNode(PatchNode):
         again = values_of(config, self._one_step_keys, fresh=False)
         if not runs_alone(config):
             return again or None
-        update = yield from super()._repair(state, config)
+        damages = []
+        for repairer in self._repairers:
+            history = messages_in(state, repairer.messages_key)
+            damage = None if history is None else repairer.read(history, in_state=True)
+            damages += [] if damage is None else [(repairer, damage)]
+        update = yield from state_update(damages, config, shown=self._output_keys)
         return {**again, **(update or {})} or None
 
-    def _shown(self, config: RunnableConfig) -> Collection[str]:  # noqa: ARG002 - of the graph
-        return self._output_keys
 
-
-def damage_in_state(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
+def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
     """The damage of a history in the state.
 
     Raises:
@@ -224,14 +227,18 @@ def damage_in_state(repairer: Repairer, state: Any, config: RunnableConfig) -> D
 
 
 def state_update(
-    damages: Sequence[tuple[Repairer, Damage]], config: RunnableConfig, *, shown: Collection[str]
+    damages: Sequence[tuple[Repairer, Damage]],
+    config: RunnableConfig,
+    *,
+    shown: Collection[str] | None,
 ) -> IOGenerator[Any]:
     """Repair the histories in the state, report it, and show clients what is new.
 
     Args:
         damages: The damaged histories, each with its repairer.
         config: The config of the node that runs.
-        shown: The keys of the output schema of the graph.
+        shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
+            LangGraph.
 
     Returns:
         The state update: a dict; a `Command` with two writes for each history if other nodes run
@@ -257,7 +264,8 @@ def state_update(
     if not writes:
         return None
     stream_results(config, patches.values())
-    show_repairs(config, patches, restored, shown)
+    if shown is not None:
+        show_repairs(config, patches, restored, shown)
     return {**restored, **dict(writes)} if alone else Command(update=writes)
 
 

@@ -39,6 +39,7 @@ from langgraph_patch.graph.state import (
     written_messages,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.history.field_check import id_of
 from langgraph_patch.history.patch import Patch
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -168,12 +169,26 @@ class PatchedNode(RunnableLambda[Any, Any]):
         for key in patches.keys() - written.keys():
             logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])
         if not written:
-            return output
+            return _without_removals(output, update, patches)
         for key in written:
             self._repairers[key].report(patches[key], config)
         stream_results(config, written.values())
         show_repairs(config, written, update, self._shown)
         return with_writes(output, writes)
+
+
+def _without_removals(output: Any, update: Mapping[str, Any], patches: Mapping[str, Patch]) -> Any:
+    """The output of a node that read a repair which is not written, such as a summarizer.
+
+    It may remove a placeholder that the state does not have, which LangGraph refuses.
+    """
+    kept = {}
+    for key, patch in patches.items():
+        added = {message.id for message in patch.messages} - {id_of(m) for m in patch.before}
+        if isinstance(own := update.get(key), list):
+            kept[key] = [m for m in own if not (isinstance(m, RemoveMessage) and m.id in added)]
+    changed = {key: own for key, own in kept.items() if len(own) < len(update[key])}
+    return with_writes(output, changed) if changed else output
 
 
 # --- calls that the model did not finish writing ----------------------------------------

@@ -108,10 +108,12 @@ def open_calls(history: Sequence[Any]) -> list[Any]:
 def update_of(output: Any) -> dict[str, Any] | None:
     """The state update of a node that returns nothing, a dict, or one `Command` with a dict.
 
-    None for any other form.
+    None for any other form, and for a `Command` to another graph.
     """
     if isinstance(output, list) and len(output) == 1 and isinstance(output[0], Command):
         output = output[0]
+    if isinstance(output, Command) and output.graph is not None:
+        return None
     update = output.update if isinstance(output, Command) else output
     return {} if update is None else dict(update) if isinstance(update, dict) else None
 
@@ -119,16 +121,21 @@ def update_of(output: Any) -> dict[str, Any] | None:
 def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
     """An output that `update_of` reads, with what `whole_write` made for some of its keys.
 
-    The output stays, so that `stream_mode="messages"` shows its messages: an `Overwrite` after it
-    discards what it writes to the key. A plain value replaces it.
+    An `Overwrite` is added behind the output, so that `stream_mode="messages"` shows the node's own
+    messages; LangGraph discards what the output itself writes to the key. It replaces an output
+    that removes messages, since these may be new ones that the state does not have.
     """
-    if output is None:
-        return dict(writes)
-    if all(isinstance(value, Overwrite) for value in writes.values()):
-        return [*(output if isinstance(output, list) else [output]), Command(update=dict(writes))]
-    command = output[0] if isinstance(output, list) else output
+    parts = [] if output is None else output if isinstance(output, list) else [output]
+    removes = any(
+        isinstance(message, RemoveMessage)
+        for key in writes
+        for message in written_messages(output, key)
+    )
+    if not removes and all(isinstance(value, Overwrite) for value in writes.values()):
+        return [*parts, Command(update=dict(writes))] if parts else dict(writes)
     update = {**(update_of(output) or {}), **writes}
-    return replace(command, update=update) if isinstance(command, Command) else update
+    part = parts[0] if parts else None
+    return replace(part, update=update) if isinstance(part, Command) else update
 
 
 def written_messages(output: Any, key: str) -> list[Any]:
@@ -293,7 +300,8 @@ def show_repairs(
         keys: The keys of the output schema of the graph.
     """
     shown = set(keys)
-    chunk = {key: value for key, value in own.items() if key in shown}
+    plain = {k: v.value if isinstance(v, Overwrite) else v for k, v in own.items()}
+    chunk = {key: value for key, value in plain.items() if key in shown}
     for key, patch in patches.items():
         if key in shown:
             chunk[key] = [*new_messages(patch), *_listed(own.get(key))]

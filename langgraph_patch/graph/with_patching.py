@@ -23,6 +23,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_patch._langgraph_graphs import (
     compile_like,
     copy_builder,
+    has_cache,
     input_of_node,
     keys_read_by,
     node_runnables,
@@ -256,7 +257,9 @@ def _patch_node(
             graph = _patch_graph(runnable, context, f"{prefix}{node}.")
             replace_runnable(patched, node, graph)
         return
-    tools = context.coverage.tools if not covered.answers_all else frozenset()
+    # The supervisor of agents that functions call does not know their tools.
+    leaves_frontend_calls = not prefix and not covered.answers_all
+    tools = context.coverage.tools if leaves_frontend_calls else frozenset()
     repairers = {
         key: replace(
             context.repairers[key],
@@ -266,8 +269,9 @@ def _patch_node(
         for key in context.repairers
         if key in keys_read_by(patched, node)
     }
-    wrapper = PatchedNode(runnable, repairers, covered.model_keys, output_keys(patched))
-    replace_runnable(patched, node, wrapper)
+    # A cached output must not hold the history of one thread.
+    written = () if has_cache(patched, node) else covered.model_keys
+    replace_runnable(patched, node, PatchedNode(runnable, repairers, written, output_keys(patched)))
 
 
 # --- the arguments -----------------------------------------------------------------------

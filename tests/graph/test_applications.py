@@ -482,7 +482,6 @@ def test_a_graph_that_a_node_calls_is_found_as_before():
     assert found[0] == found[1] == {"delegate": child}
 
 
-@pytest.mark.xfail(strict=True, reason="the repair node raises MessagesError for the other key")
 @sync_and_async
 async def test_a_key_without_messages_beside_a_damaged_history(*, asynchronous: bool):
     """The history is repaired, and the other key is left as it is."""

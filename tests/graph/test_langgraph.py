@@ -5,13 +5,14 @@ Each test compares details with the LangGraph that is installed, and fails if on
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
@@ -30,6 +31,7 @@ from langgraph_patch._langgraph import (
     has_interrupts,
     input_of,
     is_in_node,
+    is_node_of_task,
     node_of,
     pending_sends,
     runs_alone,
@@ -221,6 +223,27 @@ def test_values_of_are_fresh_in_a_router():
     builder = StateGraph(State).add_node("n1", lambda _: {"note": "new"}).add_node("n2", nothing)
     builder.add_edge(START, "n1").add_conditional_edges("n1", router).compile().invoke(QUESTION)
     assert values == [({"note": "new"}, None)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_is_node_of_task(*, asynchronous: bool):
+    """True for the runnable that LangGraph runs as the node, not for one that a function calls."""
+    found: list[tuple[str, bool]] = []
+
+    class Own(Runnable[Any, Any]):
+        def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
+            found.append((node_of(config or {}) or "", is_node_of_task(config or {}, self)))
+
+    own = Own()
+
+    def calls(state: State, config: RunnableConfig) -> None:
+        own.invoke(state, config)
+
+    builder = StateGraph(State).add_node("own", own).add_node("calls", calls)
+    graph = builder.add_edge(START, "own").add_edge("own", "calls").compile()
+    await (graph.ainvoke(QUESTION) if asynchronous else asyncio.to_thread(graph.invoke, QUESTION))
+    assert found == [("own", True), ("calls", False)]
+    assert not is_node_of_task({}, own)
 
 
 def test_sent_payload():

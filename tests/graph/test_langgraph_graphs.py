@@ -20,7 +20,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, RetryPolicy, interrupt
+from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch._langgraph_graphs import (
@@ -31,6 +31,7 @@ from langgraph_patch._langgraph_graphs import (
     can_be_followed,
     compile_like,
     copy_builder,
+    has_cache,
     has_routers,
     input_of_node,
     keys_read_by,
@@ -120,6 +121,15 @@ def test_edges_that_lead_to_a_node():
     }
 
 
+def test_has_cache():
+    """A cache policy of a node, or of all nodes, is found."""
+    policy = CachePolicy()
+    builder = build(nothing).add_node("own", nothing, cache_policy=policy)
+    assert [has_cache(builder, node) for node in ("n1", "own")] == [False, True]
+    if hasattr(builder, "set_node_defaults"):  # since langgraph 1.2
+        assert has_cache(builder.set_node_defaults(cache_policy=policy), "n1")
+
+
 def test_route_edge():
     """A plain edge becomes a conditional one that leads to the same node."""
     routed = []
@@ -153,7 +163,7 @@ def test_has_routers():
 
 
 def test_can_be_followed():
-    """A node is followed through edges, routers, annotated commands and free commands."""
+    """A node is followed through edges, routers and annotated commands."""
 
     def to_n2(state: State) -> Command[Literal["n2"]]:
         return Command(goto="n2")
@@ -166,8 +176,6 @@ def test_can_be_followed():
     assert can_be_followed(anywhere, "n1")
     annotated = build(to_n2).add_node("n2", nothing).add_edge(START, "n2")
     assert can_be_followed(annotated, "n1")
-    free = build(nothing).add_node("n2", nothing)
-    assert can_be_followed(free, "n1")
     waiting = build(nothing, nothing).add_node("n3", nothing).add_edge(["n1", "n2"], "n3")
     assert can_be_followed(waiting, "n2")
 

@@ -143,7 +143,6 @@ async def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     assert logged()[-1] == (logging.INFO, LINE)
 
 
-@pytest.mark.xfail(strict=True, reason="the node wrapper logs nothing if it repairs its input only")
 async def test_a_repair_of_a_nodes_input_is_a_line_on_debug(logged):
     """It names the thread and the changes."""
     builder = StateGraph(MessagesState).add_node("look", lambda _: None).add_edge(START, "look")

@@ -119,11 +119,8 @@ def trimming(state: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["model", "input"])
 @pytest.mark.parametrize("node", [echoing, overwriting, trimming])
-def test_a_node_that_rewrites_the_history(node: Any, kind: str, request: Any):
+def test_a_node_that_rewrites_the_history(node: Any, kind: str):
     """It may have read placeholders that the state lacks; the thread goes on, and is valid."""
-    if (node, kind) == (trimming, "input"):
-        reason = "LangGraph refuses to remove a placeholder that only the node's input has"
-        request.applymarker(pytest.mark.xfail(raises=ValueError, strict=True, reason=reason))
     builder = StateGraph(MessagesState).add_node("look", node).add_edge(START, "look")
     bare = builder.compile(checkpointer=InMemorySaver())
     bare.update_state(thread(), {"messages": DAMAGED}, as_node=START)
@@ -156,7 +153,6 @@ def test_a_nested_graph_that_goes_to_its_parent():
     ]  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="the whole history of the child overwrites the parent's")
 def test_a_model_node_that_goes_to_its_parent():
     """The parent has a history of its own: all of it stays."""
 
@@ -224,7 +220,6 @@ def test_two_graphs_that_share_a_cache():
     assert heard == ["sales", "legal", "sales"]
 
 
-@pytest.mark.xfail(strict=True, reason="the cache keeps an Overwrite with the whole history")
 @pytest.mark.parametrize("damage", [True, False])
 def test_threads_that_share_a_cached_answer(*, damage: bool):
     """The application's key is the last message: each thread keeps its own history."""

@@ -253,11 +253,6 @@ def clerk(*script: Any, asks: bool = True) -> tuple[Graph, StrictModel, Tools]:
     return create_agent(model, tools.tools(), name="clerk"), model, tools
 
 
-FRONTEND = pytest.mark.xfail(
-    strict=True,
-    raises=ValueError,
-    reason="tools of agents that a function calls are not seen, so the call counts as a frontend's",
-)
 TO_CLERK = ai(("transfer_to_clerk", {}, "h1"), id="s1")
 MAIL = ("send_email", {"to": "bob"}, "c1")
 LONG = "c" * 41
@@ -281,7 +276,7 @@ def test_damage_inside_a_supervised_agent(*, patched: bool):
 
 
 @sync_and_async
-@pytest.mark.parametrize("patched", [False, pytest.param(True, marks=FRONTEND)])
+@pytest.mark.parametrize("patched", [False, True])
 async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: bool):
     """A supervised agent that ends with an open call hands it to the supervisor's history."""
 
