@@ -157,7 +157,7 @@ class PatchToolCallsMiddleware(_Base):
         history = messages_in(request.state, self._repairer.messages_key) or []
         # A placeholder that asks for another search is searched for once in a turn.
         is_new_turn = bool(history) and history[-1].type == "human"
-        damage = self._repairer.read(history, in_state=is_new_turn)
+        damage = self._repairer.read(history, recheck=is_new_turn)
         repair = None
         if damage is not None and runs_alone(config):
             found = yield from self._repairer.repair(damage, config, restore=True)

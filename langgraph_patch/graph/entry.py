@@ -197,7 +197,9 @@ class EntryNode(PatchNode):
         damages = []
         for repairer in self._repairers:
             history = messages_in(state, repairer.messages_key)
-            damage = None if history is None else repairer.read(history, in_state=True)
+            damage = (
+                None if history is None else repairer.read(history, recheck=True, in_state=True)
+            )
             damages += [] if damage is None else [(repairer, damage)]
         update = yield from state_update(damages, config, shown=self._output_keys)
         return {**again, **(update or {})} or None
@@ -223,7 +225,7 @@ def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> D
             except MessagesError as error:
                 raise MessagesError(f"State key {key!r}: {error}") from error
         return None
-    return repairer.read(history, in_state=True)
+    return repairer.read(history, recheck=True, in_state=True)
 
 
 def state_update(
@@ -325,7 +327,7 @@ def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
     if get_value(state, key) is None:  # the input schema of a router may lack the key
         state = values_of(config, [key], fresh=True)
     history = messages_in(state, key)
-    return history is not None and repairer.read(history, in_state=True) is not None
+    return history is not None and repairer.read(history, recheck=True, in_state=True) is not None
 
 
 def _has_other_keys(run_input: Any, known: Collection[str] | None) -> bool:

@@ -110,13 +110,16 @@ class Repairer:
 
     # --- read ----------------------------------------------------------------------------
 
-    def read(self, messages: Sequence[BaseMessage], *, in_state: bool = False) -> Damage | None:
+    def read(
+        self, messages: Sequence[BaseMessage], *, recheck: bool = False, in_state: bool = False
+    ) -> Damage | None:
         """Read a history; return None if there is nothing to repair.
 
         Args:
             messages: The history.
-            in_state: Whether it is to be repaired in the state: placeholders that ask for another
-                search count, and messages do not that stay in the state and that no model reads.
+            recheck: Whether placeholders that ask for another search count: once in a turn.
+                Default: False.
+            in_state: Whether messages do not count that stay in the state and that no model reads.
                 Default: False.
         """
         for leaves_open in (self.leaves_open, True):
@@ -124,7 +127,7 @@ class Repairer:
                 messages,
                 replace_foreign=self.replace_foreign,
                 allow_pending=leaves_open,
-                recheck=in_state,
+                recheck=recheck,
                 in_state=in_state,
             )
             if reading is None:

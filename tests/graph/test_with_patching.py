@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,13 +11,12 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import StructuredTool
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode, ToolRuntime, tools_condition
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
@@ -599,32 +597,6 @@ def test_recover_false():
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
 
 
-def delegate(description: str, subagent_type: str, runtime: ToolRuntime) -> str:
-    """Run a subagent."""
-    return "done"
-
-
-SCHEMA = {"type": "object", "properties": {"subagent_type": {"type": "string"}}}
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        StructuredTool.from_function(delegate, name="task"),
-        StructuredTool(name="task", description="x", args_schema=SCHEMA, func=delegate),
-    ],
-    ids=["function", "JSON schema"],
-)
-def test_a_tool_that_runs_subagents_is_named_whatever_its_schema(made, caplog):
-    """Langchain-core 1.0 cannot make a JSON schema of a `ToolRuntime`."""
-    builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": []})
-    builder.add_node("tools", ToolNode([made])).add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition).add_edge("tools", "agent")
-    with caplog.at_level(logging.INFO):
-        with_patching(builder.compile())
-    assert "subagents" in caplog.text
-
-
 # --- what a graph carries ----------------------------------------------------------------
 
 
@@ -710,7 +682,7 @@ async def test_a_node_timeout_stays():
 
 
 def test_a_cached_model_node():
-    """A node with a cache policy is answered from the cache, with its repair."""
+    """A node with a cache policy is answered from the cache; START writes its repair."""
     model = model_saying("fine")
     builder = StateGraph(State)
     builder.add_node(
@@ -724,8 +696,10 @@ def test_a_cached_model_node():
     for name in ("1", "2"):
         bare.update_state(thread(name), {"messages": OPEN}, as_node=START)
         graph.invoke(None, thread(name))
-        assert lines(history(graph, thread(name))) == [*REPAIRED, "ai: fine"]
     assert len(model.seen) == 1
+    for name in ("1", "2"):
+        graph.invoke({"messages": [human("hello", None)]}, thread(name))
+        assert lines(history(graph, thread(name)))[: len(REPAIRED)] == REPAIRED
 
 
 @pytest.mark.needs(langgraph="1.2")
@@ -1004,7 +978,7 @@ def test_a_child_without_the_history():
     builder.add_edge(START, "jotter")
     builder.add_edge("jotter", "agent")
     graph = with_patching(builder.compile())
-    assert dict(graph.get_subgraphs()) == {"jotter": jotter}
+    assert list(dict(graph.get_subgraphs())) == ["jotter"]
     out = graph.invoke({"messages": OPEN})
     assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
     assert out["notes"] == ["jotted"]

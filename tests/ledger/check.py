@@ -58,7 +58,8 @@ def differences(seed):
     if bare_session.dead:  # a swarm breaks its own history when a handoff has siblings
         return []
     bare, patched = _seen(bare_session), _seen(play(settings))
-    other_tasks = settings.middleware or settings.record
+    # The library's middleware has no node, deepagents' own has one, in its subagents too.
+    other_tasks = settings.middleware or settings.record or settings.name == "deep_agent"
     compared = ("dead", "state", "model calls") if other_tasks else bare
     return [name for name in compared if bare[name] != patched[name]]
 
