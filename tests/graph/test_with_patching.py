@@ -683,7 +683,7 @@ async def test_a_node_timeout_stays():
 
 def test_a_cached_model_node():
     """A node with a cache policy is answered from the cache; START writes its repair."""
-    model = model_saying("fine")
+    model = model_saying("fine", "yes?", "yes?")
     builder = StateGraph(State)
     builder.add_node(
         "agent",
