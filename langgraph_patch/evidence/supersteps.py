@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph import START, StateGraph
-from langgraph.types import Send
+from langgraph.types import Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model, sent_call
 from langgraph_patch._langgraph_storage import (
@@ -28,6 +28,7 @@ from langgraph_patch._langgraph_storage import (
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint, adds_other_message
 from langgraph_patch.evidence.open_calls import (
     OpenCall,
+    index_of,
     result_of_call,
 )
 from langgraph_patch.history.tool_calls import read_calls
@@ -172,7 +173,10 @@ def written_results(
         include_returned: Whether to include what each `@task` returned.
     """
     sent = send_task(checkpoint, call) if len(call.twins) > 1 else None
+    whole = {task for task, _, value in checkpoint.writes if isinstance(value, Overwrite)}
     for task_id, messages in checkpoint.written(include_returned=include_returned):
+        if task_id in whole and index_of(messages, call.message) is None:
+            continue  # a history before the call: its results are those of older calls
         if sent is None or sent[0] == task_id:  # else the task of a call with the same id
             result = result_of_call(messages, call, is_own=sent is not None)
             if result is not None:
