@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.node import last_turn
@@ -239,7 +239,8 @@ def _guarded(
 ) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
     """The response of the model, without truncated calls, and the guard that corrected it."""
     guard = TruncationGuard(config)
-    response = yield from guarded_call(guard, lambda: handler(request), lambda: handler(request))
+    calling = IORequest(lambda: handler(request), lambda: handler(request))
+    response = yield from guarded_call(guard, calling)
     if isinstance(response, AIMessage):
         response = ModelResponse(result=[response])
     return replace(response, result=guard.corrected(response.result, ["messages"])), guard

@@ -1,7 +1,7 @@
 """Runs the core of the tests with old and new versions of LangGraph, and prints a table.
 
     python tests/versions.py                           all sets
-    python tests/versions.py 1.0 newest                some of them
+    python tests/versions.py 1.1 newest                some of them
     python tests/versions.py --quick -n1               without slow tests, in one process
     python tests/versions.py --environments FOLDER     keeps the environments, for the next run
 
@@ -30,7 +30,10 @@ CORE = (
     "tests/middleware",
     "tests/graph/test_agents_and_breaks.py",
     "tests/graph/test_with_patching.py",
+    "tests/graph/test_fan_out.py",
+    "tests/graph/test_model.py",
     "tests/graph/test_truncated_calls.py",
+    "tests/graph/test_truncation.py",
     "tests/evidence",
     "tests/threads",
 )
@@ -42,15 +45,12 @@ NOT_CORE = (
 TOOLS = ("aiosqlite", "hypothesis", "pytest", "pytest-asyncio", "pytest-socket", "pytest-xdist")
 """What runs the tests, in the versions of the environment that this script runs in."""
 
-OLD_EXTRAS = (
+EXTRAS = (
     "langgraph-swarm==0.1.0",
     "langgraph-supervisor==0.0.31",
     "psycopg[binary]>=3.2",
     "rich>=14",
     "sybil",
-)
-EXTRAS = (
-    *OLD_EXTRAS,
     "langchain-anthropic==1.7.7",
     "langchain-aws==1.9.1",
     "langchain-deepseek==1.1.1",
@@ -75,25 +75,6 @@ class VersionSet:
 
 
 SETS = {
-    "1.0": VersionSet(
-        (
-            "langgraph==1.0.10",
-            "langgraph-prebuilt==1.0.8",
-            "langgraph-checkpoint==3.0.1",
-            "langgraph-checkpoint-sqlite==3.0.3",
-            "langgraph-checkpoint-postgres==3.0.5",
-            "langchain==1.0.8",
-            "langchain-core==1.0.7",
-            "deepagents==0.2.8",
-            "langchain-anthropic==1.1.0",
-            "langchain-aws==1.0.0",
-            "langchain-deepseek==1.0.1",
-            "langchain-google-genai==3.1.0",
-            "langchain-mistralai==1.0.1",
-            "langchain-openai==1.0.3",
-            *OLD_EXTRAS,
-        )
-    ),
     "1.1": VersionSet(
         (
             "langgraph==1.1.10",

@@ -4,7 +4,9 @@ A *model node* gets its whole history repaired, calls at the end included, and w
 it runs alone. Any other node gets its input repaired without the calls at the end: to answer them
 may be what the node is for (an approval, a judge, a frontend).
 
-A compiled graph that is a node has a START of its own, and is left to it.
+A compiled graph that is a node has a START of its own. But what that adds to the history would be
+appended to the history of the parent, behind newer messages. So its input is repaired before it
+runs, as that of any other node, and the repair is written with its output.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ Kind: TypeAlias = Literal["model", "input", "tools", "repair", "graph", "none"]
 - `input`: the node's input is repaired, without the calls at the end of the history.
 - `tools`: a `ToolNode`.
 - `repair`: a `PatchNode`: it is left as it is.
-- `graph`: a compiled graph: it is patched inside.
+- `graph`: a compiled graph: as `input`, and the repair is written. It is patched inside too.
 - `none`: it reads no history.
 """
 

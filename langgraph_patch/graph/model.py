@@ -196,9 +196,10 @@ class PatchedModel(Runnable[LanguageModelInput, Any]):
         async def acall() -> Any:
             return await self._model.ainvoke(repaired, config, **kwargs)
 
+        request = IORequest(call, acall)
         if is_guarded():  # of a patched node: it may ask again
-            return (yield IORequest(call, acall))
-        return (yield from guarded_call(TruncationGuard(current_config()), call, acall))
+            return (yield request)
+        return (yield from guarded_call(TruncationGuard(current_config()), request))
 
     def _repaired(self, input: LanguageModelInput) -> IOGenerator[LanguageModelInput]:
         """The input with a valid history; the same object if it is valid, or a text."""

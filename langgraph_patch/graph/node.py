@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command
 
 from langgraph_patch._langgraph import (
@@ -24,7 +25,7 @@ from langgraph_patch._langgraph import (
     stored_value,
     task_kind,
 )
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.graph.repairer import Damage, Repairer
 from langgraph_patch.graph.state import (
     are_identical,
@@ -227,6 +228,8 @@ class GuardedNode:
             Its output. If it ran twice: the second output, and before its messages the truncated
             message with its placeholders.
         """
+        if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
+            return (yield self._request(state, config, kwargs))
         output, guard = yield from self._called(state, config, kwargs)
         if not guard.has_truncated:
             return output
@@ -266,12 +269,14 @@ class GuardedNode:
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
         guard = self._guard(config)
-        output = yield from guarded_call(
-            guard,
+        output = yield from guarded_call(guard, self._request(state, config, kwargs))
+        return guard.corrected(output, self.keys), guard
+
+    def _request(self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]) -> IORequest:
+        return IORequest(
             lambda: self.inner.invoke(state, config, **kwargs),
             lambda: self.inner.ainvoke(state, config, **kwargs),
         )
-        return guard.corrected(output, self.keys), guard
 
     def _asked_again(
         self,

@@ -304,5 +304,9 @@ def show_repairs(
     chunk = {key: value for key, value in plain.items() if key in shown}
     for key, patch in patches.items():
         if key in shown:
-            chunk[key] = [*new_messages(patch), *_listed(own.get(key))]
+            output = _listed(own.get(key))
+            # A compiled graph that is a node returns its whole history, the placeholders too.
+            returned = {message.id for message in output if isinstance(message, BaseMessage)}
+            new = [message for message in new_messages(patch) if message.id not in returned]
+            chunk[key] = [*new, *output]
     show_in_updates(config, chunk)

@@ -16,7 +16,7 @@ tracers, receive the message before it is corrected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from dataclasses import replace
@@ -266,18 +266,16 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         )
 
 
-def guarded_call(
-    guard: TruncationGuard, sync: Callable[[], Any], asynchronous: Callable[[], Awaitable[Any]]
-) -> IOGenerator[Any]:
+def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
     """Call a node or a model with a guard. The caller corrects the output with it."""
 
     def call() -> Any:
         with guard:
-            return sync()
+            return request.sync()
 
     async def acall() -> Any:
         with guard:
-            return await asynchronous()
+            return await request.asynchronous()
 
     output = yield IORequest(call, acall)
     guard.finish()

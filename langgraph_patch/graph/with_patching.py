@@ -25,7 +25,6 @@ from langgraph_patch._langgraph_graphs import (
     copy_builder,
     has_cache,
     input_of_node,
-    keys_read_by,
     node_runnables,
     output_keys,
     replace_runnable,
@@ -89,7 +88,9 @@ def with_patching(
       `ToolNode`.
     - Around any other node only its input is repaired, except for tool calls at the end of the
       history: to answer those may be what the node is for (an approval, a judge, a frontend).
-    - A `ToolNode` repairs nothing. A compiled graph that is a node is patched inside.
+    - A compiled graph that is a node is patched inside. Its input is repaired as that of any other
+      node, and that repair is written with its output, if it runs alone.
+    - A `ToolNode` repairs nothing.
 
     A history without any LangChain message, such as a list of plain dicts, is left alone.
 
@@ -252,11 +253,8 @@ def _patch_node(
             replacement = partial(recorded_tool_node, *input_of_node(patched, node))
         replace_runnable(patched, node, replace_tool_node(runnable, replacement))
         return
-    if isinstance(runnable, CompiledStateGraph):
-        if NAME not in runnable.builder.nodes:  # else it is patched already
-            graph = _patch_graph(runnable, context, f"{prefix}{node}.")
-            replace_runnable(patched, node, graph)
-        return
+    if isinstance(runnable, CompiledStateGraph) and NAME not in runnable.builder.nodes:
+        runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     # The supervisor of agents that functions call does not know their tools.
     leaves_frontend_calls = not prefix and not covered.answers_all
     tools = context.coverage.tools if leaves_frontend_calls else frozenset()
@@ -266,11 +264,11 @@ def _patch_node(
             leaves_open=key not in covered.model_keys,
             tools=tools or None,
         )
-        for key in context.repairers
-        if key in keys_read_by(patched, node)
+        for key in covered.keys
     }
     # A cached output must not hold the history of one thread.
-    written = () if has_cache(patched, node) else covered.model_keys
+    own_keys = covered.keys if covered.kind == "graph" else covered.model_keys
+    written = () if has_cache(patched, node) else own_keys
     replace_runnable(patched, node, PatchedNode(runnable, repairers, written, output_keys(patched)))
 
 

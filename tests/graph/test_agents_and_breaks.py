@@ -77,7 +77,6 @@ def check(it: MatrixThread, expected: list[str], way: str) -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised", "invoke_none", "goto"])
-@pytest.mark.needs(langchain="1.1")
 def test_which_breaks_leave_a_recorded_result(way: str):
     """The matrix can fail: these agents, and no others, have a recorded result to lose."""
     recorded = {}

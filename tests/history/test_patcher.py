@@ -828,7 +828,6 @@ def summarizer(keep):
     return SummarizationMiddleware(model, trigger=("messages", 4), keep=("messages", keep))
 
 
-@pytest.mark.needs(langchain="1.1")
 def test_r07_summarising_keeps_an_orphan():
     """The middleware looks for the call of one of the results and keeps them all."""
     history = [H("q"), ai("B"), result("a", "A"), result("b", "B"), H("z")]
@@ -839,7 +838,6 @@ def test_r07_summarising_keeps_an_orphan():
     assert repaired([summary, *kept]) == [summary, history[1], *history[3:]]
 
 
-@pytest.mark.needs(langchain="1.1")
 def test_f07_summarising_cut_through_a_pair():
     """With a message between call and result the middleware cuts the pair in two."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]
@@ -850,7 +848,6 @@ def test_f07_summarising_cut_through_a_pair():
     assert repaired([summary, *kept]) == [summary, history[2], history[4]]
 
 
-@pytest.mark.needs(langchain="1.1")
 def test_f07_an_agent_that_summarises_goes_on():
     """The summary is made of the repaired history, so it keeps a call with its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r", "c1"), H("z")]

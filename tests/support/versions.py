@@ -14,7 +14,6 @@ from packaging.version import Version
 
 BY_ID = {
     "bedrock": {"langchain_aws": "1.9"},
-    "create_agent_with_all": {"langchain": "1.1"},
     "delta": {"langgraph": "1.2"},
     "two calls, one index": {"langchain_core": "1.7"},
 }
