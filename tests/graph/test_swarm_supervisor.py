@@ -145,6 +145,46 @@ async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
     assert lines(messages)[-1] == "ai: bob here"
 
 
+@sync_and_async
+@pytest.mark.parametrize("build", [create_agent, react_v2])
+async def test_handoffs_with_the_same_ids(build: Any, *, asynchronous: bool):
+    """Each result stays below its own call, when Bob uses Alice's ids for what he hands over."""
+    back = ai(("send_email", {"to": "eve"}, "c1"), ("transfer_to_alice", {}, "c2"), id="b1")
+    it = swarm(
+        build,
+        of_builder,
+        alice=[handover(), AIMessage("alice here")],
+        bob=[back],
+        asynchronous=asynchronous,
+    )
+    await run(it.graph, BOOKED, asynchronous=asynchronous)
+    messages = history(it.graph, thread())
+    assert validate_messages(messages) == []
+    told = [line.partition(": ")[2] for line in lines(messages)]
+    first, second = told.index("sent to bob"), told.index("sent to eve")
+    assert [m.id for m in messages if isinstance(m, AIMessage) and m.tool_calls] == ["a1", "b1"]
+    assert first < [m.id for m in messages].index("b1") < second
+    assert it.tools.done == ["mail to bob", "mail to eve"]
+
+
+@sync_and_async
+async def test_the_updates_of_a_nested_agent_that_is_repaired(*, asynchronous: bool):
+    """A damaged history, and an agent that is a node is next: its chunk has nothing twice."""
+    it = swarm(create_agent, bare, alice=[], bob=[AIMessage("yes?")])
+    damaged = [human("book it"), handover(), human("hello?")]
+    it.graph.update_state(thread(), {"messages": damaged, "active_agent": "bob"}, as_node=START)
+    graph = with_patching(it.graph)
+    if asynchronous:
+        chunks = [c async for c in graph.astream(None, thread(), stream_mode="updates")]
+    else:
+        chunks = list(graph.stream(None, thread(), stream_mode="updates"))
+    shown = [message.id for chunk in chunks for message in chunk["bob"]["messages"]]
+    stored = history(graph, thread())
+    assert sorted(shown) == sorted(message.id for message in stored)
+    assert validate_messages(stored) == []
+    assert validate_messages(it.bob.seen[-1]) == []
+
+
 @pytest.mark.parametrize("build", [create_agent, react_v2, react_v1])
 def test_a_bare_swarm_dies_of_it(build: Any):
     """Without the patch Bob's model refuses, now and at the next message."""
