@@ -96,8 +96,7 @@ def main():
     with ProcessPoolExecutor(options.jobs, get_context("spawn"), logging.disable) as pool:
         found = pool.map(partial(check, wrapped=not options.bare, compare=10), seeds, chunksize=4)
         for seed, (counts, problems, transcript) in zip(seeds, found, strict=True):
-            total += counts
-            failed += bool(problems)
+            total, failed = total + counts, failed + bool(problems)
             sys.stdout.writelines(f"seed {seed}: {problem}\n" for problem in problems)
             if failed <= options.verbose and (problems or options.scenarios == 1):
                 sys.stdout.write(f"{transcript}\n\n")

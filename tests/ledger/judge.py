@@ -20,7 +20,7 @@ TEXTS = (
     ("cancellation", rf"{CALL}: a cancellation was recorded; it may have taken effect"),
     ("result", RECEIPT.pattern),
     ("named", r"(^|result:\n)(Updated file /?|final answer for |Successfully .* to )(?P<ref>\w+)"),
-    ("own words", r"^Error: |can only be|cannot be called|validation error|^\s*$"),
+    ("own words", r"^Error(:| invoking tool) |can only be|cannot be called|validation err|^\s*$"),
 )
 """The kinds of statements. The first that matches counts."""
 
@@ -151,9 +151,10 @@ class Judge:
                 self._add("hurt", "an answer reached another call", call, question, run.begin)
 
     def _judge_last_state(self):
-        """If the last history has a result that states an effect, the state has the effect."""
+        """A result that states an effect: the state has it, unless two runs mixed their deltas."""
         reads = [(n, read) for n, read in self.world.all(Read) if read.agent != "sub"]
-        for call, text in self._pairs(reads[-1][1].messages) if reads else ():
+        mixed = self.session.settings.delta and any(r.event == "overtaking" for r in self.runs)
+        for call, text in self._pairs(reads[-1][1].messages) if reads and not mixed else ():
             name = {"note": "notes", "write_file": "files"}.get(call.name)
             states = _meaning(text)[0] in {"result", "named"} and "not kept" not in text
             if name and states and call.ref not in repr(self.session.last.values.get(name)):
