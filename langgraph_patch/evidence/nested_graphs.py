@@ -17,7 +17,12 @@ from langgraph_patch.evidence.queries import (
     parent_checkpoints,
     subgraph_checkpoints,
 )
-from langgraph_patch.evidence.supersteps import is_answered, send_task
+from langgraph_patch.evidence.supersteps import (
+    is_answered,
+    send_task,
+    sends_call,
+    sends_request,
+)
 from langgraph_patch.evidence.task_outcomes import (
     TaskOutcome,
     applies_to_call,
@@ -88,7 +93,8 @@ def add_inner_results(
 def _tasks_of(tracked: TrackedCall, namespace: str) -> list[tuple[Checkpoint, str]]:
     """The checkpoints before the tasks that ran a call, and their ids, newest first.
 
-    A task that asked for input itself runs no graph.
+    A task that asked for input itself runs no graph. A `Send` with other arguments is that of
+    another call with the id.
     """
     outcome = tracked.outcome
     tasks: dict[str, tuple[Checkpoint, str]] = {}
@@ -99,4 +105,10 @@ def _tasks_of(tracked: TrackedCall, namespace: str) -> list[tuple[Checkpoint, st
         tasks.pop(outcome.checkpoint.id, None)
     elif outcome is not None:
         tasks[outcome.checkpoint.id] = outcome.checkpoint, outcome.task_id
-    return list(tasks.values())
+    return [task for task in tasks.values() if _may_have_run(task[0], tracked)]
+
+
+def _may_have_run(checkpoint: Checkpoint, tracked: TrackedCall) -> bool:
+    """Whether the superstep after a checkpoint has no `Send` of the id, or one of this call."""
+    is_sent = any(sends_call(checkpoint, form) for form in tracked.forms)
+    return not is_sent or any(sends_request(checkpoint, form) for form in tracked.forms)
