@@ -243,6 +243,10 @@ class GuardedNode:
         Its parts come at once until a call is truncated. From then on the newest part waits for
         the next one, since the last part may be replaced by a second run.
         """
+        if isinstance(self.inner, CompiledStateGraph):  # its own nodes are guarded
+            async for part in self.inner.astream(state, config, **kwargs):
+                yield part
+            return
         guard = self._guard(config)
         waiting: list[Any] = []
         parts = aiter(self.inner.astream(state, config, **kwargs))
