@@ -13,7 +13,14 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime, tools_condition
+from langgraph.prebuilt import (
+    InjectedState,
+    InjectedStore,
+    ToolNode,
+    ToolRuntime,
+    create_react_agent,
+    tools_condition,
+)
 from langgraph.runtime import Runtime
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
@@ -479,6 +486,27 @@ def test_a_healthy_run_has_the_messages_of_the_bare_run():
         return [(m.type, m.text) for m in agent.history], shown
 
     assert play(record=True) == play()
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+@pytest.mark.parametrize("also", [(), (("mail", {"to": "bob"}),)])
+def test_return_direct(also):
+    """A tool with `return_direct` ends the turn, also beside another call."""
+
+    @tool(return_direct=True)
+    def answer() -> str:
+        """Answer the user."""
+        return "42"
+
+    def play(**options):
+        model = StrictModel(script=[calls(("answer", {}), *also)])
+        graph = create_react_agent(model, [answer, *Desk().tools()], version="v1")
+        values = with_patching(graph, **options).invoke({"messages": [HumanMessage("go")]})
+        return [(m.type, m.text) for m in values["messages"]]
+
+    assert play(record=True) == play()
+    assert "42" in [text for _, text in play(record=True)]
+    assert play(record=True)[-1][0] == "tool"
 
 
 # --- what cannot be recorded ----------------------------------------------------------------
