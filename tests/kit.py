@@ -391,7 +391,7 @@ def kill(kind: str, database: Path, text: str = "go") -> Counter[str]:
     log = database.with_suffix(".log")
     log.touch()
     code = f"import kit; kit.run_until_killed({kind!r}, {str(database)!r}, {text!r})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)  # noqa: S603 - our own code
     assert done.returncode == -signal.SIGKILL, done.returncode
     return Counter(log.read_text().splitlines())

@@ -10,6 +10,12 @@ from support.agents import both_calls, thread
 from support.broken_threads import answer, application, say, silent
 
 
+@pytest.fixture(autouse=True)
+def own_import_path(monkeypatch):
+    """The command line adds the folder of `--graph` to the import path: only for this test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 @pytest.fixture
 def path(tmp_path):
     """A database: a broken thread, a healthy one, a paused one."""
