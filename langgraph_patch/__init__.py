@@ -13,9 +13,10 @@ from langgraph_patch.graph.entry import PatchNode, patch_node
 from langgraph_patch.graph.idempotency import idempotency_key
 from langgraph_patch.graph.model import patch_model
 from langgraph_patch.graph.with_patching import with_patching
-from langgraph_patch.history.patch import Change, Patch
-from langgraph_patch.history.patcher import patch_messages, validate_messages
-from langgraph_patch.history.placeholders import DanglingCall, is_placeholder, set_language
+from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.history.repair import Change
+from langgraph_patch.history.texts import DanglingCall, set_language
 
 __all__ = [
     "Change",

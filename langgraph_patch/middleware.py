@@ -157,11 +157,11 @@ class PatchToolCallsMiddleware(_Base):
         history = messages_in(request.state, self._repairer.messages_key) or []
         # A placeholder that asks for another search is searched for once in a turn.
         is_new_turn = bool(history) and history[-1].type == "human"
-        damage = self._repairer.read(history, recheck=is_new_turn)
+        damage = self._repairer.read(history, look_again=is_new_turn)
         repair = None
         if damage is not None and runs_alone(config):
             found = yield from self._repairer.repair(damage, config, restore=True)
-            repair = found if found.patch.for_state() else None
+            repair = found if found.patch else None
         if repair is not None:
             self._repairer.report(repair.patch, config)
             stream_results(config, [repair.patch])
@@ -190,15 +190,14 @@ class PatchToolCallsMiddleware(_Base):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """The response, with a state update that writes the repair and the response's messages."""
         key, channels, patch = self._repairer.messages_key, channels_of(config), repair.patch
-        stored = patch.for_state()
-        write = whole_write(channels.get(key), stored, list(response.result))
+        write = whole_write(channels.get(key), patch, list(response.result))
         if write is None:
             return response
         restored = one_write_each(channels, repair.restored)
         own = {key: response.result, **restored}
         if response.structured_response is not None:
             own["structured_response"] = response.structured_response
-        show_repairs(config, {key: stored}, own, channels)
+        show_repairs(config, {key: patch}, own, channels)
         return ExtendedModelResponse(response, Command(update={**restored, key: write}))
 
     # --- calls that the model did not finish writing --------------------------------------

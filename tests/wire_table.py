@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from langgraph_patch.history.patcher import patch_messages
+from langgraph_patch.history.patch import patch_messages
 from support.damaged import DAMAGED, carried_by
 from support.wires import WIRES, refusals
 

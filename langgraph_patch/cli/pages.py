@@ -15,8 +15,8 @@ from langchain_core.messages import BaseMessage
 from langgraph_patch import __version__
 from langgraph_patch.cli.output import print_message
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.patch import json_value
 from langgraph_patch.render.html import index_body, index_row, page, report_body
+from langgraph_patch.render.json_values import json_value
 from langgraph_patch.render.text import html_text
 from langgraph_patch.threads.reports import ThreadReport
 

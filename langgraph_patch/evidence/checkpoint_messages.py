@@ -28,8 +28,8 @@ from langgraph_patch.evidence.open_calls import (
     is_version_of,
     renamed_elsewhere,
 )
-from langgraph_patch.history.field_check import usable
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.patch import as_messages
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Checkpoint:
         if not isinstance(value, list):
             return None
         try:
-            return usable(as_messages(value))
+            return list(map(corrected, as_messages(value)))
         except MessagesError:
             return None  # an older version of the application stored something else there
 
@@ -127,7 +127,7 @@ class Checkpoint:
     def _written(self) -> list[tuple[str, str, list[BaseMessage]]]:
         key = self.messages_key
         read = ((t, c, v) for t, c, v in self.writes if c in (key, RETURN))
-        return [(t, c, usable(messages_in(v, key))) for t, c, v in read]
+        return [(t, c, list(map(corrected, messages_in(v, key)))) for t, c, v in read]
 
 
 def configured_id(config: RunnableConfig | None) -> str | None:

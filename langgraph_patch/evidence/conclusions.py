@@ -7,7 +7,7 @@ from langchain_core.messages import ToolMessage
 from langgraph_patch.evidence.supersteps import Superstep
 from langgraph_patch.evidence.task_outcomes import outcome_of_only_call
 from langgraph_patch.evidence.tracked_calls import MAX_SUPERSTEPS, TrackedCall, TrackedMessage
-from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.texts import Finding
 
 
 def read_only_task(message: TrackedMessage) -> None:
@@ -56,7 +56,7 @@ def finding_of_malformed(message: TrackedMessage, arguments: str) -> Finding:
         and len(message.supersteps) < MAX_SUPERSTEPS
     )
     did_not_run = is_whole and all(s.is_passed for s in message.pending_supersteps())
-    return Finding("malformed", arguments, detail=None if did_not_run else "tools_ran")
+    return Finding("malformed", error=arguments, detail=None if did_not_run else "tools_ran")
 
 
 def may_still_run(tracked: TrackedCall, message: TrackedMessage, since: str) -> bool:

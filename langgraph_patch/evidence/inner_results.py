@@ -9,12 +9,12 @@ from typing import TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.evidence.checkpoint_messages import Checkpoint
+from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.placeholders import (
     is_client_fake,
     is_foreign_placeholder,
     is_placeholder,
 )
-from langgraph_patch.history.tool_calls import Call, read_calls
 
 _MAX_RESULTS = 8
 _MAX_ARGUMENTS = 60

@@ -30,7 +30,7 @@ from langgraph_patch.evidence.task_outcomes import (
     interrupted_itself,
 )
 from langgraph_patch.evidence.tracked_calls import TrackedCall, TrackedMessage
-from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.texts import Finding
 
 
 def check_outcome(

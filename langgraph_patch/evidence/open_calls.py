@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langgraph_patch.history.ids import derived_id, possible_stem
+from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.placeholders import (
     is_client_fake,
     is_foreign_placeholder,
     is_placeholder,
 )
-from langgraph_patch.history.tool_calls import Call, read_calls
 
 
 class OpenCall(NamedTuple):
@@ -25,14 +23,11 @@ class OpenCall(NamedTuple):
         message: The message that makes the call.
         id: The id of the call.
         ordinal: The position of the call among all calls of the message.
-        client_results: The ids of results that came with the input of the run. They are no
-            evidence.
     """
 
     message: AIMessage
     id: str
     ordinal: int
-    client_results: AbstractSet[str | None] = frozenset()
 
     @property
     def twins(self) -> list[int]:
@@ -46,19 +41,14 @@ def original_message(message: AIMessage) -> AIMessage:
     A repair gives a new id to a call with an id that an earlier call has. Older checkpoints, and
     what the tool wrote, have the id of the model.
     """
-    ids = [made.id for made in read_calls(message)]
-    old = [_original_id(call_id, message.id, i) for i, call_id in enumerate(ids)]
-    if old == ids or message.id is None:
+    made = read_calls(message)
+    if not any(call.earlier_ids for call in made):
         return message
-    calls = [{**made, "id": old[i]} for i, made in enumerate(message.tool_calls)]
+    calls = [
+        {"name": call.name, "args": dict(call.args), "id": [*call.earlier_ids, call.id][0]}
+        for call in made
+    ]
     return AIMessage("", id=message.id, tool_calls=calls)
-
-
-def _original_id(call_id: str, message_id: str | None, ordinal: int) -> str:
-    stem = possible_stem(call_id)
-    if stem is None or derived_id(stem, message_id, ordinal) != call_id:
-        return call_id
-    return stem
 
 
 # --- messages that may be of the call -----------------------------------------------------
@@ -107,17 +97,17 @@ def call_in(stored: BaseMessage, call: OpenCall) -> OpenCall | None:
     made = read_calls(stored)
     found = [i for i, other in enumerate(made) if other.id == call.id]
     if not (len(found) == len(call.twins) == 1):
-        found = [i for i, other in enumerate(made) if i == call.ordinal and _is_id(other.id, call)]
+        found = [i for i, other in enumerate(made) if i == call.ordinal and _is_same(other, call)]
     request = _request(read_calls(call.message)[call.ordinal])
     if not found or _request(made[found[0]]) != request:
         return None
-    return OpenCall(stored, made[found[0]].id, found[0], call.client_results)
+    return OpenCall(stored, made[found[0]].id, found[0])
 
 
-def _is_id(stored_id: str, call: OpenCall) -> bool:
-    """Whether a call of the same position had this id before or after a repair, or has it now."""
-    originals = [_original_id(i, call.message.id, call.ordinal) for i in (stored_id, call.id)]
-    return originals[0] == originals[1]
+def _is_same(stored: Call, call: OpenCall) -> bool:
+    """Whether a call of the same position has, or had before a repair, an id of `call`."""
+    own = read_calls(call.message)[call.ordinal]
+    return not {stored.id, *stored.earlier_ids}.isdisjoint({own.id, *own.earlier_ids})
 
 
 def _request(call: Call) -> tuple[str, str]:
@@ -166,7 +156,6 @@ def first_result(
         for stored in messages
         if isinstance(stored, ToolMessage)
         and stored.tool_call_id == call.id
-        and stored.id not in call.client_results
         # Not a placeholder: the real result may have been written later.
         and not (is_placeholder(stored) or is_foreign_placeholder(stored) or is_client_fake(stored))
     ]
@@ -222,6 +211,6 @@ def renamed_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> bool:
 def _made_elsewhere(messages: Sequence[BaseMessage], call: OpenCall) -> Iterator[Call]:
     for stored in messages:
         if isinstance(stored, AIMessage) and not is_version_of(stored, call.message):
-            for ordinal, made in enumerate(read_calls(stored)):
-                if call.id in (made.id, _original_id(made.id, stored.id, ordinal)):
+            for made in read_calls(stored):
+                if call.id in (made.id, *made.earlier_ids):
                     yield made

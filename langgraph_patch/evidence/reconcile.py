@@ -17,8 +17,7 @@ from langchain_core.messages import ToolMessage
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.patch import Evidence, EvidenceKey, RecordedResult
-from langgraph_patch.history.placeholders import DanglingCall
+from langgraph_patch.history.texts import DanglingCall, Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -50,7 +49,7 @@ def checked_reconcile(reconcile: Mapping[str, Lookup] | None) -> Mapping[str, Lo
 
 
 def reconcile_calls(
-    calls: Iterable[tuple[EvidenceKey, DanglingCall]], reconcile: Mapping[str, Lookup]
+    calls: Iterable[tuple[tuple[int, int], DanglingCall]], reconcile: Mapping[str, Lookup]
 ) -> IOGenerator[Evidence]:
     """Ask the lookups about calls that may have run.
 
@@ -73,11 +72,11 @@ def reconcile_calls(
         >>> from langgraph_patch._sansio import run_sync
         >>> call = DanglingCall("c1", "wire", {}, "unknown", None, AIMessage("", id="a1"), 0)
         >>> lookups = {"wire": lambda call: f"the bank has booked {call.tool_call_id}"}
-        >>> found = run_sync(reconcile_calls([(("a1", "c1"), call)], lookups))
-        >>> found["a1", "c1"].message.content
+        >>> found = run_sync(reconcile_calls([((0, 0), call)], lookups))
+        >>> found[0, 0].result.content
         'the bank has booked c1'
     """
-    evidence: dict[EvidenceKey, Any] = {}
+    evidence: dict[tuple[int, int], Finding] = {}
     for key, call in calls:
         lookup = reconcile.get(call.name)
         if lookup is None or call.cause not in INDETERMINATE:
@@ -90,7 +89,7 @@ def reconcile_calls(
             logger.warning("the lookup for tool call %r raised %r", call.tool_call_id, error)
             continue
         if answer is not None:
-            evidence[key] = RecordedResult(_as_message(answer, key, call), cause="reconciled")
+            evidence[key] = Finding("reconciled", result=_as_message(answer, key, call))
     return evidence
 
 
@@ -111,14 +110,17 @@ async def _aask(lookup: Lookup, call: DanglingCall) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _as_message(answer: object, key: EvidenceKey, call: DanglingCall) -> ToolMessage:
+def _as_message(answer: object, key: tuple[int, int], call: DanglingCall) -> ToolMessage:
     """The answer as a result of the call, with an id that is the same for every attempt."""
     if isinstance(answer, str):
-        answer = ToolMessage(answer, tool_call_id=key[1], name=call.name)
+        answer = ToolMessage(answer, tool_call_id=call.tool_call_id, name=call.name)
     if not isinstance(answer, ToolMessage):
         raise OptionError(
             f"The lookup for {call.name!r} returned {answer!r:.200}: "
             f"expected a ToolMessage, a str or None."
         )
-    message_id = answer.id or f"patch-{digest_of('reconciled', *key)[:32]}"
-    return answer.model_copy(update={"id": message_id, "tool_call_id": key[1]})
+    message_id = (
+        answer.id
+        or f"patch-{digest_of('reconciled', call.message.id, call.tool_call_id, key[1])[:32]}"
+    )
+    return answer.model_copy(update={"id": message_id, "tool_call_id": call.tool_call_id})

@@ -38,11 +38,10 @@ and an answer), older outcomes do not count either, because they are not the las
 
 Without evidence a call is `unknown`.
 
-`Finding.recheck` is set if a task may be running that has not recorded its end, or that goes on
+`Finding.look_again` is set if a task may be running that has not recorded its end, or that goes on
 after a timeout: its superstep began in the last 10 minutes. It is set if no checkpoint could be
 read: the checkpointer raised, or, with durability "exit", the run has not stored one yet. If the
-newest checkpoint is from the last 10 minutes, it is also set, together with `searched` and so for
-one more search:
+newest checkpoint is from the last 10 minutes, it is also set:
 
 - for a call that waits, failed or was cancelled, or that was not approved: a task that is started
   again, with an answer by interrupt id or after an error, leaves no trace before it ends;
@@ -76,13 +75,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -97,9 +95,8 @@ from langgraph_patch.evidence.effects import Effects, effects_of
 from langgraph_patch.evidence.queries import CheckpointReader
 from langgraph_patch.evidence.search import find_evidence
 from langgraph_patch.evidence.tracked_calls import TrackedCall, TrackedMessage, track_calls
-from langgraph_patch.history.pairing import AskedCall
-from langgraph_patch.history.patch import Evidence, EvidenceKey, Finding
-from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.history.texts import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -115,25 +112,24 @@ class Recovery:
     """What the checkpoints of a thread recorded.
 
     Attributes:
-        evidence: (id of the message, id of the call) -> the recorded result, or the cause why
-            there is none. The key has the position of the call too, if several calls of the
-            message have the id. `unknown` means that the search found nothing. A call is absent
-            if it cannot be identified, or if the limit of queries was reached first.
+        evidence: (index of the message, position of the call) -> the recorded result, or the
+            cause why there is none, for each call. `unknown` means that the search found nothing,
+            that the call cannot be identified, or that the limit of queries was reached first.
         effects: The dropped effects of the recorded results that had any.
     """
 
     evidence: Evidence = field(default_factory=dict)
-    effects: Mapping[EvidenceKey, Effects] = field(default_factory=dict)
+    effects: Mapping[tuple[int, int], Effects] = field(default_factory=dict)
 
 
 def recover_evidence(
     saver: BaseCheckpointSaver[Any],
     config: RunnableConfig,
-    calls: Sequence[AskedCall],
+    messages: Sequence[BaseMessage],
+    calls: Sequence[Call],
     *,
     messages_key: str = "messages",
     required: bool = False,
-    client_results: AbstractSet[str | None] = frozenset(),
     is_at_exit: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
@@ -144,14 +140,12 @@ def recover_evidence(
             (`checkpoint_ns`, default `""`), and the current checkpoint (`checkpoint_id`,
             default the newest). If the current checkpoint is still being written, the search
             waits for it for a second at most.
-        calls: Each call as the message that made it and the call's id, both as stored. If several
-            calls of the message have the id: also the position of the call in the message.
+        messages: The history.
+        calls: The calls of it to search for.
         messages_key: The state key of the history. Default: `"messages"`.
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
-        client_results: The ids of results that came with the input of the run. They are no
-            evidence. Default: none.
         is_at_exit: Whether the run of these calls stores its checkpoints when it ends (durability
             "exit"). The newest checkpoint may then be that of another run. Default: False.
 
@@ -164,6 +158,7 @@ def recover_evidence(
         >>> from langgraph.graph import MessagesState, StateGraph
         >>> from langgraph.types import Send, interrupt
         >>> from langgraph_patch._sansio import run_sync
+        >>> from langgraph_patch.history.calls import read_calls
         >>> def send_email(call):
         ...     return {"messages": [ToolMessage("sent to bob", tool_call_id="c1")]}
         >>> def wire_money(call):
@@ -178,15 +173,19 @@ def recover_evidence(
         ...     "model", lambda state: [Send(c["name"], [c]) for c in ai.tool_calls])
         >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
         >>> _ = builder.compile(checkpointer=saver).invoke({"messages": []}, config)
-        >>> found = run_sync(recover_evidence(saver, config, [(ai, "c1"), (ai, "c2")])).evidence
-        >>> found["m1", "c1"].content, found["m1", "c2"].cause
+        >>> found = run_sync(recover_evidence(saver, config, [ai], read_calls(ai))).evidence
+        >>> found[0, 0].result.content, found[0, 1].cause
         ('sent to bob', 'awaiting_input')
     """
     for seconds in (*_RETRY_SECONDS, None):
-        messages = track_calls(calls, client_results)
+        tracked_messages = track_calls(messages, calls)
         reader = CheckpointReader(saver, messages_key, required)
-        newest = yield from find_evidence(reader, config, messages, is_at_exit=is_at_exit)
-        if seconds is None or reader.error is not None or not _may_be_written(messages, config):
+        newest = yield from find_evidence(reader, config, tracked_messages, is_at_exit=is_at_exit)
+        if (
+            seconds is None
+            or reader.error is not None
+            or not _may_be_written(tracked_messages, config)
+        ):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if reader.error is not None:
@@ -195,25 +194,18 @@ def recover_evidence(
             reader.error,
             exc_info=reader.error.__cause__,
         )
-    evidence: dict[EvidenceKey, ToolMessage | Finding] = {}
-    effects: dict[EvidenceKey, Effects] = {}
-    for message in messages:
+    evidence = {call.key: Finding() for call in calls}
+    effects: dict[tuple[int, int], Effects] = {}
+    for message in tracked_messages:
         for tracked in message.calls:
-            key = _key_of(tracked)
+            key = message.index, tracked.call.ordinal
             found = _evidence_of(reader, tracked, message, newest)
-            if found is not None:
-                evidence[key] = found
-            if isinstance(found, ToolMessage) and tracked.source is not None:
-                dropped = effects_of(tracked.source, newest, found)
+            evidence[key] = found
+            if found.result is not None and tracked.source is not None:
+                dropped = effects_of(tracked.source, newest, found.result)
                 if dropped is not None:
                     effects[key] = dropped
     return Recovery(evidence, effects)
-
-
-def _key_of(tracked: TrackedCall) -> EvidenceKey:
-    call = tracked.call
-    key = call.message.id, call.id
-    return key if len(call.twins) == 1 else (*key, call.ordinal)
 
 
 def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
@@ -236,26 +228,25 @@ def _evidence_of(
     tracked: TrackedCall,
     message: TrackedMessage,
     newest: Checkpoint | None,
-) -> ToolMessage | Finding | None:
-    """The evidence about a call as it is returned; None if the limit of queries was reached."""
+) -> Finding:
+    """The evidence about a call as it is returned."""
     found = tracked.evidence
     if isinstance(found, ToolMessage):
-        return found
+        return Finding(result=found)
     if reader.error is not None or newest is None:
-        return Finding("unknown", recheck=True)
+        return Finding(look_again=True)
     if found is None and not reader.queries_left:
-        return None
+        return Finding()
     if found is None or found.cause == "not_started":
         found = _malformed(tracked, message) or found
     found = found or Finding("unknown")
     since = _time_before_now(_RUNNING)
     may_change = may_still_run(tracked, message, since)
-    searched = None if may_change else newest.id
     is_recent = newest.saved.checkpoint["ts"] > since
-    recheck = may_change or (is_recent and may_be_started_again(tracked, message))
-    return replace(found, inner=tracked.inner, searched=searched, recheck=recheck)
+    look_again = may_change or (is_recent and may_be_started_again(tracked, message))
+    return replace(found, inner=tracked.inner, look_again=look_again)
 
 
 def _malformed(tracked: TrackedCall, message: TrackedMessage) -> Finding | None:
-    arguments = read_calls(message.message)[tracked.call.ordinal].incomplete_args
+    arguments = read_calls(message.message)[tracked.call.ordinal].raw_args
     return None if arguments is None else finding_of_malformed(message, arguments)

@@ -31,7 +31,7 @@ from langgraph_patch.evidence.open_calls import (
     index_of,
     result_of_call,
 )
-from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.history.calls import read_calls
 
 
 class Superstep(NamedTuple):

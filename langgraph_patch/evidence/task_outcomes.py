@@ -32,8 +32,8 @@ from langgraph_patch.evidence.supersteps import (
     send_task,
     triggered_nodes,
 )
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.texts import Finding
 
 _TOOLS = "tools"
 """LangGraph's name for the node that runs tools. A node with another name may do anything."""
@@ -136,7 +136,7 @@ def _failure(error: object) -> Finding | None:
         return Finding("cancelled")
     if isinstance(error, GraphBubbleUp):
         return None
-    return Finding("failed", text, detail="timeout" if is_node_timeout(error) else None)
+    return Finding("failed", error=text, detail="timeout" if is_node_timeout(error) else None)
 
 
 # --- tasks that ran subgraphs -------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -21,10 +20,10 @@ from langgraph_patch.evidence.open_calls import (
 )
 from langgraph_patch.evidence.supersteps import Superstep
 from langgraph_patch.evidence.task_outcomes import TaskOutcome
-from langgraph_patch.history.pairing import AskedCall
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.placeholders import names_lost_effects
-from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.history.calls import Call
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.texts import Finding
 
 MAX_SUPERSTEPS = 16
 """How many supersteps after a message are compared."""
@@ -120,7 +119,7 @@ class TrackedCall:
             return
         found, is_first = self.evidence, True
         if isinstance(found, ToolMessage):
-            is_copy = found.content == result.content or names_lost_effects(found)
+            is_copy = found.content == result.content or _names_lost_effects(found)
             is_rewrite = self.source is not None and self.source.is_rewrite
             is_first = is_rewrite and is_copy and source is not None
         if is_first:
@@ -150,6 +149,7 @@ class TrackedMessage:
     Attributes:
         message: The message.
         calls: The calls.
+        index: The index of the message in the history.
         oldest: The oldest checkpoint read so far that contains the message.
         origin: Where the message comes from, once that was read.
         unwritten: The checkpoint before the message, if no task is recorded that wrote it.
@@ -162,6 +162,7 @@ class TrackedMessage:
 
     message: AIMessage
     calls: list[TrackedCall]
+    index: int = 0
     oldest: Checkpoint | None = None
     origin: Origin | None = None
     unwritten: Checkpoint | None = None
@@ -213,19 +214,24 @@ class TrackedMessage:
         return [step for step in found if not step.is_idle]
 
 
-def track_calls(
-    calls: Sequence[AskedCall], client_results: AbstractSet[str | None] = frozenset()
-) -> list[TrackedMessage]:
+def track_calls(messages: Sequence[BaseMessage], calls: Sequence[Call]) -> list[TrackedMessage]:
     """Group calls by message, without calls that have an empty id or cannot be identified."""
     tracked: dict[int, TrackedMessage] = {}
-    found = [(asked[0], asked[1], ordinal) for asked in calls for ordinal in _positions(asked)]
-    keys = Counter((message.id, *call) for message, *call in found)
-    for message, call_id, ordinal in found:
-        if call_id and keys[message.id, call_id, ordinal] == 1:
-            entry = tracked.setdefault(id(message), TrackedMessage(message, []))
-            call = OpenCall(message, call_id, ordinal, client_results)
-            entry.calls.append(track(call))
+    keys = Counter((messages[call.index].id, call.id, call.ordinal) for call in calls)
+    for call in calls:
+        message = corrected(messages[call.index])
+        if call.id and isinstance(message, AIMessage):
+            if keys[message.id, call.id, call.ordinal] > 1:
+                continue
+            entry = tracked.setdefault(call.index, TrackedMessage(message, [], call.index))
+            entry.calls.append(track(OpenCall(entry.message, call.id, call.ordinal)))
     return list(tracked.values())
+
+
+def _names_lost_effects(message: ToolMessage) -> bool:
+    """Whether a recovered result names effects of its call that were not restored."""
+    mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
+    return isinstance(mark, dict) and bool(mark.get("not_kept"))
 
 
 def track(call: OpenCall) -> TrackedCall:
@@ -235,12 +241,3 @@ def track(call: OpenCall) -> TrackedCall:
         return TrackedCall(call, call)
     call_id = message.tool_calls[call.ordinal]["id"] or ""
     return TrackedCall(call, call._replace(message=message, id=call_id))
-
-
-def _positions(asked: AskedCall) -> Sequence[int]:
-    """The position of a call in its message; none if only its id is known and not unique."""
-    message, call_id = asked[:2]
-    positions = [i for i, made in enumerate(read_calls(message)) if made.id == call_id]
-    if len(asked) == 3:  # noqa: PLR2004 - with the position
-        return asked[2:]
-    return positions if len(positions) == 1 else ()

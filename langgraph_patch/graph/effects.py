@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from langchain_core.messages import ToolMessage
 from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 from langgraph.types import Overwrite
 
 from langgraph_patch.evidence.effects import Effects, are_equal
 from langgraph_patch.evidence.recover import Recovery
-from langgraph_patch.history.patch import Evidence, Finding, RecordedResult
+from langgraph_patch.history.texts import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
 """Writes of a state update, as pairs of key and value."""
@@ -56,7 +56,7 @@ def settle(
     decided: dict[str, tuple[str, ...]] = {}  # by task: its calls share its writes
     for key, effects in recovery.effects.items():
         found = evidence.get(key)
-        if found is None or isinstance(found, Finding):
+        if found is None or found.result is None:
             continue
         if effects.task not in decided:
             pairs = [pair for pair in effects.writes if pair[0] not in own_keys]
@@ -65,7 +65,8 @@ def settle(
             writes += pairs if keep else []
             decided[effects.task] = () if keep else _names(pairs, effects)
         if decided[effects.task]:
-            evidence[key] = _with_loss(found, decided[effects.task])
+            names = (*found.not_kept, *decided[effects.task])
+            evidence[key] = replace(found, not_kept=names)
     return evidence, tuple(writes)
 
 
@@ -108,12 +109,6 @@ def _is_empty(value: object) -> bool:
 
 def _names(pairs: Iterable[tuple[str, Any]], effects: Effects) -> tuple[str, ...]:
     return (*sorted({key for key, _ in pairs}), *([GOTO] if effects.goto else []))
-
-
-def _with_loss(found: ToolMessage | RecordedResult, names: tuple[str, ...]) -> RecordedResult:
-    if isinstance(found, RecordedResult):
-        return RecordedResult(found.message, (*found.not_kept, *names), found.cause)
-    return RecordedResult(found, names)
 
 
 def is_written_once(channel: Any) -> bool:

@@ -37,7 +37,7 @@ from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.effects import one_write_each
-from langgraph_patch.graph.repairer import Damage, OnPatch, Recover, Repairer
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
@@ -48,8 +48,8 @@ from langgraph_patch.graph.state import (
     unknown_key_error,
     whole_write,
 )
-from langgraph_patch.history.patch import Patch
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.pairing import Reading
+from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 NAME = "patch_tool_calls"
@@ -197,15 +197,13 @@ class EntryNode(PatchNode):
         damages = []
         for repairer in self._repairers:
             history = messages_in(state, repairer.messages_key)
-            damage = (
-                None if history is None else repairer.read(history, recheck=True, in_state=True)
-            )
+            damage = None if history is None else repairer.read(history, look_again=True)
             damages += [] if damage is None else [(repairer, damage)]
         update = yield from state_update(damages, config, shown=self._output_keys)
         return {**again, **(update or {})} or None
 
 
-def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
+def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Reading | None:
     """The damage of a history in the state.
 
     Raises:
@@ -225,11 +223,11 @@ def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> D
             except MessagesError as error:
                 raise MessagesError(f"State key {key!r}: {error}") from error
         return None
-    return repairer.read(history, recheck=True, in_state=True)
+    return repairer.read(history, look_again=True)
 
 
 def state_update(
-    damages: Sequence[tuple[Repairer, Damage]],
+    damages: Sequence[tuple[Repairer, Reading]],
     config: RunnableConfig,
     *,
     shown: Collection[str] | None,
@@ -253,12 +251,12 @@ def state_update(
     for repairer, damage in damages:
         key = repairer.messages_key
         repair = yield from repairer.repair(damage, config, restore=alone)
-        patch = repair.patch.for_state()
+        patch = repair.patch
         channel = channels.get(key)
         values = [whole_write(channel, patch)] if alone else tail_writes(channel, patch)
         if not patch or not values or values == [None]:
             continue
-        repairer.report(repair.patch, config)
+        repairer.report(patch, config)
         patches[key] = patch
         writes += [(key, value) for value in values]
         # Histories of one task may restore the same keys: once is enough.
@@ -327,7 +325,7 @@ def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
     if get_value(state, key) is None:  # the input schema of a router may lack the key
         state = values_of(config, [key], fresh=True)
     history = messages_in(state, key)
-    return history is not None and repairer.read(history, recheck=True, in_state=True) is not None
+    return history is not None and repairer.read(history, look_again=True) is not None
 
 
 def _has_other_keys(run_input: Any, known: Collection[str] | None) -> bool:

@@ -16,7 +16,7 @@ from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, is_guarded
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 

@@ -26,7 +26,7 @@ from langgraph_patch._langgraph import (
     task_kind,
 )
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch.graph.repairer import Damage, Repairer
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.graph.state import (
     are_identical,
     messages_in,
@@ -40,7 +40,8 @@ from langgraph_patch.graph.state import (
     written_messages,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.field_check import id_of
+from langgraph_patch.history.damaged_fields import id_of
+from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -130,7 +131,7 @@ class PatchedNode(RunnableLambda[Any, Any]):
 
     # --- a run -----------------------------------------------------------------------------
 
-    def _damages(self, state: Any) -> dict[str, Damage]:
+    def _damages(self, state: Any) -> dict[str, Reading]:
         """The damaged histories in the input of the node, by their state keys."""
         found = {}
         for key, repairer in self._repairers.items():
@@ -160,7 +161,7 @@ class PatchedNode(RunnableLambda[Any, Any]):
         writes: dict[str, Any] = {}
         written: dict[str, Patch] = {}
         for key in self._written if can_write else ():
-            patch = patches[key].for_state() if key in patches else None
+            patch = patches.get(key)
             # A `Send` or a hook may have given the node another history than the stored one.
             if not patch or not are_identical(patch.before, stored_value(config, key)):
                 continue

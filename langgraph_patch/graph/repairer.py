@@ -27,29 +27,17 @@ from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconc
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.state import new_results, open_calls
-from langgraph_patch.history.answers import dangling_calls
-from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import Evidence, Patch, changes_history
-from langgraph_patch.history.patcher import patch_messages, patch_reading, read_if_damaged
+from langgraph_patch.history.pairing import Reading, read_history
+from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
+from langgraph_patch.history.repair import dangling_calls
+from langgraph_patch.history.texts import Evidence
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
 
 Recover: TypeAlias = "bool | Literal['required']"
-
-
-class Damage(NamedTuple):
-    """A damaged history.
-
-    Attributes:
-        reading: Its calls and results, paired.
-        leaves_open: Whether calls at its end stay without a result.
-    """
-
-    reading: Reading
-    leaves_open: bool
 
 
 class Repair(NamedTuple):
@@ -110,30 +98,23 @@ class Repairer:
 
     # --- read ----------------------------------------------------------------------------
 
-    def read(
-        self, messages: Sequence[BaseMessage], *, recheck: bool = False, in_state: bool = False
-    ) -> Damage | None:
+    def read(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading | None:
         """Read a history; return None if there is nothing to repair.
 
         Args:
             messages: The history.
-            recheck: Whether placeholders that ask for another search count: once in a turn.
-                Default: False.
-            in_state: Whether messages do not count that stay in the state and that no model reads.
+            look_again: Whether placeholders that ask for another search count: once in a turn.
                 Default: False.
         """
         for leaves_open in (self.leaves_open, True):
             reading = read_if_damaged(
                 messages,
                 replace_foreign=self.replace_foreign,
-                allow_pending=leaves_open,
-                recheck=recheck,
-                in_state=in_state,
+                leaves_open=leaves_open,
+                look_again=look_again and bool(self.recover),
             )
-            if reading is None:
-                return None
-            if leaves_open or not self._waits_for_frontend(messages):
-                return Damage(reading, leaves_open)
+            if reading is None or leaves_open or not self._waits_for_frontend(messages):
+                return reading
         return None
 
     def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
@@ -146,17 +127,17 @@ class Repairer:
     # --- repair --------------------------------------------------------------------------
 
     def repair(
-        self, damage: Damage, config: RunnableConfig, *, restore: bool = False
+        self, reading: Reading, config: RunnableConfig, *, restore: bool = False
     ) -> IOGenerator[Repair]:
         """The repair of a damaged history, with what the checkpoints of the thread recorded.
 
         Args:
-            damage: The history.
+            reading: The history.
             config: The config of the node that runs.
             restore: Whether the caller writes `Repair.restored`. Otherwise the recovered results
                 name what was not kept. Default: False.
         """
-        recovery = yield from self._recover(damage.reading, config)
+        recovery = yield from self._recover(reading, config)
         evidence, restored = settle(
             recovery,
             persist=restore,
@@ -166,13 +147,9 @@ class Repairer:
         )
         answers: Evidence = {}
         if self.reconcile:
-            open_ones = dangling_calls(damage.reading, evidence, allow_pending=damage.leaves_open)
-            answers = yield from reconcile_calls(open_ones, self.reconcile)
+            answers = yield from reconcile_calls(dangling_calls(reading, evidence), self.reconcile)
         patch = patch_reading(
-            damage.reading,
-            placeholder=self.placeholder,
-            evidence={**evidence, **answers},
-            allow_pending=damage.leaves_open,
+            reading, placeholder=self.placeholder, evidence={**evidence, **answers}
         )
         return Repair(patch, restored)
 
@@ -185,6 +162,7 @@ class Repairer:
             yield from recover_evidence(
                 saver,
                 thread,
+                reading.messages,
                 reading.unanswered,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
@@ -210,10 +188,10 @@ class Repairer:
             config: The config of the run.
             report: Whether `on_patch` is called, because nothing writes the repair. Default: False.
         """
-        damage = self.read(messages)
-        if damage is None:
+        reading = self.read(messages)
+        if reading is None:
             return messages
-        patch = (yield from self.repair(damage, config)).patch
+        patch = (yield from self.repair(reading, config)).patch
         if report and self.on_patch is not None:
             self.on_patch(patch, config)
         logger.debug("repaired the input of a model in thread %r: %s", _thread_id(config), patch)
@@ -233,12 +211,10 @@ class Repairer:
         return new_results(self._closed(messages, leaves_open=True))
 
     def _closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool) -> Patch:
-        return patch_messages(
-            messages,
-            placeholder=self.placeholder,
-            replace_foreign=self.replace_foreign,
-            allow_pending=leaves_open,
+        reading = read_history(
+            messages, replace_foreign=self.replace_foreign, leaves_open=leaves_open
         )
+        return patch_reading(reading, placeholder=self.placeholder)
 
 
 def _thread_id(config: RunnableConfig) -> Any:

@@ -24,9 +24,9 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import is_in_node, show_in_updates
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.field_check import id_of, usable
-from langgraph_patch.history.patch import Patch, is_marked_again
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.damaged_fields import corrected, id_of
+from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.placeholders import differ_in_marker_only
 
 # --- values of a state ------------------------------------------------------------------
 
@@ -265,11 +265,12 @@ def new_messages(patch: Patch) -> list[BaseMessage]:
     A placeholder of which only the marker changed is not shown.
     """
     unchanged = set(map(id, patch.before))
-    old = {id_of(message): message for message in usable(patch.before)}
+    old = {id_of(message): message for message in map(corrected, patch.before)}
     return new_results(patch) or [
         message
         for message in patch.messages
-        if id(message) not in unchanged and not is_marked_again(old.get(id_of(message)), message)
+        if id(message) not in unchanged
+        and not differ_in_marker_only(old.get(id_of(message)), message)
     ]
 
 

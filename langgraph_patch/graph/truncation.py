@@ -38,7 +38,7 @@ from langgraph_patch.graph.state import (
     is_state,
     replace_values,
 )
-from langgraph_patch.history.truncated_calls import (
+from langgraph_patch.history.streamed_calls import (
     StreamedCall,
     StreamedCalls,
     drop_truncated,

@@ -24,16 +24,13 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.ids import MAX_ID, VALID_NAME
-from langgraph_patch.history.placeholders import (
-    CLIENT_FAKE_TEXTS,
-    needs_recheck,
-)
-from langgraph_patch.history.tool_calls import (
+from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
     complete_args,
 )
+from langgraph_patch.history.ids import MAX_ID, VALID_NAME
+from langgraph_patch.history.placeholders import CLIENT_FAKE_TEXTS, asks_to_look_again
 
 _NO_KEY = object()
 """A key that no block has."""
@@ -53,15 +50,15 @@ _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 
 
 def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every model call
-    messages: Sequence[Any], *, allow_pending: bool, recheck: bool = True
+    messages: Sequence[Any], *, leaves_open: bool, look_again: bool = False
 ) -> bool:
     """Whether all are messages, every call is valid, and its results directly follow it.
 
     Args:
         messages: The items of a history, of any type; never changed.
-        allow_pending: Whether calls at the end may be without results.
-        recheck: Whether a placeholder that asks for another search makes the history one to be
-            read. Default: True.
+        leaves_open: Whether calls at the end may be without results.
+        look_again: Whether a placeholder that asks for another search makes the history one to be
+            read. Default: False.
     """
     waiting: set[str] = set()
     ids: list[str] = []
@@ -80,7 +77,9 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if fields["name"] not in names or (extra and recheck and needs_recheck(message)):
+                if fields["name"] not in names:
+                    return False
+                if extra and look_again and asks_to_look_again(message):
                     return False
                 if type(content) is str:
                     if content in CLIENT_FAKE_TEXTS:
@@ -118,7 +117,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 type(content) is str or _are_blocks(content)
             ):
                 return False
-        return (allow_pending or not waiting) and _are_valid(ids)
+        return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
         return False  # not a message, a result or block without its call, or an incomplete call
 

@@ -9,6 +9,28 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from typing import Final
+
+PLACEHOLDER_KEY: Final = "langgraph_patch"
+"""The key in `additional_kwargs` of what this package wrote. Its value is a dict.
+
+Of a message with renamed calls:
+
+- `earlier_ids`: for the id of each renamed call the ids that it had before, the oldest first.
+
+Of a placeholder:
+
+- `cause`: one of the causes (`DanglingCall.cause`).
+- `arguments`: for a malformed call the text of its incomplete arguments.
+- `look_again`: True if a task may have been running when the checkpoints were searched. The next
+  turn searches again.
+- `inner`: how many results of calls inside the call it lists, if any.
+
+Of a recovered result, which is no placeholder:
+
+- `not_kept`: the names of effects of its call that were not restored.
+- `cause`: `"reconciled"` if the application's own lookup settled the call.
+"""
 
 MAX_ID = 40
 VALID_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,40}\Z")
@@ -34,24 +56,13 @@ def derived_id(call_id: str, message_id: str | None, ordinal: int, salt: int = 0
     """A new id for a call that has an invalid id, or one that is already in use.
 
     Args:
-        call_id: The stored id. The new id starts like it, so that `possible_stem` can find it.
+        call_id: The stored id. The new id starts like it, for readers.
         message_id: The id of the message that made the call.
         ordinal: The position of the call in its message.
         salt: Another number gives another id, in case the first is already in use.
     """
-    digest = digest_of("call", call_id, message_id, ordinal, salt)[:_DIGEST]
-    return f"{stem_of(call_id)}_{digest}"
-
-
-def stem_of(call_id: str) -> str:
-    """The part of an id that all ids derived from it start with."""
-    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
-
-
-def possible_stem(call_id: str) -> str | None:
-    """The stem of `call_id` if it looks like a derived id, else None."""
-    stem, _, digest = call_id.rpartition("_")
-    return stem if stem and re.fullmatch(r"[0-9a-f]{8}", digest) else None
+    start = re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id[: MAX_ID - _DIGEST - 1]) or "call"
+    return f"{start}_{digest_of('call', call_id, message_id, ordinal, salt)[:_DIGEST]}"
 
 
 def digest_of(*parts: object) -> str:

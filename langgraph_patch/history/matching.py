@@ -25,18 +25,179 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice
 
-from langgraph_patch.history.call_index import (
-    MAX_STEM_MATCHES,
-    CallIndex,
-    is_renamed_from,
-    is_stem,
-    key_of_result,
-    keys_of_call,
-)
-from langgraph_patch.history.ids import stem_of
-from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
+from langchain_core.messages import AIMessage
+
+from langgraph_patch.history.calls import Call
+from langgraph_patch.history.ids import valid_name
+from langgraph_patch.history.results import Result
+
+# --- what is paired -----------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class StoredResult:
+    """One result: the `part`-th of those in the message at `index`."""
+
+    index: int
+    part: int
+    result: Result
+    is_placeholder: bool
+    is_foreign: bool = False
+    """Whether it is a placeholder of another package."""
+    holds_more: bool = False
+    """Whether its message holds more than results."""
+    paired_call: PairedCall | None = None
+
+    @property
+    def label(self) -> str | None:
+        """The tool that the result names, in the form of a valid name; None if it names none."""
+        return valid_name(self.result.name) if self.result.name else None
+
+
+@dataclass(slots=True, eq=False)
+class PairedCall:
+    """One call and its result.
+
+    `new_id` and `new_name` are those of the repaired history: the stored ones if they are valid.
+    """
+
+    calling: CallingMessage
+    call: Call
+    new_id: str
+    new_name: str
+    real: StoredResult | None = None
+    placeholder: StoredResult | None = None
+
+    @property
+    def label(self) -> str:
+        """The tool that the call names, in the form of a valid name; `""` if it names none."""
+        return valid_name(self.call.name) if self.call.name else ""
+
+    @property
+    def answer(self) -> StoredResult | None:
+        """The real result, else the placeholder."""
+        return self.real or self.placeholder
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether the repair gives the call another id or name."""
+        return (self.call.id, self.call.name) != (self.new_id, self.new_name)
+
+
+@dataclass(slots=True, eq=False)
+class CallingMessage:
+    """An `AIMessage` that calls tools."""
+
+    index: int
+    message: AIMessage
+    calls: list[PairedCall] = field(default_factory=list)
+    end: int = 0
+    """The first index after the message that does not hold one of its results."""
+
+    def has_in_place(self, stored: StoredResult) -> bool:
+        """Whether a result is stored directly after this message."""
+        return self.index < stored.index < self.end
+
+
+# --- the calls by what a result can name of them -------------------------------------------
+
+
+class _Index:
+    """All calls, by their keys: ids, also earlier ones, the tool, and nothing.
+
+    Attributes:
+        messages: The index in the history -> the message that makes calls.
+        by_place: (index, key) -> the calls of that message that have the key.
+        names_at: (index, key) -> the tools that these calls name.
+        names: The key -> the tools that its calls name, in the whole history.
+        before: The index of a message with results -> that of the last one before it that holds
+            more than results.
+    """
+
+    def __init__(
+        self,
+        calling_messages: Mapping[int, CallingMessage],
+        stored_results: Mapping[int, Sequence[StoredResult]],
+    ) -> None:
+        self.messages = calling_messages
+        self._stored_results = stored_results
+        self.by_place: dict[tuple[int, Hashable], list[PairedCall]] = defaultdict(list)
+        self.names_at: dict[tuple[int, Hashable], set[str]] = defaultdict(set)
+        self.names: dict[Hashable, set[str]] = defaultdict(set)
+        for index, calling in calling_messages.items():
+            for paired in calling.calls:
+                for key in _keys_of(paired.call):
+                    self.by_place[index, key].append(paired)
+                    self.names_at[index, key].add(paired.label)
+                    self.names[key].add(paired.label)
+        self.before: dict[int, int] = {}
+        for index in sorted(stored_results):
+            self.before[index] = self.results_before(index).start - 1
+
+    def results_before(self, index: int) -> range:
+        """The indexes of the messages directly before one that hold results and nothing else."""
+        parts = self._stored_results.get(index - 1, ())
+        if not parts or any(s.holds_more or not s.result.is_certain for s in parts):
+            return range(index, index)
+        return range(self.before[index - 1] + 1, index)
+
+    def agrees(self, stored: StoredResult, index: int, key: Hashable) -> bool:
+        """Whether the tool that a result names is that of its calls in a message (rule 2)."""
+        names = self.names[key]
+        is_own_name = stored.label is not None and stored.label not in names
+        if is_own_name and self.before[stored.index] > index:
+            return False
+        return _agree(stored.label, self.names_at[index, key], names)
+
+
+def _keys_of(call: Call) -> set[Hashable]:
+    """What a result can name of a call: its id, an earlier id, its tool, nothing."""
+    return {*_current_keys_of(call), *(("id", call_id) for call_id in call.earlier_ids)}
+
+
+def _current_keys_of(call: Call) -> tuple[Hashable, ...]:
+    return ("id", call.id), ("name", call.name), "any"
+
+
+def _key_of_result(result: Result) -> Hashable:
+    if result.call_id is not None:
+        return ("id", result.call_id)
+    return ("name", result.name) if result.name else "any"
+
+
+def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[str]) -> bool:
+    """Whether the name in a result agrees with one of `names`.
+
+    A name that is not in `all_names` does not tell calls apart: some applications write names
+    of their own into results.
+    """
+    return label is None or label not in all_names or label in names or "" in names
+
+
+# --- the nearest earlier message that has a call of a result ---------------------------
+
+
+@dataclass(slots=True)
+class _Group:
+    """The results of one key that come after one message, and the calls they may belong to.
+
+    Attributes:
+        calls: The calls that have the key.
+        earlier: The calls that had it before a repair renamed them.
+        names: The tools that calls of this key name, in the whole history.
+        results: The results.
+    """
+
+    calls: list[PairedCall]
+    earlier: list[PairedCall]
+    names: set[str]
+    results: list[StoredResult] = field(default_factory=list)
+
+    @property
+    def real(self) -> list[StoredResult]:
+        """The results that are no placeholders and have no call yet."""
+        return [s for s in self.results if not s.is_placeholder and s.paired_call is None]
 
 
 def pair(
@@ -55,173 +216,75 @@ def pair(
         for stored in parts:
             names_call = stored.result.call_id is not None
             passes[names_call if stored.result.is_certain else None][index].append(stored)
-    calls = CallIndex(calling_messages, stored_results)
-    placeholders: list[_Group] = []
+    calls = _Index(calling_messages, stored_results)
+    groups: list[_Group] = []
     for kind in (True, False, None):
         if results := passes.get(kind):
-            groups, early = _grouped(results, calls)
-            placeholders += groups
-            for group in groups:
-                _pair_group(group, calls)
+            found, early = _grouped(results, calls)
+            groups += found
+            for group in found:
+                _pair_group(group, is_certain=kind is not None)
+            for group in found:
+                _pair_renamed(group)
             _pair_early_results(early, calls)
-    for group in placeholders:
-        made = [stored for stored in group.results if stored.is_placeholder]
-        _pair_in_order(group.calls, made, group.names)
-
-
-# --- the nearest earlier message that has a call of a result ---------------------------
-
-
-@dataclass(slots=True)
-class _Group:
-    """The results of one key that come after one message, and the calls they may belong to."""
-
-    key: Hashable
-    index: int
-    calls: list[PairedCall]
-    names: set[str]
-    """The tools that calls of this key name, in the whole history."""
-    results: list[StoredResult] = field(default_factory=list)
+    for group in groups:
+        _pair_in_order(group.calls, [s for s in group.results if s.is_placeholder], group.names)
 
 
 def _grouped(
-    results: Mapping[int, Sequence[StoredResult]], calls: CallIndex
+    results: Mapping[int, Sequence[StoredResult]], calls: _Index
 ) -> tuple[list[_Group], dict[int, list[StoredResult]]]:
     """The results by the nearest earlier message with a call of theirs, and those without one."""
     groups: dict[tuple[int, Hashable], _Group] = {}
     early: dict[int, list[StoredResult]] = defaultdict(list)
     nearest: dict[Hashable, int] = {}
-    stems: dict[Hashable, list[PairedCall]] = defaultdict(list)
+    names_before: dict[Hashable, set[str]] = defaultdict(set)
     for index in sorted(calls.messages.keys() | results.keys()):
         if index in calls.messages:
             for paired in calls.messages[index].calls:
-                for key in keys_of_call(paired.call):
+                for key in _keys_of(paired.call):
                     nearest[key] = index
-                    if is_stem(key):
-                        stems[key].append(paired)
+                    names_before[key].add(paired.label)
         for stored in results.get(index, ()):
-            place = _place_of(stored, nearest, stems, calls)
-            if place is None:
+            key = _key_of_result(stored.result)
+            place = nearest.get(key)
+            if place is not None and calls.agrees(stored, place, key):
+                if (place, key) not in groups:
+                    groups[place, key] = _group(place, key, calls)
+                groups[place, key].results.append(stored)
+            elif place is None or stored.label not in names_before[key]:
                 early[index].append(stored)
-                continue
-            if _may_be_early(stored, place[0], stems, calls):
-                continue
-            if place not in groups:
-                groups[place] = _group(*place, calls)
-            groups[place].results.append(stored)
     return list(groups.values()), early
 
 
-def _group(index: int, key: Hashable, calls: CallIndex) -> _Group:
-    if isinstance(key, tuple) and key[0] == "renamed":
-        found = calls.renamed(index, key[1])
-        return _Group(key, index, found, calls.names_of(("id", key[1])))
-    return _Group(key, index, calls.by_place[index, key], calls.names_of(key))
-
-
-def _place_of(
-    stored: StoredResult,
-    nearest: Mapping[Hashable, int],
-    stems: Mapping[Hashable, Sequence[PairedCall]],
-    calls: CallIndex,
-) -> tuple[int, Hashable] | None:
-    """The index of the message and the key of the calls that a result may belong to."""
-    key = key_of_result(stored.result)
-    exact = nearest.get(key)
-    renamed = _nearest_renamed(stored, stems, calls)
-    if renamed is not None and (exact is None or renamed > exact):
-        return renamed, ("renamed", stored.result.call_id)
-    if exact is None:
-        return None
-    place, names = (exact, key), calls.names_of(key)
-    if stored.label not in {None, *names} and calls.before[stored.index] > exact:
-        return None
-    agrees = _agrees(stored.label, calls.names_at[place], names)
-    return place if agrees or renamed == exact else None
-
-
-def _nearest_renamed(
-    stored: StoredResult, stems: Mapping[Hashable, Sequence[PairedCall]], calls: CallIndex
-) -> int | None:
-    """The nearest message with a call that was renamed from the id that this result names.
-
-    Also if that call has a result: a result never passes a nearer call.
-    """
-    call_id = stored.result.call_id
-    if call_id is None or stored.is_placeholder:
-        return None
-    names = calls.names_of(("id", call_id))
-    for paired in islice(reversed(stems.get(("stem", stem_of(call_id)), ())), MAX_STEM_MATCHES):
-        if _agrees(stored.label, {paired.label}, names) and (
-            not stored.result.is_certain or is_renamed_from(paired, call_id)
-        ):
-            return paired.calling.index
-    return None
-
-
-def _may_be_early(
-    stored: StoredResult,
-    place: int,
-    stems: Mapping[Hashable, Sequence[PairedCall]],
-    calls: CallIndex,
-) -> bool:
-    """Whether a result may be that of the next message, and not of the older one at `place`.
-
-    It stands directly before a call of its id and tool, and nearer calls of its id than that at
-    `place` name other tools. Two runs of one thread at once leave such histories.
-    """
-    call_id, following = stored.result.call_id, calls.messages.get(calls.after[stored.index])
-    if call_id is None or following is None:
-        return False
-    next_calls = [p for p in following.calls if p.label == stored.label]
-    if not any(p.call.id == call_id or is_renamed_from(p, call_id) for p in next_calls):
-        return False
-    older = stems.get(("stem", stem_of(call_id)), ())
-    nearer = (p for p in islice(reversed(older), MAX_STEM_MATCHES) if p.calling.index > place)
-    return any(is_renamed_from(paired, call_id) for paired in nearer)
-
-
-def _agrees(label: str | None, names: AbstractSet[str], all_names: set[str]) -> bool:
-    """Whether the name in a result agrees with one of `names`.
-
-    A name that is not in `all_names` does not tell calls apart: some applications write names
-    of their own into results.
-    """
-    return label is None or label not in all_names or label in names or "" in names
+def _group(index: int, key: Hashable, calls: _Index) -> _Group:
+    found = calls.by_place[index, key]
+    earlier = [p for p in found if key not in _current_keys_of(p.call)]
+    current = [p for p in found if key in _current_keys_of(p.call)]
+    return _Group(current, earlier, calls.names[key])
 
 
 # --- the calls of one message -----------------------------------------------------------
 
 
-def _pair_group(group: _Group, calls: CallIndex) -> None:
-    """Pair the real results of a group with its calls."""
-    results = [stored for stored in group.results if not stored.is_placeholder]
-    if _is_ambiguous(group, results, calls):
+def _pair_group(group: _Group, *, is_certain: bool) -> None:
+    """Pair the real results of a group with the calls that have its key."""
+    results, possible = group.real, [*group.calls, *group.earlier]
+    if not is_certain and len(results) < sum(paired.real is None for paired in possible):
         return
-    free = [paired for paired in group.calls if paired.real is None]
-    _assign(free, results, group.names)
-    unpaired = [stored for stored in results if stored.paired_call is None]
-    if unpaired and len(results) > len(free) and isinstance(group.key, tuple):
-        kind, call_id = group.key
-        if kind == "id":
-            renamed = calls.renamed(group.index, call_id)
-            _assign([paired for paired in renamed if paired.real is None], unpaired, group.names)
+    _assign([paired for paired in group.calls if paired.real is None], results, group.names)
 
 
-def _is_ambiguous(group: _Group, results: Sequence[StoredResult], calls: CallIndex) -> bool:
-    """Whether human messages are fewer than the calls that they may name.
-
-    A repair keeps a human message that is of no call, with the id that several calls had. So
-    each call counts that may have been renamed from that id.
-    """
-    if not results or results[0].result.is_certain:
-        return False
-    named = results[0].result.call_id or ""
-    possible = {*group.calls, *calls.with_stem(group.index, named)}
-    return len(results) < sum(paired.real is None for paired in possible)
+def _pair_renamed(group: _Group) -> None:
+    """Pair what is left with calls that were renamed, if the calls with the id have results."""
+    free = [paired for paired in group.earlier if paired.real is None]
+    if free and group.real and all(paired.real is not None for paired in group.calls):
+        _assign(free, group.real, group.names)
 
 
-def _assign(calls: Sequence[PairedCall], results: Sequence[StoredResult], names: set[str]) -> None:
+def _assign(
+    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
+) -> None:
     """Pair results with calls of one message if there are enough of them (rules 2 to 4)."""
     own_names = {paired.label for paired in calls}
     if len(own_names) > 1:
@@ -239,14 +302,14 @@ def _assign(calls: Sequence[PairedCall], results: Sequence[StoredResult], names:
         results = [
             stored
             for stored in results
-            if stored.paired_call is None and _agrees(stored.label, own_names, names)
+            if stored.paired_call is None and _agree(stored.label, own_names, names)
         ]
     if len(results) >= len(calls):
         _pair_in_order(calls, results, names)
 
 
 def _pair_in_order(
-    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: set[str]
+    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
 ) -> None:
     """Pair each result with the first call that is left and agrees with it."""
     queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
@@ -283,7 +346,7 @@ def _connect(paired: PairedCall, stored: StoredResult) -> None:
 # --- results before their call ----------------------------------------------------------
 
 
-def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: CallIndex) -> None:
+def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Index) -> None:
     """Pair results with calls of the next message, if only results are stored between them.
 
     Not placeholders: the text of a placeholder is true only for its own call.
@@ -295,13 +358,9 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: Call
         for before in calls.results_before(index):
             for stored in early.get(before, ()):
                 if not stored.is_placeholder:
-                    by_key[key_of_result(stored.result)].append(stored)
+                    by_key[_key_of_result(stored.result)].append(stored)
         for key, results in by_key.items():
             free = [p for p in calls.by_place.get((index, key), ()) if p.real is None]
             names = {paired.label for paired in free}
-            agreeing = [
-                stored
-                for stored in results
-                if stored.label is None or stored.label in names or "" in names
-            ]
+            agreeing = [s for s in results if s.label is None or s.label in names or "" in names]
             _assign(free, agreeing, names)

@@ -1,110 +1,230 @@
 """Write the repaired history: one pass over a history that has been read.
 
-Each message that calls tools is written with its results after it (`call_results`). A message
-that only holds results is left out where it was stored, and every other message is copied. Each
-function returns what it wrote and a note of every difference: the defect and the change that
-repairs it.
+Each message that calls tools is written with its results after it: the stored answer, else a
+recorded result, else a placeholder. A message that only holds results is left out where it was
+stored, and every other message is copied. Each function returns what it wrote and a `Change` for
+every difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langgraph_patch.history.answers import is_pending, keeps_answer
-from langgraph_patch.history.call_results import (
-    Note,
-    RepairOptions,
-    is_renamed,
-    note,
-    note_field,
-    renaming_of,
-    write_answer,
-    write_substitute,
-)
-from langgraph_patch.history.paired_calls import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult
 from langgraph_patch.history.pairing import Reading
-from langgraph_patch.history.patch import Change, ChangeKind, Defect, DefectKind
-from langgraph_patch.history.rewrite import write_calls
-from langgraph_patch.history.tool_results import without_results
+from langgraph_patch.history.placeholders import (
+    Placeholder,
+    is_better,
+    is_placeholder,
+    make_placeholder,
+    recovered_result,
+)
+from langgraph_patch.history.results import without_results
+from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
+from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
+
+DefectKind = Literal[
+    "dangling",
+    "malformed",
+    "unlisted",
+    "misplaced",
+    "orphan",
+    "duplicate",
+    "bad_id",
+    "bad_name",
+    "wrong_role",
+    "superseded",
+    "bad_field",
+]
+ChangeKind = Literal[
+    "inserted",
+    "recovered",
+    "moved",
+    "dropped",
+    "converted",
+    "promoted",
+    "renamed",
+    "corrected",
+]
 
 
-@dataclass(slots=True)
-class Written:
-    """A repaired history, all in the order of the history.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that a repair makes, and the defect that it repairs.
 
     Attributes:
-        messages: The repaired messages.
-        notes: What was repaired.
-        omitted: The messages that were left out and stay in the state. Each with the number of
-            repaired messages before it.
+        kind: What is done. One of:
+
+            - `inserted`: a placeholder is added.
+            - `recovered`: a real result from a checkpoint is added.
+            - `moved`: a result is moved to its call.
+            - `dropped`: a result is removed.
+            - `converted`: a result becomes a `ToolMessage`, or gets the form of its call.
+            - `promoted`: a call is written into `tool_calls`.
+            - `renamed`: an id or a name is replaced everywhere.
+            - `corrected`: a field that bypassed LangChain's validation is given a valid value.
+        defect: What is wrong. One of:
+
+            - `dangling`: a call has no result.
+            - `malformed`: the arguments of a call are not a complete JSON object.
+            - `unlisted`: a call is not in `tool_calls`, only in another part of the message.
+            - `misplaced`: a result does not directly follow the message of its call.
+            - `orphan`: a result has no call.
+            - `duplicate`: a call has a second result.
+            - `bad_id`: the id of a call is missing, invalid, or that of an earlier call.
+            - `bad_name`: the name of a tool is missing or invalid.
+            - `wrong_role`: a result is not a `ToolMessage`, or not in the form of its call.
+            - `superseded`: there is something better than a stored placeholder.
+            - `bad_field`: a field of the message has a value that LangChain's constructor
+              refuses, such as `content=None`.
+        index: The index of the message in the damaged history. For `inserted` and
+            `recovered`: the index of the message that made the call.
+        tool_call_id: The id of the call in the repaired history; `""` if there is none.
+        name: The name of the tool in the repaired history, or None if none is stored.
+        cause: For `inserted`, why there is no result (see `DanglingCall`). Else None.
+        before: The message before the change, or None if there was none.
+        after: The message after the change, or None if it was dropped.
     """
 
-    messages: list[BaseMessage] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    omitted: list[tuple[int, BaseMessage]] = field(default_factory=list)
+    kind: ChangeKind
+    defect: DefectKind
+    index: int
+    tool_call_id: str
+    name: str | None
+    cause: Cause | None
+    before: BaseMessage | None
+    after: BaseMessage | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as JSON values, with complete messages."""
+        from langgraph_patch.render.json_values import json_value  # noqa: PLC0415 - for output only
+
+        return {name: json_value(getattr(self, name)) for name in self.__slots__}
+
+    def __str__(self) -> str:
+        if self.kind == "corrected":
+            return f"corrected message {self.index} ({type(self.before).__name__})"
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
 
 
-def repair_history(reading: Reading, options: RepairOptions) -> Written:
-    """Write the history in its repaired form."""
-    history = Written()
+_Written: TypeAlias = tuple[list[BaseMessage], list[Change]]
+
+
+def repair_history(
+    reading: Reading, evidence: Evidence, placeholder: Placeholder | None
+) -> _Written:
+    """Write the history in its repaired form.
+
+    Args:
+        reading: The history with its calls and results paired.
+        evidence: What checkpoints recorded about calls without a result.
+        placeholder: The application's own content of placeholders; None for the default texts.
+
+    Returns:
+        The repaired messages, and the changes in the order of the history.
+    """
+    messages: list[BaseMessage] = []
+    changes: list[Change] = []
     for index, stored in enumerate(reading.messages):
         message = reading.corrected.get(index, stored)
-        if _is_omitted(index, reading):
-            history.omitted.append((len(history.messages), stored))
-            history.notes.append(note_field("omitted", index, stored, None))
-            continue
-        if message is not stored and not isinstance(message, ToolMessage):
-            history.notes.append(note_field("corrected", index, stored, message))
+        results = reading.stored_results.get(index)
+        if message is not stored and not (results and isinstance(message, ToolMessage)):
+            changes.append(_corrected(index, stored, message))
+        written: _Written = [message], []
         if (calling := reading.calling_messages.get(index)) is not None:
-            written, found = _write_with_results(calling, reading, options)
-        elif (results := reading.stored_results.get(index)) is not None:
-            written, found = _write_without_results(message, results, reading)
-        else:
-            written, found = [message], []
-        history.messages += written
-        history.notes += found
-    return history
+            written = _write_with_results(calling, reading, evidence, placeholder)
+        elif results is not None:
+            written = _write_without_results(message, results, reading)
+        messages += written[0]
+        changes += written[1]
+    return messages, changes
 
 
-# --- messages with fields that bypassed LangChain's validation -------------------------------
+def dangling_calls(
+    reading: Reading, evidence: Evidence
+) -> list[tuple[tuple[int, int], DanglingCall]]:
+    """The calls for which a repair with this evidence writes placeholders.
+
+    Args:
+        reading: The history with its calls and results paired.
+        evidence: What checkpoints recorded about calls without a result.
+
+    Returns:
+        For each call its key in `evidence` and the call, in the order of the history.
+    """
+    return [
+        (paired.call.key, _dangling_call(paired, _finding_of(paired, evidence)))
+        for paired in reading.paired_calls
+        if not (_stays_open(paired, reading) or _keeps_answer(paired, evidence))
+        and _finding_of(paired, evidence).result is None
+    ]
 
 
-def _is_omitted(index: int, reading: Reading) -> bool:
-    """Whether no model reads a message, and it stays in the state."""
-    if index in reading.unusable:
+# --- what the result of a call is ----------------------------------------------------------
+
+
+def _finding_of(paired: PairedCall, evidence: Evidence) -> Finding:
+    found = evidence.get(paired.call.key)
+    if found is None or (found.result is not None and is_placeholder(found.result)):
+        return Finding()
+    return found
+
+
+def _stays_open(paired: PairedCall, reading: Reading) -> bool:
+    """Whether a call at the end of the history stays without a result.
+
+    Never one with incomplete arguments: it would be listed with `{}`, and a tool node would run it.
+    """
+    call = paired.call
+    runnable = call.raw_args is None and call.source not in ("invalid_tool_calls", "stopped")
+    at_end = paired.calling.end == len(reading.messages)
+    return reading.leaves_open and at_end and paired.answer is None and runnable
+
+
+def _keeps_answer(paired: PairedCall, evidence: Evidence) -> bool:
+    """Whether the stored answer stays: a real result, or a placeholder that is up to date."""
+    if paired.real is not None:
         return True
-    results = reading.stored_results.get(index, ())
-    return index in reading.kept and all(stored.paired_call is None for stored in results)
+    if paired.placeholder is None:
+        return False
+    stored = paired.placeholder.result.message
+    if not is_placeholder(stored):
+        return False  # of another package or of a client
+    found = evidence.get(paired.call.key)
+    return found is None or not is_better(_finding_of(paired, evidence), stored)
 
 
-# --- a message that holds results ----------------------------------------------------------
-
-
-def _write_without_results(
-    message: BaseMessage, results: Sequence[StoredResult], reading: Reading
-) -> tuple[list[BaseMessage], list[Note]]:
-    """What remains of the message: each result is written after its call, or dropped."""
-    unpaired = [stored for stored in results if stored.paired_call is None]
-    if any(not stored.result.is_certain for stored in unpaired):
-        return [message], []
-    remainder = without_results(message)
-    notes = [_note_dropped(stored, message, reading) for stored in unpaired]
-    return [] if remainder is None else [remainder], notes
-
-
-def _note_dropped(stored: StoredResult, message: BaseMessage, reading: Reading) -> Note:
-    call_id, name = stored.result.call_id or "", stored.result.name
-    kind: DefectKind = "orphan"
-    if stored.result.call_id in reading.call_ids:
-        synthetic = stored.is_placeholder or stored.is_foreign
-        kind = "superseded" if synthetic else "duplicate"
-    return (
-        Defect(kind, stored.index, call_id, name),
-        Change("dropped", stored.index, call_id, name, None, message, None),
+def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
+    """The call with its cause: what is certain of the call itself, else that of the finding."""
+    call = paired.call
+    cause, error, detail = finding.cause, finding.error, finding.detail
+    if not call.name:
+        cause, error, detail = "malformed", call.raw_args, "no_name"
+    elif call.source == "stopped" and call.raw_args is not None:
+        cause, error, detail = "malformed", call.raw_args, None
+    elif call.raw_args is not None and cause in ("unknown", "malformed"):
+        # LangGraph runs the calls in `tool_calls`. Incomplete arguments there are those of a
+        # stored chunk, which LangChain completed: the call may have run.
+        may_have_run = cause == "unknown" and call.source == "tool_calls"
+        cause, error = "malformed", call.raw_args
+        detail = "tools_ran" if may_have_run else detail
+    return DanglingCall(
+        tool_call_id=paired.new_id,
+        name=paired.new_name,
+        args=call.args,
+        cause="unknown" if cause == "reconciled" else cause,
+        error=error,
+        message=paired.calling.message,
+        index=call.index,
+        detail=detail,
+        inner=finding.inner,
     )
 
 
@@ -112,79 +232,85 @@ def _note_dropped(stored: StoredResult, message: BaseMessage, reading: Reading) 
 
 
 def _write_with_results(
-    calling: CallingMessage, reading: Reading, options: RepairOptions
-) -> tuple[list[BaseMessage], list[Note]]:
+    calling: CallingMessage, reading: Reading, evidence: Evidence, placeholder: Placeholder | None
+) -> _Written:
     """The message and the result of each of its calls."""
-    pending = {
-        paired
-        for paired in calling.calls
-        if is_pending(paired, reading, allow_pending=options.allow_pending)
-    }
-    kept = {paired for paired in calling.calls if keeps_answer(paired, reading, options.evidence)}
-    message, notes = _write_calling_message(calling, pending)
+    is_open = {paired for paired in calling.calls if _stays_open(paired, reading)}
+    kept = {paired for paired in calling.calls if _keeps_answer(paired, evidence)}
+    message, changes = _write_calling_message(calling, is_open)
     messages: list[BaseMessage] = [message]
-    has_missing = len(kept) + len(pending) < len(calling.calls)
-    human_follows = has_missing and _human_follows(calling, reading)
-    for paired in _order_of_results(calling, kept, pending):
+    missing = len(kept) + len(is_open) < len(calling.calls)
+    human_follows = missing and _human_follows(calling, reading)
+    for paired in _order_of_results(calling, kept, is_open):
         if paired in kept:
-            result, found = write_answer(paired, reading)
+            result, found = _write_answer(paired, reading)
+        elif (finding := _finding_of(paired, evidence)).result is not None:
+            result, found = _write_recovered(paired, reading, finding, finding.result)
         else:
-            result, found = write_substitute(paired, reading, options, human_follows=human_follows)
+            result, found = _write_placeholder(
+                paired, finding, placeholder, human_follows=human_follows
+            )
         messages.append(result)
-        notes += found
-    return messages, notes
+        changes += found
+    return messages, changes
 
 
 def _write_calling_message(
-    calling: CallingMessage, pending: AbstractSet[PairedCall]
-) -> tuple[AIMessage, list[Note]]:
+    calling: CallingMessage, is_open: AbstractSet[PairedCall]
+) -> tuple[AIMessage, list[Change]]:
     """The message with all its calls in `tool_calls`, under valid ids and names."""
     if all(
-        not is_renamed(paired) and (paired.call.is_listed or paired in pending)
+        not paired.is_renamed and (paired.call.tool_call is not None or paired in is_open)
         for paired in calling.calls
     ):
         return calling.message, []
-    message = write_calls(calling.message, [renaming_of(paired) for paired in calling.calls])
+    message = write_calls(calling.message, [_renaming_of(paired) for paired in calling.calls])
     return message, [
-        note(change, defect, calling.index, paired, before=calling.message, after=message)
+        _change(change, defect, calling.index, paired, before=calling.message, after=message)
         for paired in calling.calls
         for change, defect in _changes_of_call(paired)
     ]
 
 
 def _changes_of_call(paired: PairedCall) -> Iterator[tuple[ChangeKind, DefectKind]]:
-    if not paired.call.is_listed:
-        yield "promoted", "unlisted" if paired.call.incomplete_args is None else "malformed"
-    if paired.call.id != paired.new_id:
+    call = paired.call
+    if call.tool_call is None:
+        yield "promoted", "unlisted" if call.raw_args is None else "malformed"
+    if call.id != paired.new_id:
         yield "renamed", "bad_id"
-    if paired.call.name != paired.new_name:
+    if call.name != paired.new_name:
         yield "renamed", "bad_name"
 
 
 def _order_of_results(
-    calling: CallingMessage, kept: AbstractSet[PairedCall], pending: AbstractSet[PairedCall]
+    calling: CallingMessage, kept: AbstractSet[PairedCall], is_open: AbstractSet[PairedCall]
 ) -> list[PairedCall]:
     """The calls that have a result in the repaired history, in the order of these results.
 
     Real results keep their order and come first. If the message calls one tool twice, results
     come in the order of the calls: Gemini gets names and no ids, so order is all it has.
     """
-    missing = [paired for paired in calling.calls if paired not in kept and paired not in pending]
+    missing = [paired for paired in calling.calls if paired not in kept and paired not in is_open]
     order = [*sorted(kept, key=_stored_position), *missing]
     same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
     in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
     if same_names and (missing or not in_place):
-        order.sort(key=lambda paired: paired.ordinal)
+        order.sort(key=lambda paired: paired.call.ordinal)
     elif missing:
-        order.sort(key=lambda paired: -1 if paired.real is not None else paired.ordinal)
+        order.sort(key=lambda paired: -1 if paired.real is not None else paired.call.ordinal)
     return order
 
 
 def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
     """In the order of the history; answers that are stored before their call come last."""
-    answer = paired.answer
-    assert answer is not None  # noqa: S101 - only calls with an answer are sorted
+    answer = _answer_of(paired)
     return answer.index < paired.calling.index, answer.index, answer.part
+
+
+def _answer_of(paired: PairedCall) -> StoredResult:
+    answer = paired.answer
+    assert answer is not None  # noqa: S101 - by _keeps_answer
+    return answer
 
 
 def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
@@ -193,3 +319,141 @@ def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
         if isinstance(reading.messages[index], HumanMessage | AIMessage):
             return isinstance(reading.messages[index], HumanMessage)
     return False
+
+
+# --- the result of a call ------------------------------------------------------------------
+
+
+def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Change]]:
+    """The stored answer of a call."""
+    answer = _answer_of(paired)
+    message = write_result(answer.result.message, _renaming_of(paired))
+    if not answer.result.is_tool_message and message.id is None:
+        message = message.model_copy(update={"id": _result_id(paired)})
+    before = reading.messages[answer.index]
+    changes: list[Change] = []
+    if answer.index in reading.corrected and answer.result.is_tool_message:
+        changes.append(_corrected(answer.index, before, message))
+    found = _change_of_answer(paired, answer, message)
+    if found is not None:
+        changes.append(_change(*found, answer.index, paired, before=before, after=message))
+    return message, changes
+
+
+def _change_of_answer(
+    paired: PairedCall, answer: StoredResult, message: ToolMessage
+) -> tuple[ChangeKind, DefectKind] | None:
+    """What `message` changes of the stored answer, if the new id or name of its call is not all."""
+    stored = answer.result.message
+    if not answer.result.is_tool_message:
+        return "converted", "wrong_role"
+    if not paired.calling.has_in_place(answer):
+        return "moved", "misplaced"
+    if message is stored or paired.is_renamed:
+        return None
+    if stored.tool_call_id != paired.call.id:
+        return "renamed", "bad_id"  # it names an earlier id of the call
+    if message.content != stored.content:
+        return "converted", "wrong_role"
+    return "renamed", "bad_name"
+
+
+def _write_recovered(
+    paired: PairedCall, reading: Reading, finding: Finding, result: ToolMessage
+) -> tuple[ToolMessage, list[Change]]:
+    """The recorded result, under an id that no other message has but what it replaces."""
+    message = write_result(recovered_result(finding, result), _renaming_of(paired))
+    before = paired.answer.result.message if paired.answer else None
+    if message.id is None or (
+        message.id in reading.message_ids and (before is None or message.id != before.id)
+    ):
+        message = message.model_copy(update={"id": _result_id(paired)})
+    defect, index = _missing(paired), paired.call.index
+    return message, [_change("recovered", defect, index, paired, before=before, after=message)]
+
+
+def _write_placeholder(
+    paired: PairedCall, finding: Finding, placeholder: Placeholder | None, *, human_follows: bool
+) -> tuple[ToolMessage, list[Change]]:
+    call = _dangling_call(paired, finding)
+    made = make_placeholder(
+        call,
+        paired.call.ordinal,
+        placeholder,
+        human_follows=human_follows,
+        look_again=finding.look_again,
+    )
+    message = write_result(made, _renaming_of(paired))
+    before = paired.answer.result.message if paired.answer else None
+    defect, index = _missing(paired), paired.call.index
+    change = _change(
+        "inserted", defect, index, paired, before=before, after=message, cause=call.cause
+    )
+    return message, [change]
+
+
+def _missing(paired: PairedCall) -> DefectKind:
+    """The defect of a call that gets a new result."""
+    if paired.answer is not None:
+        return "superseded"
+    return "dangling" if paired.call.raw_args is None else "malformed"
+
+
+def _result_id(paired: PairedCall) -> str:
+    """An id for a result that has none, or one that another message has."""
+    digest = digest_of("result", paired.calling.message.id, paired.new_id, paired.call.ordinal)
+    return f"result-{digest[:32]}"
+
+
+# --- a message that holds results ----------------------------------------------------------
+
+
+def _write_without_results(
+    message: BaseMessage, results: Sequence[StoredResult], reading: Reading
+) -> _Written:
+    """What remains of the message: each result is written after its call, or dropped."""
+    unpaired = [stored for stored in results if stored.paired_call is None]
+    if any(not stored.result.is_certain for stored in unpaired):
+        return [message], []
+    remainder = without_results(message)
+    changes = [_dropped(stored, reading) for stored in unpaired]
+    return [] if remainder is None else [remainder], changes
+
+
+def _dropped(stored: StoredResult, reading: Reading) -> Change:
+    call_id, name = stored.result.call_id or "", stored.result.name
+    defect: DefectKind = "orphan"
+    if stored.result.call_id in reading.call_ids:
+        synthetic = stored.is_placeholder or stored.is_foreign
+        defect = "superseded" if synthetic else "duplicate"
+    before = reading.messages[stored.index]
+    return Change("dropped", defect, stored.index, call_id, name, None, before, None)
+
+
+# --- changes -------------------------------------------------------------------------------
+
+
+def _corrected(index: int, before: BaseMessage, after: BaseMessage) -> Change:
+    """The change of a message with fields that bypassed LangChain's validation."""
+    call_id, name = "", None
+    if isinstance(after, ToolMessage):
+        call_id, name = after.tool_call_id, after.name
+    return Change("corrected", "bad_field", index, call_id, name, None, before, after)
+
+
+def _change(
+    kind: ChangeKind,
+    defect: DefectKind,
+    index: int,
+    paired: PairedCall,
+    *,
+    before: BaseMessage | None,
+    after: BaseMessage,
+    cause: Cause | None = None,
+) -> Change:
+    """A change that concerns one call and the message at `index`."""
+    return Change(kind, defect, index, paired.new_id, paired.new_name, cause, before, after)
+
+
+def _renaming_of(paired: PairedCall) -> Renaming:
+    return Renaming(paired.call, paired.new_id, paired.new_name)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 
-from langgraph_patch.history.ids import VALID_NAME
-from langgraph_patch.history.tool_calls import (
+from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
     Call,
@@ -26,6 +25,7 @@ from langgraph_patch.history.tool_calls import (
     type_of,
     unwrapped,
 )
+from langgraph_patch.history.ids import PLACEHOLDER_KEY, VALID_NAME
 
 _CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 
@@ -53,7 +53,12 @@ def write_calls(message: AIMessage, renamings: Sequence[Renaming]) -> AIMessage:
     """
     update: dict[str, Any] = {
         "tool_calls": [
-            {**call.tool_call, "id": new_id, "name": new_name, "type": "tool_call"}
+            {
+                **(call.tool_call or {"args": dict(call.args)}),
+                "id": new_id,
+                "name": new_name,
+                "type": "tool_call",
+            }
             for call, new_id, new_name in renamings
         ],
         "invalid_tool_calls": [],
@@ -100,7 +105,7 @@ def _written_block(block: Mapping[str, Any], renaming: Renaming) -> Mapping[str,
     id_key, _ = CALL_BLOCKS[block["type"]]
     written = {**block, id_key: renaming.new_id, "name": renaming.new_name}
     if block["type"] == "tool_use" and (
-        call.incomplete_args is not None
+        call.raw_args is not None
         or "partial_json" in block
         or not isinstance(block.get("input"), dict)
     ):
@@ -114,12 +119,23 @@ def _written_kwargs(message: AIMessage, renamings: Sequence[Renaming]) -> dict[s
     extra = dict(message.additional_kwargs)
     kept_ids = {call.id for call, new_id, _ in renamings if call.id == new_id}
     for key, value in extra.items():
-        if isinstance(value, dict) and key != "function_call":
+        if isinstance(value, dict) and key not in ("function_call", PLACEHOLDER_KEY):
             extra[key] = _with_new_keys(value, renamings, kept_ids)
     if isinstance(raw_calls := extra.get("tool_calls"), list):
         extra["tool_calls"] = _written_raw_calls(raw_calls, renamings)
     if any(call.source == "additional_kwargs" for call, _, _ in renamings):
         extra.pop("function_call", None)  # `tool_calls` of the message has it now
+    earlier = {
+        new_id: [*call.earlier_ids, *([call.id] if call.id != new_id else [])]
+        for call, new_id, _ in renamings
+        if call.earlier_ids or call.id != new_id
+    }
+    if earlier:
+        mark = extra.get(PLACEHOLDER_KEY)
+        extra[PLACEHOLDER_KEY] = {
+            **(mark if isinstance(mark, dict) else {}),
+            "earlier_ids": earlier,
+        }
     return extra
 
 

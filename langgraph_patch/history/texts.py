@@ -1,4 +1,4 @@
-"""The texts of placeholders: the causes, and one text for each cause in each language.
+"""What is known of a call without a result, and the text that states it.
 
 A text speaks of the record. Only a recorded result or error allows a sentence about what the tool
 did.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import MAX_ID, MAX_NAME
@@ -28,6 +28,64 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
+# --- what is known of a call ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What checkpoints recorded about a call: its result, or why there is none.
+
+    Attributes:
+        cause: Why there is no result: `"failed"`, `"awaiting_input"`, `"not_started"`,
+            `"cancelled"`, `"malformed"` or `"unknown"`; see `DanglingCall`. It says nothing beside
+            a result, but for `"reconciled"`: the application's own lookup returned that, and the
+            marker of the message says so. Default: `"unknown"`.
+        result: The result, if there is one. Default: None.
+        error: The recorded error for `failed`, the text of the arguments for `malformed`.
+            Default: None.
+        detail: A variant of the cause, see `DanglingCall`. Default: None.
+        inner: Short texts about recorded results of calls inside this call (of a subagent),
+            the newest first. The placeholder lists them. Default: none.
+        look_again: Whether the next turn searches once more, because a task may have been running
+            when the checkpoints were searched. Default: False, the finding is final.
+        not_kept: The names of effects of the call that were not restored with its result: state
+            keys, `goto`. A sentence before the text of the result names them. Default: none.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessage, ToolMessage
+        >>> from langgraph_patch import patch_messages
+        >>> from langgraph_patch.history.texts import Finding
+        >>> wire = {"name": "wire", "args": {}, "id": "c1"}
+        >>> mail = {"name": "mail", "args": {}, "id": "c2"}
+        >>> evidence = {
+        ...     (0, 0): Finding("failed", error="ValueError('no')"),
+        ...     (0, 1): Finding(result=ToolMessage("sent", tool_call_id="c2"), not_kept=("files",)),
+        ... }
+        >>> patch = patch_messages([AIMessage("", tool_calls=[wire, mail])], evidence=evidence)
+        >>> patch.messages[1].content
+        "Tool call wire with id c1 failed in its last recorded attempt: ValueError('no')"
+        >>> print(patch.messages[2].content)
+        These effects of the tool call were not kept: files. Its recorded result:
+        sent
+    """
+
+    cause: Cause | Literal["reconciled"] = "unknown"
+    result: ToolMessage | None = None
+    error: str | None = None
+    detail: str | None = None
+    inner: tuple[str, ...] = ()
+    look_again: bool = False
+    not_kept: tuple[str, ...] = ()
+
+
+Evidence: TypeAlias = Mapping[tuple[int, int], Finding]
+"""The index of an `AIMessage` in the history and the position of a call in it -> the finding.
+
+The position is that among all calls of the message, from 0: `tool_calls`, then
+`invalid_tool_calls`, then calls that are only in a content block.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class DanglingCall:
     """A tool call without a result: the argument of a `placeholder` callable.
@@ -39,7 +97,7 @@ class DanglingCall:
         cause: Why there is no result:
 
             - `"failed"`: its task recorded an error.
-            - `"awaiting_input"`: its task was interrupted and waits for an answer.
+            - `"awaiting_input"`: its task was interrupted, and no answer was recorded.
             - `"not_started"`: the run stopped before it started this call.
             - `"cancelled"`: its task recorded a cancellation.
             - `"malformed"`: its arguments are not a complete JSON object, or it names no tool.
@@ -49,9 +107,10 @@ class DanglingCall:
         message: The `AIMessage` that made the call, as it is stored.
         index: The index of that message in the history.
         detail: A variant of the cause, or None. For `failed`: `"timeout"`, the task was timed
-            out and the tool may have gone on. For `not_started`: `"approval"`, a step that asks
-            for approval comes before the tools. For `malformed`: `"tools_ran"`, tools may have
-            run with what there was of the arguments; `"no_name"`, the call names no tool.
+            out and the tool may have gone on. For `awaiting_input`: `"paused"`, `get_state` still
+            shows the pause. For `not_started`: `"approval"`, a step that asks for approval comes
+            before the tools. For `malformed`: `"tools_ran"`, tools may have run with what there
+            was of the arguments; `"no_name"`, the call names no tool.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first.
 
@@ -77,9 +136,15 @@ class DanglingCall:
     inner: tuple[str, ...] = ()
 
 
+# --- the texts -----------------------------------------------------------------------------
+
 _TEXTS: Mapping[Language, Mapping[str, str]] = {
     "en": {
         "awaiting_input": (
+            "Tool call {name} with id {id} was waiting for human input when the pause was ended; "
+            "no answer and no result were recorded."
+        ),
+        "awaiting_input, paused": (
             "Tool call {name} with id {id} is waiting for human input; "
             "no answer and no result were recorded."
         ),
@@ -91,12 +156,13 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "failed, timeout": (
             "Tool call {name} with id {id} timed out; it may have gone on: {error}"
         ),
-        "not_started": ("Tool call {name} with id {id}: no start and no result were recorded."),
+        "not_started": "Tool call {name} with id {id}: no start and no result were recorded.",
         "not_started, approval": (
-            "Tool call {name} with id {id} was not approved; no start and no result were recorded."
+            "Tool call {name} with id {id}: an approval was pending; "
+            "no start and no result were recorded."
         ),
         "not_started, approval, human follows": (
-            "Tool call {name} with id {id} was not approved before another message came in; "
+            "Tool call {name} with id {id}: an approval was pending when another message came in; "
             "no start and no result were recorded."
         ),
         "cancelled": (
@@ -108,17 +174,22 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
             "its arguments are not a complete JSON object."
         ),
         "malformed, tools_ran": (
-            "Tool call {name} with id {id} has incomplete arguments; no result was recorded."
+            "Tool call {name} with id {id} has incomplete arguments; no result is known."
         ),
         "malformed, no_name": "Tool call {name} with id {id} was not run: it names no tool.",
         "unknown": (
-            "No result of tool call {name} with id {id} was recorded; it may or may not have run."
+            "No result of tool call {name} with id {id} is known; it may or may not have run."
         ),
+        "stop": ".",
         "inner": " Recorded inside it: {items}",
         "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
     },
     "zh": {
         "awaiting_input": (
+            "工具调用 {name}(ID 为 {id})在暂停结束时仍在等待人工输入;"
+            "没有记录到答复,也没有记录到结果。"
+        ),
+        "awaiting_input, paused": (
             "工具调用 {name}(ID 为 {id})正在等待人工输入;没有记录到答复,也没有记录到结果。"
         ),
         "awaiting_input, human follows": (
@@ -129,31 +200,31 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "failed, timeout": "工具调用 {name}(ID 为 {id})已超时;它可能仍在继续执行:{error}",
         "not_started": "工具调用 {name}(ID 为 {id}):没有记录到开始,也没有记录到结果。",
         "not_started, approval": (
-            "工具调用 {name}(ID 为 {id})没有获得批准;没有记录到开始,也没有记录到结果。"
+            "工具调用 {name}(ID 为 {id}):当时正在等待批准;没有记录到开始,也没有记录到结果。"
         ),
         "not_started, approval, human follows": (
-            "工具调用 {name}(ID 为 {id})在收到另一条消息之前没有获得批准;"
+            "工具调用 {name}(ID 为 {id}):收到另一条消息时正在等待批准;"
             "没有记录到开始,也没有记录到结果。"
         ),
-        "cancelled": ("工具调用 {name}(ID 为 {id}):记录到一次取消;它可能已经全部或部分生效。"),
+        "cancelled": "工具调用 {name}(ID 为 {id}):记录到一次取消;它可能已经全部或部分生效。",
         "malformed": "工具调用 {name}(ID 为 {id})没有执行:其参数不是完整的 JSON 对象。",
-        "malformed, tools_ran": "工具调用 {name}(ID 为 {id})的参数不完整;没有记录到结果。",
+        "malformed, tools_ran": "工具调用 {name}(ID 为 {id})的参数不完整;其结果未知。",
         "malformed, no_name": "工具调用 {name}(ID 为 {id})没有执行:它没有指明工具。",
-        "unknown": "没有记录到工具调用 {name}(ID 为 {id})的结果;它可能已经执行,也可能没有执行。",
+        "unknown": "工具调用 {name}(ID 为 {id})的结果未知;它可能已经执行,也可能没有执行。",
+        "stop": "。",
         "inner": "其内部的记录:{items}",
         "not kept": "该工具调用的以下影响未被保留:{items}。其已记录的结果:",
     },
 }
 
-_process_language: Language = "en"
+_language: Language = "en"
 
 
 def set_language(language: Language) -> None:
     """Set the language of the default placeholder texts for the whole process.
 
     Args:
-        language: `"en"` (English, used until this function is called) or `"zh"` (Chinese). An
-            option `language=` of a function or node takes precedence.
+        language: `"en"` (English, used until this function is called) or `"zh"` (Chinese).
 
     Raises:
         OptionError: If `language` is neither of them.
@@ -164,68 +235,50 @@ def set_language(language: Language) -> None:
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> set_language("zh")
         >>> patch_messages([AIMessage("", tool_calls=[call])]).messages[1].content
-        '没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。'
+        '工具调用 wire(ID 为 c1)的结果未知;它可能已经执行,也可能没有执行。'
         >>> set_language("en")
     """
-    global _process_language  # noqa: PLW0603 - the setting is for the whole process
-    _process_language = checked_language(language)
-
-
-def checked_language(language: Language) -> Language:
-    """Return `language`.
-
-    Raises:
-        OptionError: If there are no texts in that language.
-    """
+    global _language  # noqa: PLW0603 - the setting is for the whole process
     if language not in LANGUAGES:
         raise OptionError(f"language={language!r}: expected one of {', '.join(LANGUAGES)}.")
-    return language
+    _language = language
 
 
-def default_text(call: DanglingCall, language: Language | None, *, human_follows: bool) -> str:
+def default_text(call: DanglingCall, *, human_follows: bool) -> str:
     """The default text of a placeholder, at most `MAX_TEXT` characters long.
 
     Args:
         call: The call without a result.
-        language: The language of the text. None: that of the process.
         human_follows: Whether a human message comes before the next message of the model.
     """
-    texts = _TEXTS[language or _process_language]
+    texts = _TEXTS[_language]
     key: str = call.cause
     if f"{key}, {call.detail}" in texts:
         key = f"{key}, {call.detail}"
     if human_follows and f"{key}, human follows" in texts:
         key = f"{key}, human follows"
-    return _filled(key, call, language)
+    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
+    available = MAX_TEXT - len(texts[key].format(**names, error=""))
+    error = _shortened(call.error or "", available // 2 if call.inner else available)
+    text = texts[key].format(**names, error=error)
+    if not call.inner:
+        return text
+    text += "" if text.endswith(texts["stop"]) else texts["stop"]
+    return text + _fit(texts["inner"], "; ".join(call.inner), MAX_TEXT - len(text))
 
 
-def not_kept_text(not_kept: Sequence[str], language: Language | None) -> str:
+def not_kept_text(not_kept: Sequence[str]) -> str:
     """The sentence before a recovered result that names its effects that were not kept.
 
     Args:
         not_kept: The names of the effects: state keys, `goto`.
-        language: The language of the sentence. None: that of the process.
     """
-    template = _TEXTS[language or _process_language]["not kept"]
-    return _fit(template, "items", ", ".join(not_kept), MAX_TEXT)
+    return _fit(_TEXTS[_language]["not kept"], ", ".join(not_kept), MAX_TEXT)
 
 
-def _filled(key: str, call: DanglingCall, language: Language | None) -> str:
-    texts = _TEXTS[language or _process_language]
-    template = texts[key]
-    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
-    available = MAX_TEXT - len(template.format(**names, error=""))
-    error = _shortened(call.error or "", available // 2 if call.inner else available)
-    text = template.format(**names, error=error)
-    if not call.inner:
-        return text
-    return text + _fit(texts["inner"], "items", "; ".join(call.inner), MAX_TEXT - len(text))
-
-
-def _fit(template: str, field: str, value: str, length: int) -> str:
-    """The template with `value`, which is shortened so that the whole has at most `length`."""
-    available = length - len(template.format(**{field: ""}))
-    return template.format(**{field: _shortened(value, available)})
+def _fit(template: str, items: str, length: int) -> str:
+    """The template with the items, which are shortened so that the whole has at most `length`."""
+    return template.format(items=_shortened(items, length - len(template.format(items=""))))
 
 
 def _shortened(text: str, length: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from langchain_core.messages.tool import ToolCallChunk
 
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.call_chunks import group_call_chunks
+from langgraph_patch.history.streamed_calls import group_call_chunks
 from langgraph_patch.streaming.sources import sync_iterator
 
 

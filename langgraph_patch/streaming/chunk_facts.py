@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from langchain_core.messages import AIMessage
 
-from langgraph_patch.history.tool_calls import type_of, unwrapped
+from langgraph_patch.history.calls import type_of, unwrapped
 
 REASONING_BLOCKS: Final = frozenset(
     {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}

@@ -18,16 +18,16 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.field_check import corrected
-from langgraph_patch.history.ids import derived_id
-from langgraph_patch.history.tool_calls import (
+from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     block_call_id,
     complete_args,
     text_of,
     type_of,
 )
-from langgraph_patch.history.truncated_calls import REASON_KEYS
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.ids import derived_id
+from langgraph_patch.history.streamed_calls import REASON_KEYS
 from langgraph_patch.streaming.call_chunks import merge_tool_call_chunks
 from langgraph_patch.streaming.chunk_facts import REASONING_BLOCKS
 from langgraph_patch.streaming.sources import sync_iterator
@@ -140,12 +140,7 @@ def _checked(chunk: object) -> AIMessageChunk:
             f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
             f"nothing else; got {chunk!r:.200}."
         )
-    if (checked := corrected(chunk)) is None:
-        raise StreamError(
-            f"{chunk!r:.500} has a field of a type that LangChain does not accept. Expected the "
-            "chunks as the model streams them."
-        )
-    return cast("AIMessageChunk", checked)
+    return cast("AIMessageChunk", corrected(chunk))
 
 
 def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:

@@ -25,7 +25,7 @@ from langgraph_patch._langgraph_storage import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.patch import as_messages
 
 _NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
 """A write to one of these channels does not show that a task finished."""

@@ -43,7 +43,6 @@ from langgraph_patch.threads.repair_steps import (
 from langgraph_patch.threads.reports import (
     Outcome,
     ThreadRepair,
-    unreadable_messages,
 )
 from langgraph_patch.threads.stores.select import store_of
 from langgraph_patch.threads.target import graph_mismatch
@@ -85,7 +84,7 @@ def _repair_open_thread(thread: OpenThread) -> IOGenerator[ThreadRepair]:
     after = yield from commit_finished_work(thread, before, live)
     if after is not before:
         repair = yield from plan_repair(thread, after)
-    patch = repair.patch.for_state()
+    patch = repair.patch
 
     # 3. Stage the repair, and drop the tasks that its node would start.
     if patch:
@@ -110,9 +109,8 @@ def _reason_to_skip(
     keeps = thread.options.on_pause == "keep"
     if waits and keeps:
         return "paused", WAITS
-    if not changes_history(patch.for_state()):
-        unreadable = unreadable_messages(patch)
-        return ("paused", ENDS) if waits else ("refused" if unreadable else "healthy", unreadable)
+    if not changes_history(patch):
+        return ("paused", ENDS) if waits else ("healthy", None)
     if thread.options.force:
         return None
     age, min_age = age_of(thread.base), thread.options.min_age

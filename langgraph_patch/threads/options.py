@@ -10,12 +10,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.history.placeholders import (
-    Language,
-    Placeholder,
-    checked_language,
-    checked_placeholder,
-)
+from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 
 OnPause = Literal["keep", "abandon"]
 
@@ -73,7 +68,6 @@ class RepairOptions:
     force: bool
     dry_run: bool
     placeholder: Placeholder | None
-    language: Language | None
     messages_key: str
     recover: bool
     reconcile: Mapping[str, Lookup]
@@ -93,5 +87,3 @@ class RepairOptions:
         if self.settle and not self.recover:
             raise OptionError("settle=True searches older checkpoints: it needs recover=True.")
         checked_placeholder(self.placeholder)
-        if self.language is not None:
-            checked_language(self.language)

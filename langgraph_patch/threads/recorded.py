@@ -31,6 +31,7 @@ def find_recorded(
         yield from recover_evidence(
             saver,
             config,
+            reading.messages,
             reading.without_result if settle else reading.unanswered,
             messages_key=messages_key,
             required=True,

@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile
-from langgraph_patch.history.placeholders import Language, Placeholder
+from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.checkpointer_repair import repair_in_checkpointer
 from langgraph_patch.threads.options import MIN_AGE, OnPause, RepairOptions
 from langgraph_patch.threads.reports import ThreadRepair
@@ -31,7 +31,6 @@ def repair_thread(
     force: bool = False,
     dry_run: bool = False,
     placeholder: Placeholder | None = None,
-    language: Language | None = None,
     messages_key: str = "messages",
     recover: bool = True,
     reconcile: Mapping[str, Lookup] | None = None,
@@ -64,8 +63,6 @@ def repair_thread(
         placeholder: The text of the tool message for a call without a result: one text for all
             calls, a mapping from cause to text, or a callable that takes a `DanglingCall` and
             returns a text or a `ToolMessage`. Default: a text that names the cause.
-        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
-            the process (`set_language`).
         messages_key: The state key of the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history, and for causes of missing results. Results that
@@ -129,7 +126,6 @@ def repair_thread(
         force=force,
         dry_run=dry_run,
         placeholder=placeholder,
-        language=language,
         messages_key=messages_key,
         recover=recover,
         reconcile=checked_reconcile(reconcile),
@@ -150,7 +146,6 @@ async def arepair_thread(
     force: bool = False,
     dry_run: bool = False,
     placeholder: Placeholder | None = None,
-    language: Language | None = None,
     messages_key: str = "messages",
     recover: bool = True,
     reconcile: Mapping[str, Lookup] | None = None,
@@ -173,8 +168,6 @@ async def arepair_thread(
         dry_run: Whether to stop before anything is written. Default: False.
         placeholder: The text for a call without a result, a mapping from cause to text, or a
             callable that takes a `DanglingCall`. Default: a text that names the cause.
-        language: The language of the default texts, `"en"` or `"zh"`. Default: the language of
-            the process.
         messages_key: The state key of the history. Default: `"messages"`.
         recover: Whether to search older checkpoints for recorded results and causes. Default:
             True.
@@ -213,7 +206,6 @@ async def arepair_thread(
         force=force,
         dry_run=dry_run,
         placeholder=placeholder,
-        language=language,
         messages_key=messages_key,
         recover=recover,
         reconcile=checked_reconcile(reconcile),

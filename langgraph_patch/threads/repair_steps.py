@@ -26,11 +26,11 @@ from langgraph_patch.errors import PatchError, brief
 from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.repairer import Repair
-from langgraph_patch.history.answers import dangling_calls
-from langgraph_patch.history.field_check import corrected, id_of
+from langgraph_patch.history.damaged_fields import corrected, id_of
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Change, Evidence
-from langgraph_patch.history.patcher import as_messages, patch_reading
+from langgraph_patch.history.patch import as_messages, patch_reading
+from langgraph_patch.history.repair import Change, dangling_calls
+from langgraph_patch.history.texts import Evidence
 from langgraph_patch.threads.checkpoint_state import waiting_tasks
 from langgraph_patch.threads.message_equality import are_same, count_missing, without_ids
 from langgraph_patch.threads.open_thread import OpenThread, written_channels
@@ -75,7 +75,7 @@ def messages_of(thread: OpenThread, state: Any) -> list[BaseMessage]:
 
 def read(thread: OpenThread, messages: list[BaseMessage]) -> Reading:
     """Pair the tool calls and the results of a history."""
-    return read_history(messages, replace_foreign=thread.options.replace_foreign)
+    return read_history(messages, replace_foreign=thread.options.replace_foreign, look_again=True)
 
 
 def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
@@ -100,9 +100,7 @@ def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
     if options.reconcile:
         answers = yield from reconcile_calls(dangling_calls(reading, evidence), options.reconcile)
         evidence = {**evidence, **answers}
-    patch = patch_reading(
-        reading, placeholder=options.placeholder, language=options.language, evidence=evidence
-    )
+    patch = patch_reading(reading, placeholder=options.placeholder, evidence=evidence)
     return Repair(patch, restored)
 
 
@@ -202,7 +200,7 @@ def stage_repair(thread: OpenThread, repair: Repair) -> IOGenerator[None]:
     Raises:
         RefusedError: If the reducer or every node prevents it.
     """
-    messages_key, patch = thread.options.messages_key, repair.patch.for_state()
+    messages_key, patch = thread.options.messages_key, repair.patch
     writes: Writes | None = writes_for(thread.channel, patch.before, patch.messages)
     if writes is None:
         raise RefusedError(f"the reducer of {messages_key!r} accepts no form of the repair")
@@ -281,4 +279,6 @@ def committed_results(
     for message in after:
         if isinstance(message, ToolMessage) and message.id not in ids:
             index, name = calls.get(message.tool_call_id, (len(before), message.name))
-            yield Change("recovered", index, message.tool_call_id, name, None, None, message)
+            yield Change(
+                "recovered", "dangling", index, message.tool_call_id, name, None, None, message
+            )

@@ -8,26 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.patch import Defect, Patch, json_value
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.repair import Change
 from langgraph_patch.render.html import index_html, report_html
+from langgraph_patch.render.json_values import json_value
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
 
 _WORST_FIRST: tuple[ThreadStatus, ...] = ("damaged", "paused", "unreadable", "healthy")
 _TEXTS = ("thread_id", "namespace", "outcome", "reason", "before", "after")
-
-
-def unreadable_messages(patch: Patch) -> str | None:
-    """What to do about messages that a repair leaves in the state; None if there are none."""
-    if not patch.omitted:
-        return None
-    names = ", ".join(str(change.index) for change in patch.changes if change.kind == "omitted")
-    return (
-        f"fields of these messages hold values that no model can read, and that no repair can "
-        f"guess: {names}. A patched graph leaves the messages out of the model's input. "
-        f"To correct them, use update_state"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +33,7 @@ class ThreadReport:
         checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
         age: The seconds since that checkpoint was written, or None if it cannot be read.
         messages: The number of messages; None if the state has no such key, or cannot be read.
-        defects: What is wrong with the history.
+        defects: What is wrong with the history, as the changes that repair it.
         patch: What a repair would do, and the cause of each missing result; None unless the
             thread is damaged.
         reason: Why the thread, or an older checkpoint with the causes of missing results,
@@ -57,7 +47,7 @@ class ThreadReport:
     checkpoint_id: str | None = None
     age: float | None = None
     messages: int | None = None
-    defects: tuple[Defect, ...] = ()
+    defects: tuple[Change, ...] = ()
     patch: Patch | None = None
     reason: str | None = None
     asks: tuple[Any, ...] = ()
@@ -71,7 +61,10 @@ class ThreadReport:
             "checkpoint_id": self.checkpoint_id,
             "age": self.age,
             "messages": self.messages,
-            "defects": [defect.to_dict() for defect in self.defects],
+            "defects": [
+                {"kind": c.defect, "index": c.index, "tool_call_id": c.tool_call_id, "name": c.name}
+                for c in self.defects
+            ],
             "patch": self.patch.to_dict() if self.patch else None,
             "reason": self.reason,
             "asks": [json_value(value) for value in self.asks],
@@ -88,7 +81,7 @@ class ThreadReport:
         if self.patch:
             return f" - {self.patch}" + (f"; {self.reason}" if self.reason else "")
         if self.defects:
-            counted = Counter(defect.kind for defect in self.defects)
+            counted = Counter(change.defect for change in self.defects)
             return " - " + ", ".join(f"{count} {kind}" for kind, count in counted.items())
         return f" - {self.reason}" if self.reason else ""
 

@@ -25,10 +25,10 @@ from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.reconcile import reconcile_calls
 from langgraph_patch.graph.effects import settle
-from langgraph_patch.history.answers import dangling_calls
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Evidence, Patch, changes_history
-from langgraph_patch.history.patcher import patch_reading
+from langgraph_patch.history.patch import Patch, changes_history, patch_reading
+from langgraph_patch.history.repair import dangling_calls
+from langgraph_patch.history.texts import Evidence
 from langgraph_patch.threads.checkpoint_state import age_of, history_of, starts_tasks
 from langgraph_patch.threads.message_equality import are_same
 from langgraph_patch.threads.options import RepairOptions
@@ -37,7 +37,6 @@ from langgraph_patch.threads.repair_steps import committed_results
 from langgraph_patch.threads.reports import (
     Outcome,
     ThreadRepair,
-    unreadable_messages,
 )
 from langgraph_patch.threads.server_undo import (
     apply_and_drop_tasks,
@@ -117,9 +116,8 @@ def _repair(
 ) -> IOGenerator[tuple[Patch, str | None]]:
     """Returns the patch and the id of the checkpoint that has it; None for a dry run."""
     stored = yield from _history(server, base, options)
-    plan = yield from _plan(server, base, stored, options)
-    yield from _check_due(server, base, plan, options)
-    patch = plan.for_state()
+    patch = yield from _plan(server, base, stored, options)
+    yield from _check_due(server, base, patch, options)
     _predicted(stored, patch)
     if options.dry_run:
         return patch, None
@@ -130,7 +128,7 @@ def _repair(
     committed = yield from _history(server, cleared, options)
     if not are_same(committed, stored):
         added = tuple(committed_results(stored, committed))
-        rest = (yield from _plan(server, cleared, committed, options)).for_state()
+        rest = yield from _plan(server, cleared, committed, options)
         patch = Patch(rest.messages, (*added, *rest.changes), list(stored))
     return patch, (yield from _write(server, cleared, committed, patch, options))
 
@@ -148,16 +146,14 @@ def _plan(
     options: RepairOptions,
 ) -> IOGenerator[Patch]:
     """The repair of a history, with what the API shows of the record."""
-    reading = read_history(messages, replace_foreign=options.replace_foreign)
+    reading = read_history(messages, replace_foreign=options.replace_foreign, look_again=True)
     evidence: Evidence = {}
     if options.recover:
         evidence = yield from _recorded(server, saved, reading, options)
     if options.reconcile:
         answers = yield from reconcile_calls(dangling_calls(reading, evidence), options.reconcile)
         evidence = {**evidence, **answers}
-    return patch_reading(
-        reading, placeholder=options.placeholder, language=options.language, evidence=evidence
-    )
+    return patch_reading(reading, placeholder=options.placeholder, evidence=evidence)
 
 
 def _recorded(
@@ -182,11 +178,10 @@ def _check_due(
         raise _StoppedError("busy", _BUSY)
     if activity == "waiting" and options.on_pause == "keep":
         raise _StoppedError("paused", WAITS)
-    if not changes_history(patch.for_state()):
+    if not changes_history(patch):
         if activity:
             raise _StoppedError("paused", ENDS)
-        unreadable = unreadable_messages(patch)
-        raise _StoppedError("refused" if unreadable else "healthy", unreadable)
+        raise _StoppedError("healthy")
     age = age_of(base)
     if age < options.min_age and not options.force:
         raise _StoppedError("young", YOUNG.format(age, options.min_age))

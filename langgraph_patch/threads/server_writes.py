@@ -21,7 +21,7 @@ from langgraph.graph.message import add_messages
 
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patcher import defects_of
+from langgraph_patch.history.patch import patch_reading
 from langgraph_patch.threads.message_equality import is_same
 
 
@@ -96,5 +96,5 @@ def is_as_predicted(written: Sequence[BaseMessage], predicted: Sequence[BaseMess
 
 
 def _is_damaged(messages: list[BaseMessage]) -> bool:
-    """Whether a history has defects, but for messages that no repair can correct."""
-    return bool(defects_of(read_history(messages), in_state=True))
+    """Whether a history has defects."""
+    return bool(patch_reading(read_history(messages)))

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langgraph.types import Overwrite
 
-from langgraph_patch.history.field_check import id_of
+from langgraph_patch.history.damaged_fields import id_of
 
 Writes: TypeAlias = list[Any]
 """The values to write to the channel, in this order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,9 +13,13 @@ from langgraph_patch._langgraph_storage import task_of_namespace
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import EvidenceError, ThreadError
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Evidence, changes_history
-from langgraph_patch.history.patcher import defects_of, patch_reading, read_if_damaged
-from langgraph_patch.history.placeholders import is_placeholder, is_settled
+from langgraph_patch.history.patch import (
+    changes_history,
+    patch_reading,
+    read_if_damaged,
+)
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.history.texts import Evidence
 from langgraph_patch.threads.checkpoint_state import (
     age_of,
     asked,
@@ -24,7 +28,7 @@ from langgraph_patch.threads.checkpoint_state import (
     waiting_tasks,
 )
 from langgraph_patch.threads.recorded import find_recorded
-from langgraph_patch.threads.reports import ThreadReport, unreadable_messages
+from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.stores.base import Key
 from langgraph_patch.threads.stores.select import is_database_failure
 from langgraph_patch.threads.stores.server import Activity, LangGraphServer
@@ -96,17 +100,16 @@ def _read_report(reader: ThreadReader, key: Key) -> IOGenerator[ThreadReport | N
         "messages": None if history is None else len(history),
     }
     is_open = activity is not None
-    reading = _read(history or [], allow_pending=is_open, settle=reader.settle)
-    defects = tuple(defects_of(reading, allow_pending=is_open)) if reading else ()
+    reading = _read(history or [], leaves_open=is_open, settle=reader.settle)
+    defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
         return ThreadReport(*key, "paused", defects=defects, asks=asked(saved), **facts)
     if reading is None or (is_open and not defects):
         return ThreadReport(*key, "healthy", **facts)
     evidence, reason = yield from _evidence(reader, saved, reading)
-    patch = patch_reading(reading, evidence=evidence)
+    patch = patch_reading(replace(reading, leaves_open=False), evidence=evidence)
     if not changes_history(patch):
         return ThreadReport(*key, "healthy", **facts)
-    reason = reason or unreadable_messages(patch)
     return ThreadReport(*key, "damaged", defects=defects, patch=patch, reason=reason, **facts)
 
 
@@ -117,13 +120,11 @@ def _check_exists(reader: ThreadReader, key: Key) -> IOGenerator[None]:
         raise ThreadError("it was deleted during the scan")
 
 
-def _read(history: list[BaseMessage], *, allow_pending: bool, settle: bool) -> Reading | None:
+def _read(history: list[BaseMessage], *, leaves_open: bool, settle: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
-    reading = read_if_damaged(history, allow_pending=allow_pending)
-    if reading is None and any(
-        is_placeholder(m) and (settle or not is_settled(m)) for m in history
-    ):
-        return read_history(history)
+    reading = read_if_damaged(history, leaves_open=leaves_open, look_again=True)
+    if reading is None and settle and any(map(is_placeholder, history)):
+        return read_history(history, leaves_open=leaves_open, look_again=True)
     return reading
 
 

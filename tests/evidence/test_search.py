@@ -37,7 +37,7 @@ from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence import pages
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patcher import patch_messages
+from langgraph_patch.history.patch import patch_messages
 from support import evidence_agents
 from support.evidence_agents import (
     APPROVAL,

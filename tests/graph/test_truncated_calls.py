@@ -20,7 +20,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
-from langgraph_patch.history.truncated_calls import StreamedCalls, refuse_truncated
+from langgraph_patch.history.streamed_calls import StreamedCalls, refuse_truncated
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.chunk_model import ChunkModel, begin, piece, reason
 from support.truncated_agents import AGENTS, BARE, MODES, Seen, agent, results, run, tools

@@ -1,4 +1,4 @@
-"""The seven laws of `langgraph_patch.history.patcher`, each over generated histories and damage."""
+"""The seven laws of `langgraph_patch.history.patch`, each over generated histories and damage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from langchain_core.messages import (
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.patcher import as_messages, defects_of, patch_reading
+from langgraph_patch.history.patch import Finding, as_messages, patch_reading
 from support import hostile
 from support.generated import fewer, work
+from support.open_ends import patched
 from support.strategies import (
     CARRIED_SHAPES,
     DAMAGES,
@@ -43,11 +43,10 @@ from support.wires import assert_accepted
 NAMED = tuple(name for name in DAMAGES if name not in WITHOUT_WORDS)
 
 
-def repaired_the_long_way(history, *, allow_pending=False):
+def repaired_the_long_way(history, *, leaves_open=False):
     """What the repair finds without the fast check."""
-    reading = read_history(as_messages(history))
-    patch = patch_reading(reading, allow_pending=allow_pending)
-    return patch.messages, defects_of(reading, allow_pending=allow_pending)
+    patch = patch_reading(read_history(as_messages(history), leaves_open=leaves_open))
+    return patch.messages, [*patch.changes]
 
 
 def results_beside(history):
@@ -78,12 +77,12 @@ def told_places(history, calls):
 
 
 @given(broken_histories(), st.booleans())
-def test_valid(broken, allow_pending):
+def test_valid(broken, leaves_open):
     """A repaired history has no defect, also without the fast check."""
-    patch = patch_messages(broken.messages, allow_pending=allow_pending)
+    patch = patched(broken.messages, leaves_open=leaves_open)
 
-    assert validate_messages(patch.messages, allow_pending=allow_pending) == []
-    assert repaired_the_long_way(patch.messages, allow_pending=allow_pending)[1] == []
+    assert not patched(patch.messages, leaves_open=leaves_open)
+    assert repaired_the_long_way(patch.messages, leaves_open=leaves_open)[1] == []
 
 
 @fewer(5)
@@ -120,16 +119,16 @@ def test_quiet(history):
 @given(valid_histories())
 def test_quiet_at_a_glance(history):
     """The fast check accepts valid histories of every shape: the repair does not begin."""
-    assert is_valid(history, allow_pending=False)
+    assert is_valid(history, leaves_open=False)
 
 
 # --- 3 ---------------------------------------------------------------------------------
 
 
 @given(broken_histories(), st.booleans())
-def test_idempotent_and_deterministic(broken, allow_pending):
+def test_idempotent_and_deterministic(broken, leaves_open):
     """A second pass returns the same object; equal histories give equal bytes and changes."""
-    patch = partial(patch_messages, allow_pending=allow_pending)
+    patch = partial(patched, leaves_open=leaves_open)
     first = patch(broken.messages)
     again = patch(copy.deepcopy(broken.messages))
 
@@ -140,13 +139,21 @@ def test_idempotent_and_deterministic(broken, allow_pending):
 EVIDENCE = st.sampled_from(
     [
         None,
-        ToolMessage("recorded", tool_call_id="whatever"),
-        ToolMessage("recorded", tool_call_id="whatever", id="recorded"),
+        Finding(result=ToolMessage("recorded", tool_call_id="whatever")),
+        Finding(result=ToolMessage("recorded", tool_call_id="whatever", id="recorded")),
         Finding("awaiting_input"),
-        Finding("failed", "RuntimeError('kaput')"),
+        Finding("failed", error="RuntimeError('kaput')"),
         Finding("unknown"),
+        Finding("unknown", look_again=True),
     ]
 )
+
+
+def moved(evidence, before, after):
+    """The evidence about the same calls in the repaired history: every AI message is in it."""
+    models = [[k for k, m in enumerate(h) if isinstance(m, AIMessage)] for h in (before, after)]
+    places = dict(zip(*models, strict=True))
+    return {(places[index], ordinal): found for (index, ordinal), found in evidence.items()}
 
 
 @fewer(2)
@@ -154,16 +161,17 @@ EVIDENCE = st.sampled_from(
 def test_idempotent_with_evidence(broken, replace_foreign, data):
     """Also with evidence of any kind, and with placeholders of others: a text never changes."""
     history = as_messages(broken.messages)
-    calls = {(history[call.index].id, call.id) for call in told_calls(history)}
-    drawn = {key: data.draw(EVIDENCE) for key in sorted(calls, key=repr)}
+    drawn = {(c.index, c.ordinal): data.draw(EVIDENCE) for c in told_calls(history)}
     evidence = {key: recorded for key, recorded in drawn.items() if recorded is not None}
-    patch = partial(patch_messages, evidence=evidence, replace_foreign=replace_foreign)
+    patch = partial(patch_messages, replace_foreign=replace_foreign)
 
-    first = patch(history)
+    first = patch(history, evidence=evidence)
+    later = moved(evidence, history, first.messages)
 
     assert validate_messages(first.messages) == []
-    assert patch(first.messages).messages is first.messages
-    assert repr(patch(copy.deepcopy(history)).to_dict()) == repr(first.to_dict())
+    assert patch(first.messages, evidence=later).messages is first.messages
+    again = patch(copy.deepcopy(history), evidence=evidence)
+    assert repr(again.to_dict()) == repr(first.to_dict())
 
 
 @fewer(2)
@@ -459,37 +467,36 @@ def test_linear_in_a_crowd(crowd):
 # --- the fast check, and the two functions ---------------------------------------------
 
 
-@example(history=[AIMessage("", additional_kwargs={"function_call": {}})], allow_pending=False)
+@example(history=[AIMessage("", additional_kwargs={"function_call": {}})], leaves_open=False)
 @given(
     broken_histories().map(lambda broken: as_messages(broken.messages)) | hostile.histories(),
     st.booleans(),
 )
-def test_the_fast_check_never_misses(history, allow_pending):
+def test_the_fast_check_never_misses(history, leaves_open):
     """In a history that the fast check calls valid, the repair finds nothing."""
-    valid = is_valid(history, allow_pending=allow_pending)
+    valid = is_valid(history, leaves_open=leaves_open)
 
-    _, defects = repaired_the_long_way(history, allow_pending=allow_pending)
+    _, defects = repaired_the_long_way(history, leaves_open=leaves_open)
 
     assert not (valid and defects)
 
 
-@given(broken_histories(), st.booleans())
-def test_validate_and_patch_agree(broken, allow_pending):
-    """There are defects if and only if something is changed, and one change for each defect."""
-    defects = validate_messages(broken.messages, allow_pending=allow_pending)
-    patch = patch_messages(broken.messages, allow_pending=allow_pending)
+@given(broken_histories())
+def test_validate_and_patch_agree(broken):
+    """What is wrong is what the repair changes."""
+    changes = validate_messages(broken.messages)
+    patch = patch_messages(broken.messages)
 
-    assert bool(patch) is bool(defects)
+    assert repr(list(patch.changes)) == repr(changes)
     if as_messages(broken.messages) is broken.messages:
-        assert (patch.messages is broken.messages) is not bool(defects)
-    assert len(patch.changes) == len(defects)
+        assert (patch.messages is broken.messages) is not bool(changes)
 
 
 @fewer(2)
 @given(broken_histories())
 def test_pending_calls_are_all_that_is_left(broken):
-    """With `allow_pending` only calls of the last turn are left open, and nothing else differs."""
-    stored = as_messages(patch_messages(broken.messages, allow_pending=True).messages)
+    """Where they are left open, only calls of the last turn are, and nothing else differs."""
+    stored = patched(broken.messages).messages
     whole = patch_messages(stored).messages
 
     models = [place for place, message in enumerate(stored) if isinstance(message, AIMessage)]
@@ -499,4 +506,4 @@ def test_pending_calls_are_all_that_is_left(broken):
         all(isinstance(message, ToolMessage) for message in stored[settled + 1 :])
         or whole is stored
     )
-    assert validate_messages(stored, allow_pending=True) == []
+    assert not patched(stored)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langgraph_patch import is_placeholder, patch_messages, validate_messages
+from langgraph_patch import is_placeholder, patch_messages, set_language, validate_messages
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.fast_check import is_valid
-from langgraph_patch.history.patch import Finding, RecordedResult
-from langgraph_patch.history.patcher import (
-    dangling_calls,
-    patch_reading,
-    read_if_damaged,
-)
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from support.placeholder_texts import DEEPAGENTS_CANCELLED, UNKNOWN
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.repair import dangling_calls
+from langgraph_patch.history.texts import Finding
+from support.placeholder_texts import DEEPAGENTS_CANCELLED, FAILED, UNKNOWN
 
 H = HumanMessage
 CHAT_UI = "Successfully handled tool call."
@@ -202,13 +200,13 @@ def test_f42_a_real_result_beats_the_placeholder_of_deepagents(replace_foreign):
     for results in ([fake, real], [real, fake]):
         history = [ai(("wire", "c1")), *results, H("x")]
         assert texts(history, replace_foreign=replace_foreign) == ["wired 3"]
-        assert "superseded" in [defect.kind for defect in validate_messages(history)]
+        assert "superseded" in [defect.defect for defect in validate_messages(history)]
     assert texts([ai(("wire", "c1")), fake, H("x")]) == [fake.content]
 
 
 FAKES = [
     result(CHAT_UI, id="do-not-render-17"),
-    result('{"cancelled":true}', name="wire"),
+    result('{"cancelled":true}'),
 ]
 
 
@@ -218,69 +216,67 @@ def test_f39_what_known_clients_invent_is_replaced(fake):
     history = [ai(("wire", "c1")), fake, H("x")]
     reading = read_if_damaged(history)
 
-    assert [key for _, key in reading.unanswered] == ["c1"]
+    assert [call.id for call in reading.unanswered] == ["c1"]
     patch = patch_messages(history)
     assert patch.messages[1].content == UNKNOWN.format("wire", "c1")
     assert [change.before for change in patch.changes] == [fake]
-    assert texts(history, evidence={("a1", "c1"): result("wired 3")}) == ["wired 3"]
+    assert texts(history, evidence={(0, 0): Finding(result=result("wired 3"))}) == ["wired 3"]
     assert texts([*history, result("wired 3")]) == ["wired 3"]
 
 
 @pytest.mark.parametrize(
-    "genuine", [result(CHAT_UI), result('{"cancelled": true}'), result('{"cancelled":false}')]
+    "genuine",
+    [
+        result(CHAT_UI),
+        result('{"cancelled": true}'),
+        result('{"cancelled":false}'),
+        result('{"cancelled":true}', name="wire"),
+    ],
 )
 def test_f39_what_a_tool_may_return_is_no_fake(genuine):
-    """agent-chat-ui marks its ids, and Python writes JSON with spaces."""
+    """agent-chat-ui marks its ids, Python writes JSON with spaces, a ToolNode names the tool."""
     history = [ai(("wire", "c1")), genuine, H("x")]
 
     assert patch_messages(history).messages is history
 
 
-def test_f39_spaces_do_not_matter_in_a_message_from_the_client():
-    """No tool of the graph wrote it."""
-    history = [ai(("wire", "c1")), result('{"cancelled": true}', id="t1"), H("x")]
-    reading = read_if_damaged(history, client_results=frozenset({"t1"}))
-
-    assert [is_placeholder(m) for m in patch_reading(reading).messages] == [False, True, False]
-
-
-def test_f39_a_recorded_result_replaces_that_of_a_client():
-    """A finding does not, and neither does an equal result."""
-    invented = result("all good", id="t1")
-    history = [ai(("wire", "c1")), invented, H("x")]
-    assert read_if_damaged(history) is None
-
-    reading = read_if_damaged(history, client_results=frozenset({"t1"}))
-
-    assert reading.unanswered == reading.doubted == [(history[0], "c1")]
-    key = ("a1", "c1")
-    for evidence in ({}, {key: Finding("unknown")}, {key: result("all good", id="t2")}):
-        assert patch_reading(reading, evidence=evidence).messages is history
-    for recorded in (result("wired 3"), RecordedResult(result("wired 3"))):
-        patch = patch_reading(reading, evidence={key: recorded})
-        assert patch.messages[1].content == "wired 3"
-        assert [(c.kind, c.before) for c in patch.changes] == [("recovered", invented)]
-
-
 # --- recorded results with a marker ----------------------------------------------------
 
 
-def test_f38_effects_that_were_not_kept_are_named():
-    """Before the text, in the marker, and in both languages; the result is no placeholder."""
-    recorded = RecordedResult(result("Updated file"), ("files", "goto"))
-    history = [ai(("write_file", "c1")), H("x")]
+@pytest.fixture
+def chinese():
+    """Chinese texts during the test."""
+    set_language("zh")
+    yield
+    set_language("en")
 
-    for language, sentence in (
-        ("en", "These effects of the tool call were not kept: files, goto. Its recorded result:"),
-        ("zh", "该工具调用的以下影响未被保留:files, goto。其已记录的结果:"),
-    ):
-        patch = patch_messages(history, evidence={("a1", "c1"): recorded}, language=language)
-        assert patch.messages[1].content == f"{sentence}\nUpdated file"
-        assert patch.messages[1].additional_kwargs == {
-            PLACEHOLDER_KEY: {"not_kept": ["files", "goto"]}
-        }
-        assert not is_placeholder(patch.messages[1])
-        assert patch_messages(patch.messages).messages is patch.messages
+
+def recovered(recorded):
+    """The result in a history that was repaired with this finding."""
+    patch = patch_messages([ai(("write_file", "c1")), H("x")], evidence={(0, 0): recorded})
+    assert patch_messages(patch.messages).messages is patch.messages
+    assert not is_placeholder(patch.messages[1])
+    return patch.messages[1]
+
+
+def test_f38_effects_that_were_not_kept_are_named():
+    """Before the text, and in the marker; the result is no placeholder."""
+    found = recovered(Finding(result=result("Updated file"), not_kept=("files", "goto")))
+
+    assert found.content == (
+        "These effects of the tool call were not kept: files, goto. Its recorded result:\n"
+        "Updated file"
+    )
+    assert found.additional_kwargs == {PLACEHOLDER_KEY: {"not_kept": ["files", "goto"]}}
+
+
+@pytest.mark.usefixtures("chinese")
+def test_f38_effects_that_were_not_kept_are_named_in_chinese():
+    """As in English."""
+    found = recovered(Finding(result=result("Updated file"), not_kept=("files", "goto")))
+
+    sentence = "该工具调用的以下影响未被保留:files, goto。其已记录的结果:"
+    assert found.content == f"{sentence}\nUpdated file"
 
 
 def test_f38_the_sentence_is_a_block_of_its_own_before_blocks():
@@ -288,9 +284,7 @@ def test_f38_the_sentence_is_a_block_of_its_own_before_blocks():
     block = {"type": "text", "text": "Updated file"}
     message = result([block])
 
-    history = [ai(("write_file", "c1"))]
-    evidence = {("a1", "c1"): RecordedResult(message, ("files",))}
-    first, second = patch_messages(history, evidence=evidence).messages[1].content
+    first, second = recovered(Finding(result=message, not_kept=("files",))).content
 
     assert first["type"] == "text"
     assert "files" in first["text"]
@@ -300,12 +294,10 @@ def test_f38_the_sentence_is_a_block_of_its_own_before_blocks():
 
 def test_a_reconciled_result_is_marked():
     """It is a real result for every later repair."""
-    recorded = RecordedResult(result("wired 3"), cause="reconciled")
-    patch = patch_messages([ai(("wire", "c1"))], evidence={("a1", "c1"): recorded})
+    found = recovered(Finding("reconciled", result=result("wired 3")))
 
-    assert patch.messages[1].content == "wired 3"
-    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "reconciled"}}
-    assert not is_placeholder(patch.messages[1])
+    assert found.content == "wired 3"
+    assert found.additional_kwargs == {PLACEHOLDER_KEY: {"cause": "reconciled"}}
 
 
 # --- what is searched again ------------------------------------------------------------
@@ -313,63 +305,115 @@ def test_a_reconciled_result_is_marked():
 
 def repaired_with(finding):
     """A history that was repaired with this finding about its call."""
-    return patch_messages([ai(("wire", "c1")), H("x")], evidence={("a1", "c1"): finding}).messages
+    return patch_messages([ai(("wire", "c1")), H("x")], evidence={(0, 0): finding}).messages
 
 
-def test_a_settled_call_is_not_searched_again():
-    """Only the new call is; a placeholder without the marker is searched with it."""
-    new = ai(("mail", "c2"), message_id="a2")
-
-    for finding, ids in (
-        (Finding("unknown", searched="cp7"), ["c2"]),
-        (Finding("unknown"), ["c1", "c2"]),
-    ):
-        history = repaired_with(finding)
-        assert read_if_damaged(history) is None
-        assert [call_id for _, call_id in read_if_damaged([*history, new]).unanswered] == ids
+def ids_of(calls):
+    """The ids of calls."""
+    return [call.id for call in calls]
 
 
-def test_a_recheck_is_searched_on_the_next_turn_until_it_is_settled():
-    """The history is valid in the meantime."""
-    history = repaired_with(Finding("unknown", searched="cp7", recheck=True))
-    assert history[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "unknown", "recheck": True}}
+def test_a_call_with_a_final_placeholder_is_not_searched_again():
+    """Only the new call is; whoever asks for all calls without a result gets both."""
+    history = repaired_with(Finding())
+    assert read_if_damaged(history, look_again=True) is None
+
+    reading = read_if_damaged([*history, ai(("mail", "c2"), message_id="a2")], look_again=True)
+
+    assert ids_of(reading.unanswered) == ["c2"]
+    assert ids_of(reading.without_result) == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])
+def test_a_marked_placeholder_is_searched_for_once_more(cause):
+    """By whoever asks for it; what is found then, also the same, is written without the mark."""
+    history = repaired_with(Finding(cause, look_again=True))
+    marker = {"cause": cause, "look_again": True}
+    assert history[1].additional_kwargs == {PLACEHOLDER_KEY: marker}
     assert validate_messages(history) == []
     assert patch_messages(history).messages is history
-    assert not is_valid(history, allow_pending=False)
+    assert is_valid(history, leaves_open=False)
+    assert not is_valid(history, leaves_open=False, look_again=True)
+    assert read_if_damaged(history) is None
 
-    reading = read_if_damaged(history)
+    reading = read_if_damaged(history, look_again=True)
 
-    assert [call_id for _, call_id in reading.unanswered] == ["c1"]
-    key = ("a1", "c1")
-    still = patch_reading(reading, evidence={key: Finding("unknown", recheck=True)})
+    assert ids_of(reading.unanswered) == ["c1"]
+    assert patch_reading(reading).messages is history
+    still = patch_reading(reading, evidence={(0, 0): Finding(cause, look_again=True)})
     assert still.messages is history
-    late = patch_reading(reading, evidence={key: result("wired 3")})
+    late = patch_reading(reading, evidence={(0, 0): Finding(result=result("wired 3"))})
     assert late.messages[1].content == "wired 3"
-    settled = patch_reading(reading, evidence={key: Finding("unknown", searched="cp9")}).messages
-    assert settled[1].content == history[1].content
-    assert settled[1].additional_kwargs[PLACEHOLDER_KEY] == {"cause": "unknown", "searched": "cp9"}
-    assert read_if_damaged(settled) is None
+    patch = patch_reading(reading, evidence={(0, 0): Finding(cause)})
+    assert patch.messages[1].content == history[1].content
+    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": cause}}
+    assert not changes_history(patch)
+    assert read_if_damaged(patch.messages, look_again=True) is None
 
 
-def test_a_call_that_waits_is_searched_once_more():
-    """The second search settles its placeholder, which keeps its text."""
-    waits = Finding("awaiting_input", searched="cp7", recheck=True)
-    history = repaired_with(waits)
-    assert history[1].additional_kwargs[PLACEHOLDER_KEY]["recheck"]
-    reading = read_if_damaged(history)
-    settled = patch_reading(reading, evidence={("a1", "c1"): waits}).messages
-    marker = {"cause": "awaiting_input", "searched": "cp7"}
-    assert settled[1].additional_kwargs[PLACEHOLDER_KEY] == marker
-    assert settled[1].content == history[1].content
-    assert read_if_damaged(settled) is None
+def test_a_marked_placeholder_gives_way_to_a_new_cause():
+    """Also if that asks for another search again."""
+    history = repaired_with(Finding(look_again=True))
+    reading = read_if_damaged(history, look_again=True)
+
+    failed = {(0, 0): Finding("failed", error="e", look_again=True)}
+    patch = patch_reading(reading, evidence=failed)
+
+    assert changes_history(patch)
+    assert patch.messages[1].content == FAILED.format("wire", "c1", "e")
+    marker = {"cause": "failed", "look_again": True}
+    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: marker}
+
+
+# --- calls that a repair renamed ---------------------------------------------------------
+
+
+def test_a_renamed_call_stores_its_earlier_ids():
+    """The oldest first, in its message; the call is found by each of them."""
+    first = repaired_turns("wire", "wire")
+    (renamed,) = read_calls(first[3], 3)
+    assert (renamed.earlier_ids, renamed.id) == (("c1",), first[3].tool_calls[0]["id"])
+    again = [ai(("wire", renamed.id), message_id="a9"), H("x"), *first]
+
+    calls = [c for m in patch_messages(again).messages if m.type == "ai" for c in read_calls(m)]
+
+    assert [call.earlier_ids for call in calls] == [(), (), ("c1", renamed.id)]
+    for call_id in ("c1", calls[2].id):
+        assert (
+            texts([*first[:3], patch_messages(again).messages[6], result("r", call_id)])[1] == "r"
+        )
+
+
+def test_hostile_earlier_ids_are_ignored():
+    """Whatever an application stores under the key of this package."""
+    for stored in (None, 7, {"earlier_ids": 7}, {"earlier_ids": {"c1": "c0"}}):
+        message = ai(("wire", "c1")).model_copy(
+            update={"additional_kwargs": {PLACEHOLDER_KEY: stored}}
+        )
+        assert read_calls(message)[0].earlier_ids == ()
+
+
+def test_calls_are_renamed_beside_an_incomplete_one():
+    """The positions of the evidence count all calls of the message."""
+    cut = {"name": "wire", "args": '{"a', "id": "c1", "error": "no JSON"}
+    message = ai(("mail", "c1")).model_copy(update={"invalid_tool_calls": [cut]})
+
+    repaired = patch_messages([message, H("x")], evidence={(0, 1): Finding("cancelled")}).messages
+
+    assert [call.ordinal for call in read_calls(message)] == [0, 1]
+    assert [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in repaired[1:3]] == [
+        "unknown",
+        "cancelled",
+    ]
 
 
 def test_a_result_of_another_tool_is_not_that_of_a_renamed_call():
-    """Also if it is stored before its own call, which was renamed as well."""
+    """It is that of the call directly behind it, which was renamed from its id too."""
     history = repaired_turns("ask", "wire", "mail")
     early = result("sent", name="mail", id="t9")
     last = next(i for i, m in enumerate(history) if m.id == "a2")
-    assert texts([*history[:last], early, *history[last:]]) == [None, None, None]
+    assert texts([*history[:last], early, *history[last:]]) == [None, None, "sent"]
+    assert texts([*history[:last], early]) == [None, None]
 
 
 def test_a_name_that_no_call_has_counts_directly_after_the_call_only():
@@ -382,24 +426,18 @@ def test_a_name_that_no_call_has_counts_directly_after_the_call_only():
 
 
 def test_a_result_that_may_be_that_of_the_next_message_is_not_that_of_an_older_one():
-    """It would pass a nearer call of its id, and it stands directly before another call of it."""
+    """It would pass a nearer call of its id, and it stands directly before another call of it.
+
+    Whether a repair has renamed the calls makes no difference.
+    """
+    calls = [ai((t, "c1"), message_id=f"a{n}") for n, t in enumerate(("wire", "mail", "wire"))]
+    stored = [calls[0], H("x"), calls[1], H("x"), result("wired", name="wire"), calls[2], H("x")]
+    assert texts(stored) == [None, None, None]
     history = repaired_turns("wire", "mail", "wire")
     unclear = result("wired", name="wire", id="t9")
     last = next(i for i, m in enumerate(history) if m.id == "a2")
     assert texts([*history[:last], unclear, *history[last:]]) == [None, None, None]
-    assert texts([*history[:last], unclear]) == ["wired", None]
-
-
-def test_a_settled_placeholder_keeps_a_better_cause():
-    """A later search may find less than the first one."""
-    history = repaired_with(Finding("failed", "e", recheck=True))
-    reading = read_if_damaged(history)
-
-    evidence = {("a1", "c1"): Finding("unknown", searched="cp9")}
-    settled = patch_reading(reading, evidence=evidence).messages[1]
-
-    assert settled.content == history[1].content
-    assert settled.additional_kwargs[PLACEHOLDER_KEY] == {"cause": "failed", "searched": "cp9"}
+    assert texts([*history[:last], unclear]) == [None, None]
 
 
 # --- results inside a call, and the calls to reconcile ---------------------------------
@@ -412,9 +450,18 @@ def test_f44_results_inside_a_call_are_listed():
     expected = f"{UNKNOWN.format('wire', 'c1')} Recorded inside it: {'; '.join(inner)}"
 
     assert history[1].content == expected
-    long = repaired_with(Finding("failed", "e" * 900, inner=(inner[0], "x" * 900)))[1].content
+    long = repaired_with(Finding("failed", error="e" * 900, inner=(inner[0], "x" * 900)))[1].content
     assert len(long) == 500
     assert inner[0] in long
+
+
+def test_a_text_without_a_full_stop_gets_one_before_the_results_inside():
+    """A recorded error ends as the application wrote it."""
+    text = repaired_with(Finding("failed", error="ValueError('no')", inner=("mail: sent",)))[
+        1
+    ].content
+
+    assert text.endswith("attempt: ValueError('no'). Recorded inside it: mail: sent")
 
 
 def test_dangling_calls_are_those_that_get_placeholders():
@@ -422,13 +469,13 @@ def test_dangling_calls_are_those_that_get_placeholders():
     calls = ai(("wire", "c1"), ("mail", "c2"), ("search", "c3"), ("read", "c4"))
     reading = read_if_damaged([calls, result("r", "c4"), H("x")])
     evidence = {
-        ("a1", "c1"): Finding("cancelled"),
-        ("a1", "c2"): RecordedResult(result("sent", "c2")),
+        (0, 0): Finding("cancelled"),
+        (0, 1): Finding(result=result("sent", "c2")),
     }
 
     found = dangling_calls(reading, evidence)
 
     assert [(key, call.name, call.cause) for key, call in found] == [
-        (("a1", "c1"), "wire", "cancelled"),
-        (("a1", "c3"), "search", "unknown"),
+        ((0, 0), "wire", "cancelled"),
+        ((0, 2), "search", "unknown"),
     ]

@@ -19,8 +19,9 @@ from langgraph_patch import (
     validate_messages,
 )
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.patch import Finding
-from langgraph_patch.history.placeholders import CAUSES, LANGUAGES, PLACEHOLDER_KEY
+from langgraph_patch.history.calls import STOPPED
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.texts import CAUSES, LANGUAGES, Finding
 from support.placeholder_texts import (
     CANCELLED,
     FAILED,
@@ -33,6 +34,7 @@ from support.placeholder_texts import (
     TIMED_OUT,
     UNKNOWN,
     WAITED,
+    WAITED_UNTIL_ENDED,
     WAITING,
 )
 
@@ -106,20 +108,27 @@ CASES = [
         "awaiting_input",
         [asked(), *SYSTEM],
         Finding("awaiting_input"),
+        WAITED_UNTIL_ENDED,
+        "工具调用 wire(ID 为 c1)在暂停结束时仍在等待人工输入;没有记录到答复,也没有记录到结果。",
+    ),
+    (
+        "awaiting_input",
+        [asked(), *SYSTEM],
+        Finding("awaiting_input", detail="paused"),
         WAITING,
         "工具调用 wire(ID 为 c1)正在等待人工输入;没有记录到答复,也没有记录到结果。",
     ),
     (
         "failed",
         [asked(), *HUMAN],
-        Finding("failed", "RuntimeError('kaput')"),
+        Finding("failed", error="RuntimeError('kaput')"),
         FAILED.format("{}", "{}", "RuntimeError('kaput')"),
         "工具调用 wire(ID 为 c1)在最后一次有记录的尝试中失败:RuntimeError('kaput')",
     ),
     (
         "failed",
         [asked(), *HUMAN],
-        Finding("failed", "NodeTimeoutError()", "timeout"),
+        Finding("failed", error="NodeTimeoutError()", detail="timeout"),
         TIMED_OUT.format("{}", "{}", "NodeTimeoutError()"),
         "工具调用 wire(ID 为 c1)已超时;它可能仍在继续执行:NodeTimeoutError()",
     ),
@@ -135,14 +144,14 @@ CASES = [
         [asked(), *HUMAN],
         Finding("not_started", detail="approval"),
         NOT_APPROVED,
-        "工具调用 wire(ID 为 c1)在收到另一条消息之前没有获得批准;没有记录到开始,也没有记录到结果。",
+        "工具调用 wire(ID 为 c1):收到另一条消息时正在等待批准;没有记录到开始,也没有记录到结果。",
     ),
     (
         "not_started",
         [asked(), *SYSTEM],
         Finding("not_started", detail="approval"),
         NOT_APPROVED_YET,
-        "工具调用 wire(ID 为 c1)没有获得批准;没有记录到开始,也没有记录到结果。",
+        "工具调用 wire(ID 为 c1):当时正在等待批准;没有记录到开始,也没有记录到结果。",
     ),
     (
         "cancelled",
@@ -163,14 +172,14 @@ CASES = [
         [cut(), *HUMAN],
         Finding("malformed", detail="tools_ran"),
         INCOMPLETE,
-        "工具调用 wire(ID 为 c1)的参数不完整;没有记录到结果。",
+        "工具调用 wire(ID 为 c1)的参数不完整;其结果未知。",
     ),
     (
         "malformed",
         [CHUNK, *HUMAN],
         None,
         INCOMPLETE,
-        "工具调用 wire(ID 为 c1)的参数不完整;没有记录到结果。",
+        "工具调用 wire(ID 为 c1)的参数不完整;其结果未知。",
     ),
     (
         "malformed",
@@ -191,7 +200,7 @@ CASES = [
         [asked(), *HUMAN],
         None,
         UNKNOWN,
-        "没有记录到工具调用 wire(ID 为 c1)的结果;它可能已经执行,也可能没有执行。",
+        "工具调用 wire(ID 为 c1)的结果未知;它可能已经执行,也可能没有执行。",
     ),
 ]
 
@@ -199,14 +208,15 @@ CASES = [
 @pytest.mark.parametrize(("cause", "history", "recorded", "english", "chinese"), CASES)
 def test_each_cause_has_its_text_in_each_language(cause, history, recorded, english, chinese):
     """The sentence is true of the cause; the mark says the cause to machines."""
-    evidence = {("a1", "c1"): recorded} if recorded else None
+    evidence = {(0, 0): recorded} if recorded else None
     mark = {"cause": cause}
     if history[0].tool_calls in ([], CHUNK.tool_calls) and cause == "malformed":
         mark["arguments"] = '{"a":'
     name = "unknown_tool" if "unknown_tool" in english else "wire"
 
     for language, text in (("en", english.format("wire", "c1")), ("zh", chinese)):
-        found = placeholder(history, evidence=evidence, language=language)
+        set_language(language)
+        found = placeholder(history, evidence=evidence)
         assert found == ToolMessage(
             text,
             tool_call_id="c1",
@@ -217,6 +227,17 @@ def test_each_cause_has_its_text_in_each_language(cause, history, recorded, engl
         )
 
 
+def test_a_call_that_this_package_stopped_was_not_run():
+    """Also beside a call that ran, and whatever the checkpoints say of it."""
+    stopped = {"name": "wire", "args": '{"a":', "id": "c1", "error": STOPPED}
+    history = [asked("mail", "c2").model_copy(update={"invalid_tool_calls": [stopped]}), *HUMAN]
+    history.insert(1, ToolMessage("sent", tool_call_id="c2"))
+
+    for recorded in (Finding(), Finding("malformed", detail="tools_ran")):
+        found = placeholder(history, evidence={(0, 1): recorded})
+        assert found.content == MALFORMED.format("wire", "c1")
+
+
 def test_no_cause_and_no_language_goes_untested():
     """The table above names all of them."""
     assert {case[0] for case in CASES} == set(CAUSES)
@@ -225,7 +246,7 @@ def test_no_cause_and_no_language_goes_untested():
 
 def test_a_failure_without_an_error_has_a_text():
     """Nothing is made up where no error was recorded."""
-    found = placeholder([asked()], evidence={("a1", "c1"): Finding("failed")})
+    found = placeholder([asked()], evidence={(0, 0): Finding("failed")})
 
     assert found.content == FAILED.format("wire", "c1", "")
 
@@ -241,8 +262,9 @@ def test_hostile_names_ids_and_errors_are_data(text, language):
         asked(name="wire", call_id="c4", message_id="a4"),
         cut(text).model_copy(update={"id": "a5"}),
     ]
-    evidence = {("a4", "c4"): Finding("failed", text), ("a3", text): Finding("awaiting_input")}
-    patch = patch_messages(history, evidence=evidence, language=language)
+    evidence = {(3, 0): Finding("failed", error=text), (2, 0): Finding("awaiting_input")}
+    set_language(language)
+    patch = patch_messages(history, evidence=evidence)
 
     found = [message for message in patch.messages if is_placeholder(message)]
     assert len(found) == 5
@@ -261,7 +283,7 @@ def test_a_long_error_is_cut_with_an_ellipsis():
     space = 500 - len(head)
 
     for length, texts in ((space, "e" * space), (space + 1, "e" * (space - 1) + "…")):
-        evidence = {("a1", "c1"): Finding("failed", "e" * length)}
+        evidence = {(0, 0): Finding("failed", error="e" * length)}
         assert placeholder([asked()], evidence=evidence).content == head + texts
 
 
@@ -297,10 +319,11 @@ def test_ids_do_not_depend_on_texts_or_on_other_messages():
     """It depends on neither language, text, cause nor other messages."""
     expected = placeholder([asked()]).id
 
-    assert placeholder([asked()], language="zh").id == expected
+    set_language("zh")
+    assert placeholder([asked()]).id == expected
     assert placeholder([asked()], placeholder="gone").id == expected
     assert placeholder([*HUMAN, asked(), *HUMAN]).id == expected
-    recorded = {("a1", "c1"): Finding("failed", "x")}
+    recorded = {(0, 0): Finding("failed", error="x")}
     assert placeholder([asked()], evidence=recorded).id == expected
 
 
@@ -321,7 +344,7 @@ def test_ids_of_siblings_differ():
     ("message", "is_one"),
     [
         (marked({"cause": "unknown"}), True),
-        (marked({"cause": "not_started", "searched": "1"}), True),
+        (marked({"cause": "not_started", "look_again": True}), True),
         (marked({"cause": "reconciled"}), False),
         (marked({"not_kept": ["files"]}), False),
         (marked({"cause": ["unknown"]}), False),
@@ -345,7 +368,7 @@ def test_the_mark_is_public_and_stable():
 # --- placeholder= ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["gone", "", "{name}", "x" * 10_000])
+@pytest.mark.parametrize("text", ["gone", "", "{", "{0.__class__}{error}%s", "x" * 10_000])
 def test_one_text_is_used_verbatim(text):
     """For every cause, as it is, however long."""
     found = placeholders([asked(), cut(), *HUMAN], placeholder=text)
@@ -355,6 +378,18 @@ def test_one_text_is_used_verbatim(text):
         "unknown",
         "malformed",
     ]
+
+
+@pytest.mark.parametrize("kind", [str, dict])
+def test_name_and_id_are_replaced_in_a_text(kind):
+    """And nothing else: a text is no format string."""
+    text = "{name} ({id}) {name!r} {who knows}"
+    expected = "wire (c1) {name!r} {who knows}"
+
+    given = text if kind is str else {"unknown": text}
+
+    assert placeholder([asked()], placeholder=given).content == expected
+    assert placeholder([asked()], placeholder=lambda _: text).content == text
 
 
 def test_a_mapping_may_be_partial():
@@ -376,19 +411,19 @@ def test_a_callable_receives_everything():
         reported.append(call)
         return f"{call.name} {call.cause}"
 
-    found = placeholders(history, placeholder=say, evidence={("a1", "c1"): Finding("failed", "e")})
+    found = placeholders(history, placeholder=say, evidence={(0, 0): Finding("failed", error="e")})
 
     assert reported == [
-        DanglingCall("c1", "wire", {"amount": 3}, "unknown", None, history[0], 0),
+        DanglingCall("c1", "wire", {"amount": 3}, "failed", "e", history[0], 0),
         DanglingCall(found[1].tool_call_id, "wire", {}, "malformed", '{"a":', history[1], 1),
     ]
-    assert [message.content for message in found] == ["wire unknown", "wire malformed"]
+    assert [message.content for message in found] == ["wire failed", "wire malformed"]
 
 
 def test_a_callable_receives_the_error():
     """Of a call that failed; and what is stored stays out of its reach."""
     reported = []
-    evidence = {("a1", "c1"): Finding("failed", "RuntimeError('kaput')")}
+    evidence = {(0, 0): Finding("failed", error="RuntimeError('kaput')")}
 
     patch_messages(
         [asked()], placeholder=lambda call: reported.append(call) or "", evidence=evidence
@@ -454,18 +489,17 @@ def test_a_callable_that_returns_anything_else_is_refused(expected):
 
 def test_validating_asks_no_callable_and_knows_no_options():
     """What is damaged does not depend on the text of a placeholder."""
-    assert [defect.kind for defect in validate_messages([asked()])] == ["dangling"]
+    assert [change.defect for change in validate_messages([asked()])] == ["dangling"]
 
 
 # --- languages -------------------------------------------------------------------------
 
 
 def test_the_language_of_the_process():
-    """`set_language` holds for every later repair; an option wins."""
+    """`set_language` holds for every later repair."""
     set_language("zh")
 
     assert placeholder([asked()]).content == CASES[-1][4]
-    assert placeholder([asked()], language="en").content == UNKNOWN.format("wire", "c1")
 
     set_language("en")
     assert placeholder([asked()]).content == UNKNOWN.format("wire", "c1")

@@ -16,7 +16,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.patcher import patch_messages
+from langgraph_patch.history.patch import patch_messages
 from support import wires
 from support.damaged import CARRIED_BY, DAMAGED, SHAPES, Call, ai, carried_by, human, result
 from support.wires import WIRES, assert_accepted, broken_rules, payload, refusals

@@ -24,7 +24,7 @@ from langchain_core.messages.ai import add_ai_message_chunks
 from langchain_mistralai import ChatMistralAI
 from langchain_openai import ChatOpenAI
 
-from langgraph_patch.history.patcher import patch_messages, validate_messages
+from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import UNFINISHED_KEY, message_from_stream
 from support.wires import WIRES, refusals

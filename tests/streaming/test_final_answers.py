@@ -27,7 +27,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
 from langgraph_patch import with_patching
-from langgraph_patch.history.patcher import patch_messages, validate_messages
+from langgraph_patch.history.patch import patch_messages, validate_messages
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     AdaptiveChecker,

@@ -13,8 +13,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch import streaming
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.call_chunks import group_call_chunks
-from langgraph_patch.history.tool_calls import complete_args
+from langgraph_patch.history.calls import complete_args
+from langgraph_patch.history.streamed_calls import group_call_chunks
 from langgraph_patch.streaming import UNFINISHED_KEY, merge_tool_call_chunks, message_from_stream
 from support.streams import LAST, START, call, say, think
 

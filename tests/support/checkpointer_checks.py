@@ -22,7 +22,7 @@ from langgraph.types import Command, Send, interrupt
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method, run_async, run_sync
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.graph.with_patching import with_patching
-from langgraph_patch.history.patcher import validate_messages
+from langgraph_patch.history.patch import validate_messages
 from langgraph_patch.threads import (
     ThreadRepair,
     ThreadReport,

@@ -1,16 +1,22 @@
 """The default texts of placeholders, each with the tool's name and the call id to fill in."""
 
-UNKNOWN = "No result of tool call {} with id {} was recorded; it may or may not have run."
+UNKNOWN = "No result of tool call {} with id {} is known; it may or may not have run."
 WAITED = (
     "Tool call {} with id {} was waiting for human input when another message came in; "
     "no answer and no result were recorded."
 )
 """A human message came in."""
 
+WAITED_UNTIL_ENDED = (
+    "Tool call {} with id {} was waiting for human input when the pause was ended; "
+    "no answer and no result were recorded."
+)
+"""No human message came in."""
+
 WAITING = (
     "Tool call {} with id {} is waiting for human input; no answer and no result were recorded."
 )
-"""No human message came in."""
+"""The pause is still there."""
 
 FAILED = "Tool call {} with id {} failed in its last recorded attempt: {}"
 """Ends with the error."""
@@ -21,16 +27,18 @@ TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
 NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
 
 NOT_APPROVED = (
-    "Tool call {} with id {} was not approved before another message came in; "
+    "Tool call {} with id {}: an approval was pending when another message came in; "
     "no start and no result were recorded."
 )
-NOT_APPROVED_YET = "Tool call {} with id {} was not approved; no start and no result were recorded."
+NOT_APPROVED_YET = (
+    "Tool call {} with id {}: an approval was pending; no start and no result were recorded."
+)
 CANCELLED = (
     "Tool call {} with id {}: a cancellation was recorded; "
     "it may have taken effect, in whole or in part."
 )
 MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
-INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result was recorded."
+INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
 """Tools may have run after the message."""
 
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."

@@ -784,7 +784,7 @@ def told_answers(history: Sequence[BaseMessage]) -> list[Told]:
     A result belongs to the nearest earlier message with a call of its id. There its name
     decides, if calls of the id differ in name. Equally many results as calls pair in order,
     and fewer with none. A result before its call belongs to it only if nothing but results is
-    between them, and the names agree.
+    between them, the names agree, and no older call of its id has that name.
     """
     calls = told_calls(history)
     groups: dict[tuple[int, str], list[Answer]] = {}
@@ -797,7 +797,7 @@ def told_answers(history: Sequence[BaseMessage]) -> list[Told]:
         if nearest and (not tells_apart or answer.is_of(nearest)):
             kept = answer if tells_apart else replace(answer, name=None)
             groups.setdefault((max(earlier), answer.id), []).append(kept)
-        else:
+        elif not nearest or answer.name not in {c.name for c in of_id if c.index < answer.index}:
             early.append(answer)
     for (index, call_id), answers in groups.items():
         _answer([c for c in calls if (c.index, c.id) == (index, call_id)], answers)

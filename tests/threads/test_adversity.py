@@ -52,8 +52,8 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.cli.main import main
-from langgraph_patch.history.field_check import corrected
-from langgraph_patch.history.patcher import as_messages
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cause_of
 from langgraph_patch.streaming import message_from_stream
 from langgraph_patch.threads import repair_thread, scan_threads

@@ -36,7 +36,7 @@ from langgraph_patch._langgraph_storage import (
     send_index,
     trigger_channel,
 )
-from langgraph_patch.history.tool_calls import read_calls
+from langgraph_patch.history.calls import read_calls
 
 _TOOLS = "tools"
 """LangGraph's name for the node that runs tools: each `Send` to it carries one call."""

@@ -41,10 +41,11 @@ from langgraph_patch import (
     with_patching,
 )
 from langgraph_patch.errors import MessagesError, OptionError
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.pairing import read_history
-from langgraph_patch.history.patch import Defect, Finding
+from langgraph_patch.history.patch import Finding
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.history.tool_calls import read_calls
+from support.open_ends import patched
 from support.placeholder_texts import (
     DEEPAGENTS_CANCELLED,
     DEEPAGENTS_INCOMPLETE,
@@ -54,7 +55,7 @@ from support.placeholder_texts import (
     MALFORMED,
     UNKNOWN,
     WAITED,
-    WAITING,
+    WAITED_UNTIL_ENDED,
 )
 from support.strict import StrictModel, refuse
 from support.wires import payload
@@ -108,13 +109,21 @@ def made_of_malformed(call_id, arguments, name="t"):
 
 
 def without_made_ids(messages):
-    """The messages; ids that a repair made are `patch` and `result`."""
+    """The messages; ids that a repair made are `patch` and `result`, and no earlier ids."""
     return [
         message.model_copy(update={"id": message.id.partition("-")[0]})
         if message.id and len(message.id) > 37 and message.id.startswith(("patch-", "result-"))
-        else message
+        else without_earlier_ids(message)
         for message in messages
     ]
+
+
+def without_earlier_ids(message):
+    """A message that calls tools, without the ids that its calls had before a repair."""
+    if not isinstance(message, AIMessage):
+        return message
+    extra = {k: v for k, v in message.additional_kwargs.items() if k != PLACEHOLDER_KEY}
+    return message.model_copy(update={"additional_kwargs": extra})
 
 
 def repaired(history, **options):
@@ -130,9 +139,9 @@ def kinds(history, **options):
     return [change.kind for change in patch_messages(history, **options).changes]
 
 
-def defects(history, **options):
+def defects(history):
     """What is found, in order."""
-    return [defect.kind for defect in validate_messages(history, **options)]
+    return [change.defect for change in validate_messages(history)]
 
 
 # --- a call without a result -----------------------------------------------------------
@@ -243,21 +252,20 @@ def test_an_empty_history_is_valid():
 
 
 def test_pending_calls_are_left_to_whoever_runs_next():
-    """With `allow_pending` calls at the tail stay open; others do not."""
+    """Calls at the end stay open for an entry check; others do not."""
     history = [ai("c1"), H("x"), ai("c2", "c3"), result("r3", "c3")]
 
-    assert patch_messages(history, allow_pending=True).messages[3:] == history[2:]
-    assert defects(history, allow_pending=True) == ["dangling"]
+    assert patched(history).messages[3:] == history[2:]
+    assert [change.defect for change in patched(history).changes] == ["dangling"]
     assert defects(history) == ["dangling", "dangling"]
-    assert validate_messages(history[2:], allow_pending=True) == []
-    assert patch_messages(history[2:], allow_pending=True).changes == ()
+    assert patched(history[2:]).changes == ()
 
 
 def test_pending_calls_that_live_only_in_a_block_are_left_as_they_are():
     """Promoted and left open, such a call would be run by a tool node that did not run it."""
     history = [AIMessage([{"type": "tool_use", "id": "c1", "name": "t", "input": {}}])]
 
-    assert patch_messages(history, allow_pending=True).messages is history
+    assert patched(history).messages is history
     assert defects(history) == ["unlisted", "dangling"]
 
 
@@ -634,7 +642,7 @@ def test_the_result_of_a_computer_call_does_not_part_a_call_from_its_results():
 
     history = [both, screen, first, second]
     assert patch_messages(history).messages is history
-    assert validate_messages([both, first, screen], allow_pending=True) == []
+    assert not patched([both, first, screen])
     assert repaired([both, screen, first, H("x")]) == [both, first, made("c2"), screen, H("x")]
 
 
@@ -756,14 +764,10 @@ def test_f06_a_move_is_reported_in_full():
     new_id = after_repair.tool_calls[0]["id"]
 
     assert patch.changes == (
-        Change("renamed", 0, new_id, "t", None, history[0], after_repair),
-        Change("moved", 2, new_id, "t", None, stored, answer),
+        Change("renamed", "bad_id", 0, new_id, "t", None, history[0], after_repair),
+        Change("moved", "misplaced", 2, new_id, "t", None, stored, answer),
     )
     assert answer == result("r", new_id, id="x")
-    assert validate_messages(history) == [
-        Defect("bad_id", 0, "c 1", "t"),
-        Defect("misplaced", 2, "c 1", "t"),
-    ]
 
 
 def test_f06_a_human_message_that_only_carries_a_call_id_parts_results():
@@ -801,9 +805,8 @@ def test_r07_a_result_without_a_call():
     patch = patch_messages([H("1"), orphan, H("2")])
 
     assert patch.messages == [H("1"), H("2")]
-    assert patch.changes == (Change("dropped", 1, "gone", "t", None, orphan, None),)
+    assert patch.changes == (Change("dropped", "orphan", 1, "gone", "t", None, orphan, None),)
     assert patch.changes[0].before is orphan
-    assert validate_messages([H("1"), orphan, H("2")]) == [Defect("orphan", 1, "gone", "t")]
 
 
 def test_f07_trimming_cut_through_a_pair():
@@ -869,7 +872,7 @@ def test_r13_two_results_for_one_call():
     patch = patch_messages(history)
 
     assert patch.messages == history[:3]
-    assert patch.changes == (Change("dropped", 3, "c1", None, None, later, None),)
+    assert patch.changes == (Change("dropped", "duplicate", 3, "c1", None, None, later, None),)
     assert defects(history) == ["duplicate"]
 
 
@@ -923,14 +926,14 @@ def test_r11_an_id_used_again_and_answered():
     ]
     patch = patch_messages(history)
 
-    assert patch.messages == [
+    assert without_made_ids(patch.messages) == [
         *history[:4],
         ai("t:0_79da915c", id="a2"),
         result("r2", "t:0_79da915c", name="t", id="x"),
         H("c"),
     ]
     assert patch.changes == (
-        Change("renamed", 4, "t:0_79da915c", "t", None, history[4], patch.messages[4]),
+        Change("renamed", "bad_id", 4, "t:0_79da915c", "t", None, history[4], patch.messages[4]),
     )
     assert defects(history) == ["bad_id"]
 
@@ -1187,8 +1190,8 @@ def test_f29_a_result_without_a_call_is_dropped():
 
     assert patch.messages == [H("q")]
     assert patch.changes == (
-        Change("dropped", 1, "gone", None, None, named, None),
-        Change("dropped", 2, "", "t", None, unnamed, None),
+        Change("dropped", "orphan", 1, "gone", None, None, named, None),
+        Change("dropped", "orphan", 2, "", "t", None, unnamed, None),
     )
 
 
@@ -1212,8 +1215,9 @@ def test_f29_a_conversion_keeps_all_that_a_message_carries():
     patch = patch_messages([ai("c1"), texts])
 
     assert patch.messages == [ai("c1"), result("r", "c1", name="t", id="x", **extra)]
-    assert patch.changes == (Change("converted", 1, "c1", "t", None, texts, patch.messages[1]),)
-    assert validate_messages([ai("c1"), texts]) == [Defect("wrong_role", 1, "c1", "t")]
+    assert patch.changes == (
+        Change("converted", "wrong_role", 1, "c1", "t", None, texts, patch.messages[1]),
+    )
 
 
 def test_f29_a_chat_message_in_another_role_stays():
@@ -1270,7 +1274,7 @@ def test_f29_a_result_block_without_a_call():
     patch = patch_messages([texts])
 
     assert patch.messages == [H([text], id="h")]
-    assert patch.changes == (Change("dropped", 0, "gone", None, None, texts, None),)
+    assert patch.changes == (Change("dropped", "orphan", 0, "gone", None, None, texts, None),)
 
 
 def test_f29_a_human_message_that_carries_a_call_id():
@@ -1404,7 +1408,7 @@ def test_f02_evidence_of_a_real_result():
     """It is written beside its call, as it is."""
     real = result("sent to bob", "c1", name="t", id="x", artifact={"a": 1})
     history = [H("q"), ai("c1", "c2", id="a1"), H("never mind")]
-    evidence = {("a1", "c1"): real}
+    evidence = {(1, 0): Finding(result=real)}
 
     assert repaired(history, evidence=evidence) == [
         H("q"),
@@ -1419,7 +1423,7 @@ def test_f02_evidence_of_a_real_result():
 def test_f02_a_recovered_result_without_an_id_gets_one():
     """A message without an id could not be written into a thread twice alike."""
     history = [ai("c1", id="a1")]
-    evidence = {("a1", "c1"): result("r", "c1")}
+    evidence = {(0, 0): Finding(result=result("r", "c1"))}
 
     assert repaired(history, evidence=evidence) == [
         ai("c1", id="a1"),
@@ -1445,7 +1449,7 @@ def test_r36_the_id_of_a_result_is_made_of_message_call_and_ordinal():
 def test_f02_a_recovered_result_under_an_id_that_is_taken():
     """Under that id it would replace another message of the thread."""
     history = [H("q", id="x"), ai("c1", id="a1")]
-    evidence = {("a1", "c1"): result("r", "c1", id="x")}
+    evidence = {(1, 0): Finding(result=result("r", "c1", id="x"))}
 
     assert repaired(history, evidence=evidence) == [*history, result("r", "c1", id="result")]
 
@@ -1454,9 +1458,9 @@ def test_f03_each_cause_has_its_text():
     """Finished, waiting, failed and not recorded have different results."""
     history = [ai(("a", "c1"), ("b", "c2"), ("d", "c3"), ("e", "c4"), id="a1"), H("never mind")]
     evidence = {
-        ("a1", "c1"): result("done", "c1", id="x"),
-        ("a1", "c2"): Finding("awaiting_input"),
-        ("a1", "c3"): Finding("failed", "RuntimeError('kaput')"),
+        (0, 0): Finding(result=result("done", "c1", id="x")),
+        (0, 1): Finding("awaiting_input"),
+        (0, 2): Finding("failed", error="RuntimeError('kaput')"),
     }
     patch = patch_messages(history, evidence=evidence)
 
@@ -1479,9 +1483,9 @@ def test_f03_each_cause_has_its_text():
 @pytest.mark.parametrize(
     ("behind", "text"),
     [
-        ([], WAITING),
-        ([SystemMessage("s")], WAITING),
-        ([AIMessage("a"), H("h")], WAITING),
+        ([], WAITED_UNTIL_ENDED),
+        ([SystemMessage("s")], WAITED_UNTIL_ENDED),
+        ([AIMessage("a"), H("h")], WAITED_UNTIL_ENDED),
         ([H("h")], WAITED),
         ([SystemMessage("s"), H("h"), AIMessage("a")], WAITED),
         ([{"role": "user", "content": "h"}], WAITED),
@@ -1489,7 +1493,7 @@ def test_f03_each_cause_has_its_text():
 )
 def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
     """What follows the call, before the model's next turn, decides on the text."""
-    evidence = {("a1", "c1"): Finding("awaiting_input")}
+    evidence = {(0, 0): Finding("awaiting_input")}
 
     patch = patch_messages([ai("c1", id="a1"), *behind], evidence=evidence)
 
@@ -1499,7 +1503,7 @@ def test_f03_a_call_was_cancelled_only_if_a_human_message_came(behind, text):
 def test_evidence_replaces_our_placeholder():
     """A real result replaces the placeholder of an earlier repair."""
     first = patch_messages([ai("c1", id="a1"), H("x")])
-    evidence = {("a1", "c1"): result("r", "c1", id="x")}
+    evidence = {(0, 0): Finding(result=result("r", "c1", id="x"))}
     patch = patch_messages(first.messages, evidence=evidence)
 
     assert patch.messages == [ai("c1", id="a1"), result("r", "c1", id="x"), H("x")]
@@ -1513,18 +1517,18 @@ def test_evidence_under_the_id_of_our_placeholder():
     """A result that took the placeholder's place in another branch keeps its id."""
     first = patch_messages([ai("c1", id="a1")])
     real = result("r", "c1", id=first.messages[1].id)
-    patch = patch_messages(first.messages, evidence={("a1", "c1"): real})
+    patch = patch_messages(first.messages, evidence={(0, 0): Finding(result=real)})
 
     assert patch.messages == [ai("c1", id="a1"), real]
     assert patch.changes == (
-        Change("recovered", 0, "c1", "t", None, first.messages[1], patch.messages[1]),
+        Change("recovered", "superseded", 0, "c1", "t", None, first.messages[1], patch.messages[1]),
     )
 
 
 def test_evidence_of_a_cause_replaces_our_placeholder_that_knew_none():
     """A thread that was repaired without its checkpointer gets the recorded result later, once."""
     first = patch_messages([ai("c1", "c2", id="a1"), result("r2", "c2"), H("x")])
-    evidence = {("a1", "c1"): Finding("failed", "e")}
+    evidence = {(0, 0): Finding("failed", error="e")}
     patch = patch_messages(first.messages, evidence=evidence)
 
     reported = made("c1", FAILED.format("t", "c1", "e"), "failed")
@@ -1540,18 +1544,18 @@ def test_evidence_of_a_cause_replaces_our_placeholder_that_knew_none():
     assert patch_messages(patch.messages, evidence=evidence).messages is patch.messages
 
 
-@pytest.mark.parametrize("recorded", [Finding("failed", "e"), Finding("awaiting_input")])
+@pytest.mark.parametrize("recorded", [Finding("failed", error="e"), Finding("awaiting_input")])
 def test_evidence_that_is_no_result_leaves_our_placeholder_that_knew_a_cause(recorded):
     """A stored placeholder keeps its text: another text would break the prompt cache."""
-    evidence = {("a1", "c1"): Finding("failed", "first")}
+    evidence = {(0, 0): Finding("failed", error="first")}
     history = patch_messages([ai("c1", id="a1"), H("x")], evidence=evidence).messages
 
-    assert patch_messages(history, evidence={("a1", "c1"): recorded}).messages is history
+    assert patch_messages(history, evidence={(0, 0): recorded}).messages is history
 
 
 def test_evidence_that_nothing_is_known_leaves_our_placeholder():
     """It says no more than the placeholder does: the second pass does nothing."""
-    evidence = {("a1", "c1"): Finding("unknown")}
+    evidence = {(0, 0): Finding("unknown")}
     history = patch_messages([ai("c1", id="a1"), H("x")], evidence=evidence).messages
 
     assert patch_messages(history, evidence=evidence).messages is history
@@ -1560,7 +1564,7 @@ def test_evidence_that_nothing_is_known_leaves_our_placeholder():
 def test_evidence_does_not_replace_a_real_result():
     """A real result is never replaced."""
     history = [ai("c1", id="a1"), result("real", "c1")]
-    evidence = {("a1", "c1"): result("recorded", "c1")}
+    evidence = {(0, 0): Finding(result=result("recorded", "c1"))}
 
     assert patch_messages(history, evidence=evidence).messages is history
 
@@ -1570,22 +1574,23 @@ def test_evidence_that_is_a_placeholder_is_none():
     placeholder = patch_messages([ai("c1", id="a1")]).messages[1]
     history = [ai("c1", id="a1")]
 
-    patch = patch_messages(history, evidence={("a1", "c1"): placeholder})
+    patch = patch_messages(history, evidence={(0, 0): Finding(result=placeholder)})
 
     assert [change.kind for change in patch.changes] == ["inserted"]
 
 
 def test_evidence_of_another_call_is_none():
-    """Neither of another message nor under another id."""
-    evidence = {("a2", "c1"): result("r", "c1"), ("a1", "c2"): result("r", "c2")}
+    """Neither of another message nor at another position."""
+    found = Finding(result=result("r", "c1"))
+    evidence = {(1, 0): found, (0, 1): found}
 
     assert kinds([ai("c1", id="a1")], evidence=evidence) == ["inserted"]
 
 
 def test_evidence_of_a_call_that_is_renamed():
-    """Evidence is found under the stored id, and its result has the new one."""
+    """The result has the new id."""
     history = [ai("c1", id="a0"), result("r0", "c1"), ai("c1", id="a1")]
-    evidence = {("a1", "c1"): result("r1", "c1", id="x")}
+    evidence = {(2, 0): Finding(result=result("r1", "c1", id="x"))}
 
     *_, again, answer = repaired(history, evidence=evidence)
 
@@ -1593,15 +1598,18 @@ def test_evidence_of_a_call_that_is_renamed():
     assert answer == result("r1", again.tool_calls[0]["id"], id="x")
 
 
-def test_unanswered_names_the_calls_without_a_real_result():
-    """Placeholders count as no result; those of others only if they are to be replaced."""
+def test_unanswered_names_the_calls_to_search_for():
+    """Not those with a final placeholder; those of others only if they are to be replaced."""
     first, second = ai("c1", "c2", id="a1"), ai("c3", id="a2")
     history = [first, result("r", "c1"), *patch_messages([second]).messages]
 
-    assert read_history(history).unanswered == [(first, "c2"), (second, "c3")]
+    def keys(messages, **options):
+        return [call.key for call in read_history(messages, **options).unanswered]
+
+    assert keys(history) == [(0, 1)]
     foreign = [second, result(DEEPAGENTS[0], "c3")]
-    assert read_history(foreign).unanswered == []
-    assert read_history(foreign, replace_foreign=True).unanswered == [(second, "c3")]
+    assert keys(foreign) == []
+    assert keys(foreign, replace_foreign=True) == [(0, 0)]
 
 
 # --- placeholders of others ------------------------------------------------------------
@@ -1628,7 +1636,7 @@ def test_placeholders_of_others_are_results_unless_asked(foreign):
 def test_placeholders_of_others_are_replaced(foreign):
     """With `replace_foreign` the true text, or the real result, takes their place."""
     history = [ai("c1", id="a1"), foreign, H("x")]
-    evidence = {("a1", "c1"): result("r", "c1", id="y")}
+    evidence = {(0, 0): Finding(result=result("r", "c1", id="y"))}
 
     assert repaired(history, replace_foreign=True) == [ai("c1", id="a1"), made("c1"), H("x")]
     assert repaired(history, replace_foreign=True, evidence=evidence) == [
@@ -1693,19 +1701,14 @@ def test_r36_a_repair_gives_the_same_bytes_in_every_process():
     assert [call["id"] for call in messages[0].tool_calls] == ["c1", "call_5bb3992f"]
 
 
-def test_defects_are_values():
-    """Frozen, comparable, JSON."""
-    (defect,) = validate_messages([ai("c1")])
+def test_what_is_wrong_is_a_value():
+    """The change that repairs it: frozen and comparable."""
+    (change,) = validate_messages([ai("c1")])
 
-    assert defect == Defect("dangling", 0, "c1", "t")
-    assert defect.to_dict() == {
-        "kind": "dangling",
-        "index": 0,
-        "tool_call_id": "c1",
-        "name": "t",
-    }
+    assert (change.defect, change.index, change.tool_call_id) == ("dangling", 0, "c1")
+    assert change == patch_messages([ai("c1")]).changes[0]
     with pytest.raises(AttributeError):
-        defect.kind = "orphan"
+        change.kind = "dropped"
 
 
 def test_patches_are_values():
@@ -1721,6 +1724,7 @@ def test_patches_are_values():
     assert reported["changes"] == [
         {
             "kind": "inserted",
+            "defect": "dangling",
             "index": 0,
             "tool_call_id": "c1",
             "name": "t",
@@ -1730,6 +1734,7 @@ def test_patches_are_values():
         },
         {
             "kind": "dropped",
+            "defect": "orphan",
             "index": 1,
             "tool_call_id": "gone",
             "name": None,
@@ -1835,8 +1840,14 @@ def test_an_error_about_a_history_is_short():
             r"'lost': 'x'\}: expected a text for one of the causes awaiting_input, failed, not_st",
         ),
         ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text"),
-        ({"language": "fr"}, r"language='fr': expected one of en, zh"),
-        ({"language": ""}, r"language='': expected one of en, zh"),
+        ({"evidence": 7}, r"evidence=7: expected a mapping from calls to findings"),
+        (
+            {"evidence": {("a1", "c1"): Finding()}},
+            r"'a1', 'c1'.*expected \(index of the message, position of the call in it\) -> Finding",
+        ),
+        ({"evidence": {(0, 0): H("x")}}, r"\(0, 0\): HumanMessage.* -> Finding"),
+        ({"evidence": {(0, 0): Finding("lost")}}, r"cause='lost'.* -> Finding"),
+        ({"evidence": {(0, 0): Finding(result="r")}}, r"result='r'.* -> Finding"),
     ],
 )
 def test_what_is_no_option_is_refused(history, options, words):
@@ -1911,7 +1922,7 @@ def test_bug_4_a_message_that_is_left_over_carries_no_call_id():
 
 def test_bug_6_a_placeholder_is_not_given_to_a_later_call():
     """What it says is true of its own call alone."""
-    evidence = {("a", "c1"): Finding("awaiting_input")}
+    evidence = {(0, 0): Finding("awaiting_input")}
     old = patch_messages([ai("c1", id="a"), H("x")], evidence=evidence).messages[1]
     patch = patch_messages([old, H("n"), ai("c1", id="b"), H("y")])
 
@@ -2008,13 +2019,12 @@ def test_a_part_without_json_values_leaves_the_rest_of_its_message_whole():
     assert shown == whole | {"tool_calls": [call_of("t", "c1", "<dict>")]}
 
 
-def test_bug_8_evidence_that_may_be_of_two_calls_is_of_none():
-    """Messages without ids cannot be distinguished: never guess."""
+def test_bug_8_evidence_names_its_call_by_position():
+    """Messages without ids and calls with one id are distinguished."""
     history = [ai("c1"), H("x"), ai("c1"), H("y")]
-    evidence = {(None, "c1"): result("r", "c1")}
+    evidence = {(2, 0): Finding(result=result("r", "c1"))}
 
-    assert kinds(history, evidence=evidence) == ["inserted", "renamed", "inserted"]
-    assert kinds(history[:2], evidence=evidence) == ["recovered"]
+    assert kinds(history, evidence=evidence) == ["inserted", "renamed", "recovered"]
 
 
 @pytest.mark.parametrize(
@@ -2036,10 +2046,10 @@ def test_bug_9_listed_arguments_that_are_no_dict(args, meant):
 def test_bug_11_a_malformed_call_is_never_pending():
     """Listed with `{}` and left open, a tool node would run it."""
     history = [H("q"), AIMessage("", invalid_tool_calls=[invalid_of("{")])]
-    patch = patch_messages(history, allow_pending=True)
+    patch = patched(history)
 
     assert without_made_ids(patch.messages) == [H("q"), ai("c1"), made_of_malformed("c1", "{")]
-    assert defects(history, allow_pending=True) == ["malformed", "malformed"]
+    assert [change.defect for change in patch.changes] == ["malformed", "malformed"]
 
 
 class Block(dict):
@@ -2084,11 +2094,10 @@ def test_a_valid_history_is_not_read_in_full(monkeypatch):
     def unread(*_, **__):
         raise AssertionError("the long way")
 
-    monkeypatch.setattr("langgraph_patch.history.patcher.read_history", unread)
+    monkeypatch.setattr("langgraph_patch.history.patch.read_history", unread)
     assert validate_messages(valid) == []
-    assert validate_messages(pending, allow_pending=True) == []
     assert patch_messages(valid).messages is valid
-    assert patch_messages(pending, allow_pending=True).messages is pending
+    assert patched(pending).messages is pending
     with pytest.raises(AssertionError, match="the long way"):
         validate_messages(pending)
 
@@ -2123,7 +2132,7 @@ def test_f06_a_result_before_its_call_does_not_oust_the_one_behind_it():
     patch = patch_messages([early, ai("c1"), result("r", "c1")])
 
     assert patch.messages == [ai("c1"), result("r", "c1")]
-    assert patch.changes == (Change("dropped", 0, "c1", None, None, early, None),)
+    assert patch.changes == (Change("dropped", "duplicate", 0, "c1", None, None, early, None),)
 
 
 def late_under(old_id, *history):
@@ -2252,8 +2261,7 @@ def test_f29_blocks_without_a_call_beside_one_that_is_matched():
 )
 def test_f09_what_cannot_be_run_is_never_pending(message):
     """Whoever runs next would run it, or skip it: it is answered at once."""
-    assert len(patch_messages([message], allow_pending=True).messages) == 2
-    assert validate_messages([message], allow_pending=True)
+    assert len(patched([message]).messages) == 2
 
 
 def test_f10_the_plain_result_of_a_custom_call_is_converted():
@@ -2263,8 +2271,9 @@ def test_f10_the_plain_result_of_a_custom_call_is_converted():
     output = result([{"type": "custom_tool_call_output", "output": "a.txt"}], "c1")
     patch = patch_messages(history)
 
-    assert patch.changes == (Change("converted", 1, "c1", "sh", None, history[1], output),)
-    assert validate_messages(history) == [Defect("wrong_role", 1, "c1", "sh")]
+    assert patch.changes == (
+        Change("converted", "wrong_role", 1, "c1", "sh", None, history[1], output),
+    )
 
 
 def test_the_bad_name_of_a_result_is_reported_in_full():
@@ -2273,9 +2282,8 @@ def test_the_bad_name_of_a_result_is_reported_in_full():
     good = result("r", "c1", name="t")
 
     assert patch_messages(history).changes == (
-        Change("renamed", 1, "c1", "t", None, history[1], good),
+        Change("renamed", "bad_name", 1, "c1", "t", None, history[1], good),
     )
-    assert validate_messages(history) == [Defect("bad_name", 1, "c1", "t")]
 
 
 def test_r26_the_signature_of_two_calls_under_one_bad_id():
@@ -2322,7 +2330,7 @@ def test_evidence_leaves_a_placeholder_with_an_empty_marker():
     texts = result("?", "c1", id="x", additional_kwargs={PLACEHOLDER_KEY: True})
     history = [ai("c1", id="a1"), texts]
 
-    patch = patch_messages(history, evidence={("a1", "c1"): Finding("failed", "kaput")})
+    patch = patch_messages(history, evidence={(0, 0): Finding("failed", error="kaput")})
     assert patch.messages is history
 
 

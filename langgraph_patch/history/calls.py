@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from langchain_core.messages import AIMessage, AIMessageChunk
+
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
 
 CUSTOM_CALL = "custom_tool_call"
 
@@ -30,49 +32,81 @@ Blocks of server-side tools (`server_tool_use`, `web_search_call`, ...) are not 
 provider runs those tools itself.
 """
 
-Source = Literal["tool_calls", "invalid_tool_calls", "content", "additional_kwargs"]
+Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
+
+STOPPED: Final = "The stream ended before the arguments were a complete JSON object."
+"""The error of an item of `invalid_tool_calls` that this package kept from running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One tool call of an `AIMessage`.
 
+    `(index, ordinal)` identifies it in a history, whatever its id is.
+
     Attributes:
+        index: The index of the message in the history.
+        ordinal: The position of the call among all calls of the message.
         id: The stored id; `""` if there is none.
         name: The stored name of the tool; `""` if there is none.
         args: The arguments; `{}` if they are not a complete JSON object.
-        incomplete_args: The text of arguments that are not a complete JSON object, else None.
-        source: The first place in the message that holds the call.
+        raw_args: The text of arguments that are not a complete JSON object, else None.
+        source: The first place in the message that holds the call. `"stopped"` is
+            `invalid_tool_calls`, if this package moved the call there before it could run.
+        earlier_ids: The ids that the call had before repairs renamed it, the oldest first.
         block_type: The type of the content block that holds the call, or None.
-        tool_call: The call as an item of `tool_calls`, with its stored id and name.
-        is_listed: Whether `tool_calls` holds the call in that form already.
+        tool_call: The item of `tool_calls`, if it holds the call as it is; else None.
     """
 
+    index: int
+    ordinal: int
     id: str
     name: str
     args: Mapping[str, Any]
-    incomplete_args: str | None
+    raw_args: str | None
     source: Source
-    block_type: str | None
-    tool_call: Mapping[str, Any]
-    is_listed: bool
+    earlier_ids: tuple[str, ...] = ()
+    block_type: str | None = None
+    tool_call: Mapping[str, Any] | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The index of the message and the position of the call in it."""
+        return self.index, self.ordinal
 
 
-def read_calls(message: AIMessage) -> list[Call]:
+class _Stored(NamedTuple):
+    """A call as one part of the message holds it."""
+
+    id: object
+    name: object
+    args: object
+    source: Source
+    block_type: str | None = None
+    tool_call: Mapping[str, Any] | None = None
+
+
+def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
     """All calls of `message`, each once.
 
     The order: `tool_calls`, `invalid_tool_calls`, calls that are only in a content block.
     Raw calls in `additional_kwargs` count only if there is no other call.
+
+    Args:
+        message: The message; its fields are valid (`damaged_fields`).
+        index: Its index in the history. Default: 0.
     """
     blocks = _blocks_by_id(message)
     chunk_args = _args_of_chunks(message)
-    calls = [
+    found = [
         _listed_call(item, source, blocks, chunk_args)
         for source in ("tool_calls", "invalid_tool_calls")
         for item in dicts(getattr(message, source))
     ]
-    calls += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
-    return calls or [_call_of_raw(raw) for raw in _raw_calls(message)]
+    found += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
+    found = found or [_call_of_raw(raw) for raw in _raw_calls(message)]
+    earlier = _earlier_ids(message) if found else {}
+    return [_new_call(index, ordinal, stored, earlier) for ordinal, stored in enumerate(found)]
 
 
 def _listed_call(
@@ -80,67 +114,70 @@ def _listed_call(
     source: Source,
     blocks: Mapping[str, list[Mapping[str, Any]]],
     chunk_args: Mapping[str, list[Any]],
-) -> Call:
+) -> _Stored:
     """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
     call_id = text_of(item.get("id"))
     block = blocks[call_id].pop(0) if blocks.get(call_id) else None
     args = item.get("args")
     if chunk_args.get(call_id) and complete_args(streamed := chunk_args[call_id].pop(0)) is None:
         args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
-    return _new_call(
-        call_id,
-        item.get("name"),
-        args,
-        source,
-        block_type=block["type"] if block else None,
-        listed=item if source == "tool_calls" else None,
-    )
+    is_whole = source == "tool_calls" and isinstance(args, dict)
+    if source == "invalid_tool_calls" and item.get("error") == STOPPED:
+        source = "stopped"
+    block_type = block["type"] if block else None
+    return _Stored(call_id, item.get("name"), args, source, block_type, item if is_whole else None)
 
 
-def _call_of_block(block: Mapping[str, Any]) -> Call:
+def _call_of_block(block: Mapping[str, Any]) -> _Stored:
     id_key, args_key = CALL_BLOCKS[block["type"]]
     args = block.get(args_key)
     if block["type"] == "tool_use" and not args:
         args = block.get("partial_json", args)  # part of a stream of Claude
     if block["type"] == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
-    return _new_call(
-        text_of(block.get(id_key)), block.get("name"), args, "content", block_type=block["type"]
-    )
+    return _Stored(block.get(id_key), block.get("name"), args, "content", block["type"])
 
 
-def _call_of_raw(raw: Mapping[str, Any]) -> Call:
+def _call_of_raw(raw: Mapping[str, Any]) -> _Stored:
     function = raw.get("function")
     function = function if isinstance(function, Mapping) else {}
-    return _new_call(
-        text_of(raw.get("id")), function.get("name"), function.get("arguments"), "additional_kwargs"
+    return _Stored(
+        raw.get("id"), function.get("name"), function.get("arguments"), "additional_kwargs"
     )
 
 
 def _new_call(
-    call_id: str,
-    name: object,
-    stored_args: object,
-    source: Source,
-    *,
-    block_type: str | None = None,
-    listed: Mapping[str, Any] | None = None,
+    index: int, ordinal: int, stored: _Stored, earlier_ids: Mapping[str, tuple[str, ...]]
 ) -> Call:
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
-    unfinished = source == "invalid_tool_calls" and not stored_args
-    args = None if unfinished else complete_args(stored_args)
-    text = text_of(name)
-    tool_call = {"name": text, "args": args or {}, "id": call_id}
+    unfinished = stored.source in ("invalid_tool_calls", "stopped") and not stored.args
+    args = None if unfinished else complete_args(stored.args)
+    call_id = text_of(stored.id)
     return Call(
+        index=index,
+        ordinal=ordinal,
         id=call_id,
-        name=text,
+        name=text_of(stored.name),
         args=args or {},
-        incomplete_args=None if args is not None else _raw_text(stored_args),
-        source=source,
-        block_type=block_type,
-        tool_call={**(listed or {}), **tool_call},
-        is_listed=listed is not None and listed.get("args") is args,
+        raw_args=None if args is not None else _raw_text(stored.args),
+        source=stored.source,
+        earlier_ids=earlier_ids.get(call_id, ()),
+        block_type=stored.block_type,
+        tool_call=stored.tool_call,
     )
+
+
+def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
+    """The earlier ids of renamed calls, by their ids."""
+    mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
+    stored = mark.get("earlier_ids") if isinstance(mark, dict) else None
+    if not isinstance(stored, dict):
+        return {}
+    return {
+        call_id: tuple(each for each in ids if isinstance(each, str))
+        for call_id, ids in stored.items()
+        if isinstance(ids, list)
+    }
 
 
 def complete_args(stored: object) -> dict[str, Any] | None:
@@ -238,6 +275,6 @@ def text_of(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def dicts(values: object) -> Iterable[Mapping[str, Any]]:
+def dicts(values: object) -> list[Mapping[str, Any]]:
     """The dicts among the items of a list; nothing if it is not a list."""
     return [v for v in values if isinstance(v, dict)] if isinstance(values, list) else []

@@ -14,7 +14,7 @@ it. Only the raw text of the chunks shows that the call is incomplete. It is jud
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,9 +22,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
 from langchain_core.utils.json import parse_partial_json
 
-from langgraph_patch.history.call_chunks import group_call_chunks
-from langgraph_patch.history.tool_calls import (
+from langgraph_patch.history.calls import (
     CALL_BLOCKS,
+    STOPPED,
     block_call_id,
     complete_args,
     text_of,
@@ -132,6 +132,42 @@ def _merged(chunks: Sequence[ToolCallChunk]) -> StreamedCall:
     )
 
 
+# --- the chunks of a call ------------------------------------------------------------------
+
+
+def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChunk]]:
+    """The chunks of each call, in the order in which the calls began.
+
+    A chunk continues the newest call of its index, unless it has another id: then it begins a
+    call. Servers that send index 0 for every call are read correctly so. A chunk without an
+    index begins a call if it has a name, or an id that the newest call does not have. Otherwise
+    it continues the newest call.
+
+    Args:
+        chunks: The chunks in the order of arrival. They are not changed.
+    """
+    groups: list[list[ToolCallChunk]] = []
+    ids: list[str] = []
+    newest: dict[object, int] = {}
+    for chunk in chunks:
+        index, call_id = chunk.get("index"), text_of(chunk.get("id"))
+        if index is not None:
+            place = newest.get(index)
+            begins = place is None or bool(call_id and ids[place] and call_id != ids[place])
+        else:
+            place = len(groups) - 1
+            begins = not groups or bool(chunk.get("name") or (call_id and call_id != ids[place]))
+        if place is None or begins:
+            place = len(groups)
+            groups.append([])
+            ids.append("")
+        if index is not None:
+            newest[index] = place
+        ids[place] = ids[place] or call_id
+        groups[place].append(chunk)
+    return groups
+
+
 # --- correcting a message ----------------------------------------------------------------
 
 
@@ -228,7 +264,7 @@ def _invalid(call: StreamedCall) -> Any:
         name=call.name or None,
         args=call.raw,
         id=call.id or None,
-        error="The stream ended before the arguments were a complete JSON object.",
+        error=STOPPED,
     )
 
 

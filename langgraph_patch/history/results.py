@@ -19,7 +19,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langgraph_patch.history.tool_calls import dicts, text_of
+from langgraph_patch.history.calls import dicts, text_of
 
 
 @dataclass(frozen=True, slots=True)
