@@ -46,6 +46,13 @@ def triggered_node(channel: str) -> str | None:
     return channel.rpartition(":")[2] if channel.startswith(_TRIGGER_PREFIXES) else None
 
 
+def joined_nodes(channel: str) -> list[str]:
+    """The nodes that a join waits for before it triggers its node; none for any other channel."""
+    if not channel.startswith(_TRIGGER_PREFIXES[1]):
+        return []
+    return channel[len(_TRIGGER_PREFIXES[1]) :].rpartition(":")[0].split("+")
+
+
 def trigger_channel(node: str) -> str:
     """The channel with which an edge triggers a node."""
     return f"{_TRIGGER_PREFIXES[0]}{node}"

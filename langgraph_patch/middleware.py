@@ -16,8 +16,8 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.node import last_turn
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
 from langgraph_patch.graph.state import (

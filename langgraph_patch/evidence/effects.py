@@ -2,32 +2,34 @@
 
 LangGraph drops all writes of an abandoned superstep. The result is recovered from them, so it may
 state effects that the state does not have: "Updated file", "Successfully transferred to bob".
+These writes are restored with the result if nothing has written their keys since. Otherwise the
+message names them. The effects of one task are restored together or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
-from langchain_core.messages import ToolMessage
+from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 from langgraph.checkpoint.serde.types import TASKS
-from langgraph.types import Command, Send
+from langgraph.types import Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import leads_to_model
-from langgraph_patch._langgraph_storage import (
-    RETURN,
-    is_delta_snapshot,
-    is_reserved,
-    last_nodes,
-    triggered_node,
-    whole_value,
-)
-from langgraph_patch.evidence.checkpoint_messages import Checkpoint, messages_in
-from langgraph_patch.evidence.tracked_calls import Source
+from langgraph_patch._langgraph_storage import is_reserved, last_nodes, triggered_node
+from langgraph_patch.evidence.tasks import Ran, Step, Task
+from langgraph_patch.history.texts import Evidence
+
+StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
+"""Writes of a state update, as pairs of key and value."""
 
 ROUTERS: Final = "_routers"
 """The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
+
+_GOTO = "goto"
+"""The name of a lost `Command(goto=...)` among the effects that were not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,129 +38,133 @@ class Effects:
 
     Attributes:
         writes: The state key and the value of each write.
-        unchanged: The keys whose value is the same in the current checkpoint as when the writes
-            were made. Applying the writes now has the same effect as then.
-        goto: The nodes that the result was to start, without those that an edge starts.
+        unchanged: The keys that nothing has written since. Applying the writes now has the same
+            effect as then.
+        goes_elsewhere: Whether the task started a node that no edge starts.
         task: Identifies the task. Results of one task have the same writes.
-        values: The stored values of the keys when the writes were made.
     """
 
-    writes: tuple[tuple[str, Any], ...] = ()
-    unchanged: frozenset[str] = frozenset()
-    goto: tuple[str, ...] = ()
-    task: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    writes: StateWrites
+    unchanged: frozenset[str]
+    goes_elsewhere: bool
+    task: str
 
 
-def effects_of(source: Source, current: Checkpoint | None, result: ToolMessage) -> Effects | None:
-    """The dropped effects of a recorded result; None if it had none, or if they were applied.
+def effects_of(ran: Ran, messages_key: str, namespace: str) -> Effects | None:
+    """The dropped effects of a task; None if it had none, or if they were applied.
 
     Args:
-        source: Where the result was found.
-        current: The current checkpoint of the graph that has the call.
-        result: The result.
+        ran: The task.
+        messages_key: The state key of the history.
+        namespace: The namespace of the graph that has the call.
     """
-    if source.is_rewrite or not _is_dropped(source):
+    step, task = ran
+    writes = [
+        (channel, value)
+        for channel, value in task.writes
+        if channel != messages_key and not (triggered_node(channel) or is_reserved(channel))
+    ]
+    goes_elsewhere = _goes_elsewhere(step, task)
+    if step.was_applied or not (writes or goes_elsewhere):
         return None
-    then, messages_key = source.checkpoint, source.checkpoint.messages_key
+    keys = {key for key, _ in writes} if step.namespace == namespace else set()
+    unchanged = frozenset(keys - step.written_since)
+    return Effects(tuple(writes), unchanged, goes_elsewhere, f"{step.id}/{task.id}")
+
+
+def _goes_elsewhere(step: Step, task: Task) -> bool:
+    """Whether a task started a node and no edge did.
+
+    An edge starts its node after each task of the same node, and usually the model, which runs in
+    the next turn anyway.
+    """
+    others = [_started_by(other) for other in step.written if other.id != task.id]
+    left = _started_by(task).difference(*others, last_nodes(step.saved))
+    return any(not (node.endswith(ROUTERS) or leads_to_model(node)) for node in left)
+
+
+def _started_by(task: Task) -> set[str]:
+    edges = {triggered_node(c) for c, _ in task.writes if c.startswith("branch:to:")}
+    sends = {value.node for c, value in task.writes if c == TASKS and isinstance(value, Send)}
+    return {node for node in edges | sends if node}
+
+
+# --- restore, or name ---------------------------------------------------------------------------
+
+
+def settle(
+    evidence: Evidence,
+    effects: Mapping[tuple[int, int], Effects],
+    *,
+    restore: bool,
+    own_keys: AbstractSet[str],
+    channels: Mapping[str, Any],
+) -> tuple[Evidence, StateWrites]:
+    """Decide about the effects of all recovered results.
+
+    Args:
+        evidence: What the checkpoints recorded of each call.
+        effects: The dropped effects of the recorded results that had any.
+        restore: Whether the repair is written to the state. If False, nothing is restored.
+        own_keys: State keys that the caller writes itself. They are neither restored nor named.
+        channels: The live channels.
+
+    Returns:
+        The evidence, in which each result names the effects that are not kept, and the writes to
+        add to the repair.
+    """
+    settled = dict(evidence)
     writes: list[tuple[str, Any]] = []
-    nodes: list[str] = []
-    elsewhere = set[str]()
-    for task_id, channel, value in then.writes:
-        if task_id != source.task_id:
-            continue
-        if channel == RETURN:
-            for command in _commands_in(value, result, messages_key):
-                update = _updates_of(command)
-                writes += update
-                nodes += _targets_of(command)
-                elsewhere |= {key for key, _ in update} if command.graph is not None else set()
-        elif not (triggered_node(channel) or is_reserved(channel)):
-            writes.append((channel, value))
-    goto = [*nodes, *_gotos(then, source.task_id)]
-    writes = [write for write in writes if write[0] != messages_key]
-    if not writes and not goto:
-        return None
-    keys = {key for key, _ in writes} - elsewhere
-    is_here = current is not None and current.namespace == then.namespace
-    unchanged = {key for key in keys if is_here and current and _is_unchanged(key, source, current)}
-    task = f"{then.namespace}/{then.id}/{source.task_id}"
-    stored = {key: then.channels[key] for key in keys if key in then.channels}
-    values = {k: whole_value(v) if is_delta_snapshot(v) else v for k, v in stored.items()}
-    return Effects(tuple(writes), frozenset(unchanged), tuple(dict.fromkeys(goto)), task, values)
+    lost: dict[str, tuple[str, ...]] = {}  # by task: its calls share its writes
+    for key, effect in effects.items():
+        if effect.task not in lost:
+            pairs = [pair for pair in effect.writes if pair[0] not in own_keys]
+            names = tuple(sorted({name for name, _ in pairs}))
+            lost[effect.task] = names + ((_GOTO,) if effect.goes_elsewhere else ())
+            if restore and _can_restore(pairs, effect, writes, channels):
+                writes += pairs
+                lost[effect.task] = ()
+        if lost[effect.task]:
+            settled[key] = replace(settled[key], not_kept=lost[effect.task])
+    return settled, tuple(writes)
 
 
-def _is_dropped(source: Source) -> bool:
-    """Whether the superstep of a result was abandoned, or may have been: its writes were dropped.
-
-    A run with durability "exit" stores its last checkpoint only. Between two stored checkpoints, a
-    run may have begun with an input, which abandons the superstep.
-    """
-    then, child = source.checkpoint, source.child
-    return child is None or child.source != "loop" or child.step > then.step + 1
-
-
-def _gotos(checkpoint: Checkpoint, task_id: str) -> Iterator[str]:
-    """The nodes that a task started and no edge.
-
-    An edge starts its node after each task of the same node, and usually the model, which runs
-    in the next turn anyway.
-    """
-    targets: dict[str, set[str]] = {}
-    for task, channel, value in checkpoint.writes:
-        target = triggered_node(channel) if channel.startswith("branch:to:") else None
-        if channel == TASKS and isinstance(value, Send):
-            target = value.node
-        if target is not None:
-            targets.setdefault(task, set()).add(target)
-    own = targets.pop(task_id, set())
-    by_edge = set().union(*targets.values()) | last_nodes(checkpoint.saved)
-    left = (node for node in own - by_edge if not node.endswith(ROUTERS))
-    yield from sorted(node for node in left if not leads_to_model(node))
+def _can_restore(
+    pairs: Collection[tuple[str, Any]],
+    effects: Effects,
+    before: Iterable[tuple[str, Any]],
+    channels: Mapping[str, Any],
+) -> bool:
+    keys = [key for key, _ in pairs]
+    once = [key for key in keys if _is_written_once(channels.get(key))]
+    taken = {key for key, _ in before}
+    return (
+        not effects.goes_elsewhere
+        and effects.unchanged.issuperset(keys)
+        and all(key in channels for key in keys)
+        and len(set(once)) == len(once)
+        and taken.isdisjoint(once)
+    )
 
 
-def _commands_in(value: object, result: ToolMessage, messages_key: str) -> Iterator[Command[Any]]:
-    """The commands with a result among what a `@task` returned."""
-    for part in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(part, Command):
-            messages = messages_in(part, messages_key)
-            if any(getattr(m, "tool_call_id", None) == result.tool_call_id for m in messages):
-                yield part
+def _is_written_once(channel: Any) -> bool:
+    """Whether a channel accepts one write in a superstep only, so that a second is an error."""
+    if isinstance(channel, EphemeralValue | UntrackedValue):
+        return bool(channel.guard)
+    return channel is None or isinstance(channel, LastValue)
 
 
-def _updates_of(command: Command[Any]) -> list[tuple[str, Any]]:
-    update = command.update
-    if isinstance(update, Mapping):
-        return list(update.items())
-    if isinstance(update, list | tuple) and all(
-        isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], str)  # noqa: PLR2004 - a pair
-        for part in update
-    ):
-        return list(update)
-    return []
-
-
-def _targets_of(command: Command[Any]) -> list[str]:
-    goto = command.goto if isinstance(command.goto, list | tuple) else [command.goto]
-    names = [part.node if isinstance(part, Send) else str(part) for part in goto]
-    return [name for name in names if not leads_to_model(name) and not is_reserved(name)]
-
-
-def _is_unchanged(key: str, source: Source, now: Checkpoint) -> bool:
-    then = source.checkpoint
-    versions = [c.saved.checkpoint["channel_versions"].get(key) for c in (then, now)]
-    if versions[0] == versions[1]:
-        return True
-    stored = [c.channels[key] for c in (then, now) if key in c.channels]
-    if len(stored) == len(versions) and not any(map(is_delta_snapshot, stored)):
-        return are_equal(*stored)
-    # The version of a `DeltaChannel` changes without a write, and not every checkpoint stores it.
-    return source.later is not None and key not in source.later
-
-
-def are_equal(left: object, right: object) -> bool:
-    """Whether two values of the application are equal; False if they cannot be compared."""
-    try:
-        return bool(left == right)
-    except Exception:  # noqa: BLE001 - an application's values may raise anything
-        return False
+def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:
+    """One value for each key, with the effect of all its writes: an `Overwrite` of several."""
+    by_key: dict[str, list[Any]] = {}
+    for key, value in writes:
+        by_key.setdefault(key, []).append(value)
+    found = {}
+    for key, values in by_key.items():
+        if len(values) == 1:
+            found[key] = values[0]
+        else:
+            trial = channels[key].copy()
+            trial.update(values)
+            found[key] = Overwrite(trial.get())
+    return found

@@ -5,57 +5,17 @@ that have no result.
 
 When a run stops in the middle of a superstep, LangGraph keeps what the finished tasks wrote as
 *pending writes* of the checkpoint before that superstep. The next message drops them from the
-state, but they stay in the database, as do older checkpoints. This package reads them.
+state, but they stay in the database, as do older checkpoints. This package reads them:
 
-**What counts as evidence**, in this order of precedence:
+1. `window` reads the supersteps in which the calls of a message may have run.
+2. `judge` replays them forward: a *result*, else the last recorded end of the call's own task (an
+   *error*, a *cancellation*, an *interrupt* without an answer), else that an approval was pending
+   and nothing has started the call.
+3. `nested` checks that against the graphs above and below.
+4. `effects` are what a recovered result claims beside its message.
 
-1. A *result*: a `ToolMessage` with the id of the call that is not a placeholder and names no
-   other tool. It is read from a write to the history, from what a `@task` returned, or from the
-   history of an older checkpoint.
-
-   - It counts only if at that point no other message made an open call with the id, and the call
-     had the name and the arguments that it has now. With durability "exit", one checkpoint may
-     have the writes of several supersteps. If they make another call with the id, only what the
-     task of the call's own `Send` wrote counts there.
-   - Calls of one message with one id are told apart by their `Send`s, else as in a history. If a
-     repair gave the call a new id, its former id counts before that repair.
-
-   What the task of a result wrote beside it is returned as `Effects`, if the superstep was
-   abandoned, or if a gap in the step numbers may hide that it was.
-2. The last recorded end of a task that ran this call and nothing else: an *error* (`failed`), a
-   *cancellation* (`cancelled`), or an *interrupt* without a recorded answer (`awaiting_input`).
-   Such a task is that of a `Send`. The task of a node that runs all calls of a message (a plain
-   `ToolNode`) counts only if the message makes one call, no other node ran in that superstep, and
-   a node wrote the message in the superstep before. An error counts only if that node is called
-   `tools`, because in another node a middleware may have failed.
-3. That nothing has started the call (`not_started`): only nodes between the model and the tools
-   ran, the supersteps that they led to are in this branch, and the last one paused without a
-   recorded answer.
-
-Every finding is one about the record. It stays true if the call was started again without a
-trace. If the writes of a task do not say how it ended (an error and an interrupt, or an interrupt
-and an answer), older outcomes do not count either, because they are not the last.
-
-Without evidence a call is `unknown`.
-
-`Finding.look_again` is set if a task may be running that has not recorded its end, or that goes on
-after a timeout: its superstep began in the last 10 minutes. It is set if no checkpoint could be
-read: the checkpointer raised, or, with durability "exit", the run has not stored one yet. If the
-newest checkpoint is from the last 10 minutes, it is also set:
-
-- for a call that waits, failed or was cancelled, or that was not approved: a task that is started
-  again, with an answer by interrupt id or after an error, leaves no trace before it ends;
-- for a call without evidence, if each task of a superstep that may have run it has recorded an
-  end: one task ran all calls, and it may have been answered.
-
-**Which checkpoints are read**: those from which the current one was made, those of the subgraphs
-of the task that wrote the message (if no task is recorded that wrote it, as with durability
-"exit": those of the subgraphs of that superstep that have the message), and if the message was the
-input of a subgraph, those of its parent graph. With durability "exit", the newest checkpoints may
-be of other runs: those that store a result of one of the calls are skipped. Beyond the newest
-checkpoints (58, fewer in a long thread), bisection finds the one in which a message was new. If
-that is impossible, at most 508 checkpoints are read (gaps between the steps, as durability "exit"
-leaves them, or branches that cannot be distinguished), or 1858 (`DeltaChannel` state).
+Every finding is one about the record. It stays true if the call was started again without a trace.
+What is not certain is `unknown`.
 
 **Limits**: what follows is not recorded in a way that can be read back.
 
@@ -65,8 +25,8 @@ leaves them, or branches that cannot be distinguished), or 1858 (`DeltaChannel` 
 - With durability "exit", a killed run records nothing.
 - A fork has the pending writes of the checkpoint that it begins at in common with the branch that
   was left. What they record about a call may have happened there.
-- Two calls of one message with one id, one tool and one task for both: a result that is recorded
-  for only one of them is given to neither.
+- One search loads about 100,000 stored messages for all its calls, the newest first. A call that
+  was made further back is `unknown`.
 """
 
 from __future__ import annotations
@@ -74,37 +34,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
-from langchain_core.messages import BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.evidence.checkpoint_messages import Checkpoint
-from langgraph_patch.evidence.conclusions import (
-    finding_of_malformed,
-    may_be_started_again,
-    may_still_run,
-)
+from langgraph_patch.evidence.checkpointer import Reader
 from langgraph_patch.evidence.effects import Effects, effects_of
-from langgraph_patch.evidence.queries import CheckpointReader
-from langgraph_patch.evidence.search import find_evidence
-from langgraph_patch.evidence.tracked_calls import TrackedCall, TrackedMessage, track_calls
-from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.evidence.judge import (
+    Verdict,
+    approval,
+    did_not_run,
+    ending_of_only_call,
+    judge,
+)
+from langgraph_patch.evidence.nested import (
+    check_below,
+    graph_above,
+    graph_of_writer,
+    inner_results,
+    is_answered_above,
+)
+from langgraph_patch.evidence.tasks import Step
+from langgraph_patch.evidence.window import Window, read_windows, windows_of
+from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 _RUNNING = timedelta(minutes=10)
-"""How long a superstep may be running that has recorded no end."""
+"""How long a superstep may be running: the next turn looks again for what it may have run."""
+
+_BEING_WRITTEN = timedelta(seconds=5)
+"""How long a result may take to be stored, after its superstep began."""
 
 _RETRY_SECONDS = (0.01, 0.05, 0.2, 0.4)
 """How long to wait for a result that is perhaps being written, before each further search."""
+
+_Verdicts: TypeAlias = dict[tuple[int, int], Verdict]
+"""The key of each call -> what is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +86,7 @@ class Recovery:
     """What the checkpoints of a thread recorded.
 
     Attributes:
-        evidence: (index of the message, position of the call) -> the recorded result, or the
-            cause why there is none, for each call. `unknown` means that the search found nothing,
-            that the call cannot be identified, or that the limit of queries was reached first.
+        evidence: For each call what was found; `unknown` if that is nothing.
         effects: The dropped effects of the recorded results that had any.
     """
 
@@ -177,15 +149,14 @@ def recover_evidence(
         >>> found[0, 0].result.content, found[0, 1].cause
         ('sent to bob', 'awaiting_input')
     """
+    if not calls:
+        return Recovery()
+    place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*_RETRY_SECONDS, None):
-        tracked_messages = track_calls(messages, calls)
-        reader = CheckpointReader(saver, messages_key, required)
-        newest = yield from find_evidence(reader, config, tracked_messages, is_at_exit=is_at_exit)
-        if (
-            seconds is None
-            or reader.error is not None
-            or not _may_be_written(tracked_messages, config)
-        ):
+        reader = Reader(saver, messages_key, required)
+        found = yield from _search(reader, place, messages, calls, is_at_exit=is_at_exit)
+        newest, verdicts = found
+        if seconds is None or reader.error or not _is_being_written(verdicts.values()):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if reader.error is not None:
@@ -194,28 +165,36 @@ def recover_evidence(
             reader.error,
             exc_info=reader.error.__cause__,
         )
-    evidence = {call.key: Finding() for call in calls}
-    effects: dict[tuple[int, int], Effects] = {}
-    for message in tracked_messages:
-        for tracked in message.calls:
-            key = message.index, tracked.call.ordinal
-            found = _evidence_of(reader, tracked, message, newest)
-            evidence[key] = found
-            if found.result is not None and tracked.source is not None:
-                dropped = effects_of(tracked.source, newest, found.result)
-                if dropped is not None:
-                    effects[key] = dropped
-    return Recovery(evidence, effects)
+    is_read = reader.error is None and newest is not None
+    namespace = place["configurable"]["checkpoint_ns"]
+    dropped = {
+        key: effects_of(verdict.writer, messages_key, namespace)
+        for key, verdict in verdicts.items()
+        if verdict.result is not None and verdict.writer is not None
+    }
+    return Recovery(
+        {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls},
+        {key: effects for key, effects in dropped.items() if effects is not None},
+    )
 
 
-def _may_be_written(messages: Sequence[TrackedMessage], config: RunnableConfig) -> bool:
-    """Whether the result of a call is perhaps being written.
+def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
+    """What is known of a call. A superstep that began a moment ago may still run it."""
+    if verdict is None:
+        return Finding()  # a call without an id cannot be identified
+    if verdict.result is not None and verdict.finding is not None:
+        return verdict.finding
+    if not is_read:
+        return Finding(look_again=True)
+    is_recent = verdict.last is not None and verdict.last.began > _time_before_now(_RUNNING)
+    return replace(verdict.finding or Finding(), look_again=is_recent)
 
-    LangGraph does not wait until a result is stored. After a handoff, the next agent, which is a
-    nested graph, may read the checkpoint a moment too early.
-    """
-    is_nested = bool(config.get("configurable", {}).get("checkpoint_ns"))
-    return is_nested and any(message.calls_without_evidence() for message in messages)
+
+def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
+    """Whether the end of a task is perhaps being stored: LangGraph does not wait for that."""
+    since = _time_before_now(_BEING_WRITTEN)
+    steps = [verdict.last for verdict in verdicts if verdict.finding is None and verdict.last]
+    return any(step.began > since and not step.is_over for step in steps)
 
 
 def _time_before_now(ago: timedelta) -> str:
@@ -223,30 +202,73 @@ def _time_before_now(ago: timedelta) -> str:
     return (datetime.now(UTC) - ago).isoformat()
 
 
-def _evidence_of(
-    reader: CheckpointReader,
-    tracked: TrackedCall,
-    message: TrackedMessage,
-    newest: Checkpoint | None,
-) -> Finding:
-    """The evidence about a call as it is returned."""
-    found = tracked.evidence
-    if isinstance(found, ToolMessage):
-        return Finding(result=found)
-    if reader.error is not None or newest is None:
-        return Finding(look_again=True)
-    if found is None and not reader.queries_left:
-        return Finding()
-    if found is None or found.cause == "not_started":
-        found = _malformed(tracked, message) or found
-    found = found or Finding("unknown")
-    since = _time_before_now(_RUNNING)
-    may_change = may_still_run(tracked, message, since)
-    is_recent = newest.saved.checkpoint["ts"] > since
-    look_again = may_change or (is_recent and may_be_started_again(tracked, message))
-    return replace(found, inner=tracked.inner, look_again=look_again)
+# --- one search -----------------------------------------------------------------------------------
 
 
-def _malformed(tracked: TrackedCall, message: TrackedMessage) -> Finding | None:
-    arguments = read_calls(message.message)[tracked.call.ordinal].raw_args
-    return None if arguments is None else finding_of_malformed(message, arguments)
+def _search(
+    reader: Reader,
+    config: RunnableConfig,
+    messages: Sequence[BaseMessage],
+    calls: Sequence[Call],
+    *,
+    is_at_exit: bool = False,
+) -> IOGenerator[tuple[Step | None, _Verdicts]]:
+    """The superstep after the current checkpoint, and what is known of each call."""
+    windows = windows_of(messages, calls)
+    newest = yield from read_windows(reader, config, windows, messages, skip_results=is_at_exit)
+    verdicts: _Verdicts = {}
+    for window in reversed(windows):
+        found = {call.key: judge(call, window) for call in window.calls}
+        found |= yield from _explained(reader, config, messages, window, found)
+        for call in window.calls:
+            verdict = yield from check_below(reader, config, window, call, found[call.key])
+            verdicts[call.key] = yield from _with_details(reader, config, window, call, verdict)
+    return newest, verdicts
+
+
+def _explained(
+    reader: Reader,
+    config: RunnableConfig,
+    messages: Sequence[BaseMessage],
+    window: Window,
+    verdicts: _Verdicts,
+) -> IOGenerator[_Verdicts]:
+    """What explains the calls of a message of which no task of their own is recorded."""
+    rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
+    asking = approval(window) if rest else None
+    if asking is not None:
+        if (yield from is_answered_above(reader, config, asking)):
+            return {}
+        cause = Finding("not_started", detail="approval")
+        return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
+    if not rest:
+        return {}
+    calls = [call for call in window.calls if call.key in rest]
+    above, below = graph_above(config, window), graph_of_writer(config, window)
+    if (place := above or below) is not None:
+        newest, found = yield from _search(reader, place, messages, calls)
+        if above is not None:
+            # Its open call may be the one that runs this graph, so only results count.
+            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
+        if newest is not None:
+            return found
+    only = ending_of_only_call(window) if len(rest) == 1 else None
+    if only is None:
+        return {}
+    return {key: replace(v, finding=only[0], ended=only[1]) for key, v in rest.items()}
+
+
+def _with_details(
+    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+) -> IOGenerator[Verdict]:
+    """A verdict with what the calls inside the call recorded, and with incomplete arguments."""
+    finding = verdict.finding
+    if finding is not None and finding.result is not None:
+        return verdict
+    if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
+        detail = None if did_not_run(window) else "tools_ran"
+        finding = Finding("malformed", error=call.raw_args, detail=detail)
+    inner = yield from inner_results(reader, config, verdict)
+    if inner and not (finding and finding.inner):
+        finding = replace(finding or Finding(), inner=inner)
+    return replace(verdict, finding=finding)

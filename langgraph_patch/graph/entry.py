@@ -35,8 +35,8 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import MessagesError
+from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.effects import one_write_each
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (

@@ -23,9 +23,9 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
+from langgraph_patch.evidence.effects import StateWrites, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.state import new_results, open_calls
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
@@ -139,11 +139,12 @@ class Repairer:
         """
         recovery = yield from self._recover(reading, config)
         evidence, restored = settle(
-            recovery,
-            persist=restore,
+            recovery.evidence,
+            recovery.effects,
+            # With durability "exit" the live channels may be newer than all that was read.
+            restore=restore and not writes_at_exit(config),
             own_keys={self.messages_key, *self.other_histories},
-            channels=channels_of(config) or None,
-            is_ahead=writes_at_exit(config),
+            channels=channels_of(config),
         )
         answers: Evidence = {}
         if self.reconcile:

@@ -252,11 +252,9 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
         human_follows: Whether a human message comes before the next message of the model.
     """
     texts = _TEXTS[_language]
-    key: str = call.cause
-    if f"{key}, {call.detail}" in texts:
-        key = f"{key}, {call.detail}"
-    if human_follows and f"{key}, human follows" in texts:
-        key = f"{key}, human follows"
+    cause, detail = call.cause, f"{call.cause}, {call.detail}"
+    keys = (f"{detail}, human follows", f"{cause}, human follows") if human_follows else ()
+    key = next(key for key in (*keys, detail, cause) if key in texts)
     names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
     error = _shortened(call.error or "", available // 2 if call.inner else available)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -27,13 +28,17 @@ def find_recorded(
     Raises:
         EvidenceError: If the checkpointer raises.
     """
-    return (
-        yield from recover_evidence(
-            saver,
-            config,
-            reading.messages,
-            reading.without_result if settle else reading.unanswered,
-            messages_key=messages_key,
-            required=True,
-        )
+    recovery = yield from recover_evidence(
+        saver,
+        config,
+        reading.messages,
+        reading.without_result if settle else reading.unanswered,
+        messages_key=messages_key,
+        required=True,
     )
+    # The repair ends the pause that was found.
+    evidence = {
+        key: replace(found, detail=None) if found.detail == "paused" else found
+        for key, found in recovery.evidence.items()
+    }
+    return replace(recovery, evidence=evidence)

@@ -23,8 +23,8 @@ from langgraph_patch._langgraph_storage import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import PatchError, brief
+from langgraph_patch.evidence.effects import StateWrites, settle
 from langgraph_patch.evidence.reconcile import reconcile_calls
-from langgraph_patch.graph.effects import StateWrites, settle
 from langgraph_patch.graph.repairer import Repair
 from langgraph_patch.history.damaged_fields import corrected, id_of
 from langgraph_patch.history.pairing import Reading, read_history
@@ -92,8 +92,9 @@ def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
             settle=options.settle,
         )
         evidence, restored = settle(
-            recovery,
-            persist=True,
+            recovery.evidence,
+            recovery.effects,
+            restore=True,
             own_keys={options.messages_key},
             channels=thread.target.channels,
         )

@@ -23,8 +23,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.evidence.effects import settle
 from langgraph_patch.evidence.reconcile import reconcile_calls
-from langgraph_patch.graph.effects import settle
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading
 from langgraph_patch.history.repair import dangling_calls
@@ -163,7 +163,13 @@ def _recorded(
         server, saved.config, reading, options.messages_key, settle=options.settle
     )
     # Other state keys are not restored: the API does not show whether they have changed.
-    evidence, _ = settle(recovery, persist=False, own_keys={options.messages_key})
+    evidence, _ = settle(
+        recovery.evidence,
+        recovery.effects,
+        restore=False,
+        own_keys={options.messages_key},
+        channels={},
+    )
     return evidence
 
 

@@ -17,8 +17,6 @@ from langgraph.prebuilt import InjectedState, ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from langgraph_patch import with_patching
-from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.recover import recover_evidence
 from support.agents import REDUCERS
 from support.evidence_agents import (
     AWAITING_INPUT,
@@ -506,5 +504,4 @@ def test_message_that_was_written_again():
     run_until_stop(graph, human_input("go"))
     again = [RemoveMessage(id="m1"), BOTH.model_copy()]
     graph.update_state(CONFIG, {"messages": again}, as_node="tools")
-    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1")])).evidence
-    assert found["m1", "c1"].content == "sent to bob"
+    assert recovered(saver, (BOTH, "c1")) == {("m1", "c1"): "sent to bob"}

@@ -8,6 +8,7 @@ from langgraph.types import Send, interrupt
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.calls import read_calls
 from support.strict import ai
 
 
@@ -39,6 +40,6 @@ def test_results_inside_a_call_come_from_its_own_send(city: str, listed: int):
     config = {"configurable": {"thread_id": "1"}}
     graph.invoke({"messages": [HumanMessage("go")]}, config)
     place = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    found = run_sync(recover_evidence(graph.checkpointer, place, [(asked, "c1")]))
+    found = run_sync(recover_evidence(graph.checkpointer, place, [asked], read_calls(asked)))
     (finding,) = found.evidence.values()
     assert [text.endswith(": sunny") for text in finding.inner] == [True] * listed

@@ -7,17 +7,16 @@ state holds, and what the tools really did.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -28,7 +27,6 @@ from langgraph.types import Command, RetryPolicy, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch import is_placeholder, patch_node, validate_messages, with_patching
-from langgraph_patch.evidence import pages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import (
     BY_NAME,
@@ -44,7 +42,6 @@ from support.agents import (
     human,
     one_send_each,
     react,
-    react_v2,
     thread,
 )
 from support.open_calls import UNKNOWN_STATEMENTS
@@ -335,44 +332,6 @@ async def test_a_healthy_thread_is_not_read(kind, asynchronous):
         reads.append(saver.reads)
     assert reads[1] == reads[0]
     assert reads[0]["list"] == 0
-
-
-class DeltaState(TypedDict):
-    """A state that stores its history as differences."""
-
-    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
-
-
-@pytest.mark.needs(langgraph="1.2")
-@pytest.mark.parametrize(("runs", "found"), [(14, True), (61, False)])
-@pytest.mark.slow
-async def test_delta_state_is_walked_so_far_and_no_farther(runs, found, monkeypatch):
-    """DeltaChannel state is read back page by page, not for ever: beyond it is `unknown`."""
-    monkeypatch.setattr(pages, "_PAGE_WITHOUT_HISTORY", 50)  # 508 checkpoints instead of 1,858
-    saver = Counting()
-
-    def delta(model, tools, **options):
-        return react_v2(model, tools, state_schema=DeltaAgentState, **options)
-
-    bench = await paused_agent(
-        Kind("delta", delta, "agent"), AIMessage("fine"), asynchronous=False, saver=saver
-    )
-    since = chat(saver, runs, idle=31, schema=DeltaAgentState)
-    stored = len(list(saver.list(thread())))
-    assert 450 < stored < 508 if found else stored > 2000
-    graph = with_patching(bench.graph)
-    saver.reads.clear()
-    await run_in_worker(graph, "hello?", asynchronous=False)
-    assert saver.reads["list"] <= 26
-    expected = [SENT, WAITING] if found else UNKNOWN_STATEMENTS
-    after = [*since, ("human", "hello?"), ("ai", "fine")]
-    await check(graph, bench.model, [*TURN, *expected, *after])
-
-
-class DeltaAgentState(DeltaState):
-    """As `create_react_agent` asks for it."""
-
-    remaining_steps: int
 
 
 # --- 2: plain ToolNode -------------------------------------------------------------------
@@ -723,66 +682,6 @@ async def test_a_handoff_with_a_sibling(how_alice_works, store, asynchronous, du
         await check(graph, bobs, [*turn, ("ai", "bob here")])
         await run_in_worker(graph, "never mind", **how)
         await check(graph, bobs, [*turn, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
-    assert world.done == ["mail to bob"]
-
-
-@pytest.mark.filterwarnings("ignore:.*AgentStatePydantic")  # of langgraph-swarm's own import
-@each_store
-@sync_and_async
-async def test_a_handoff_of_a_run_that_went_on(store, asynchronous):
-    """With durability "exit" a task that hands off leaves no record, but its subgraph has one.
-
-    A failed run stored the subgraph, so what a later run writes there is kept. Bob's own subgraph
-    has no checkpoint yet when he first reads: the next turn searches again.
-    """
-    world, is_sent = World(), threading.Event()
-
-    async def at_the_second_attempt(request, execute):
-        name = request.tool_call["name"]
-        world.tried.append(name)
-        if world.tried.count(name) == 1:
-            raise ConnectionError("no route")
-        if name == "transfer_to_bob":
-            await asyncio.to_thread(is_sent.wait, 5)
-        result = execute(request)
-        return await result if asynchronous else result
-
-    def wrap(request, execute):
-        return asyncio.run(at_the_second_attempt(request, execute))
-
-    def notice(chunk):
-        if "sent to bob" in repr(chunk):
-            is_sent.set()
-
-    tools = [*world.tools(asynchronous=asynchronous), create_handoff_tool(agent_name="bob")]
-    node = ToolNode(
-        tools,
-        handle_tool_errors=False,
-        wrap_tool_call=None if asynchronous else wrap,
-        awrap_tool_call=at_the_second_attempt if asynchronous else None,
-    )
-    alices = StrictModel(script=[ai(MAIL, ("transfer_to_bob", {}, "c9"), id="a1")])
-    bobs = StrictModel(script=[AIMessage("bob here"), AIMessage("fine")])
-    agents = [react(alices, node, name="alice"), react(bobs, tools, name="bob")]
-    how = {"asynchronous": asynchronous, "durability": "exit"}
-    async with saver_of(store, asynchronous=asynchronous) as saver:
-        swarm = create_swarm(agents, default_active_agent="alice").compile(checkpointer=saver)
-        graph = with_patching(swarm)
-        with pytest.raises(ConnectionError):
-            await run_in_worker(graph, "book it", **how)
-        updates = {"stream_mode": "updates", "subgraphs": True, "durability": "exit"}
-        if asynchronous:
-            async for chunk in graph.astream(None, thread(), **updates):
-                notice(chunk)
-        else:
-            await asyncio.to_thread(
-                lambda: [notice(chunk) for chunk in graph.stream(None, thread(), **updates)]
-            )
-        handed = ("c9", "Successfully transferred to bob", "real")
-        turn = [("human", "book it"), ("calls", "c1", "c9"), handed]
-        await check(graph, bobs, [*turn, UNKNOWN_STATEMENTS[0], ("ai", "bob here")])
-        await run_in_worker(graph, "never mind", **how)
-        await check(graph, bobs, [*turn, SENT, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
     assert world.done == ["mail to bob"]
 
 

@@ -32,10 +32,10 @@ from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch._langgraph_storage import NO_TASK
-from langgraph_patch._sansio import run_async, run_sync
+from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence import pages
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import patch_messages
 from support import evidence_agents
@@ -52,9 +52,9 @@ from support.evidence_agents import (
     TOOLS,
     agent,
     ai_with_calls,
+    arecovered,
     arun_until_stop,
     boom,
-    contents,
     deep,
     human_input,
     recovered,
@@ -113,6 +113,11 @@ class Counting:
         self.asked += 1
         return self.saver.list(*args, **kwargs)
 
+    def get_tuple(self, config):
+        """Count, and pass on."""
+        self.asked += 1
+        return self.saver.get_tuple(config)
+
 
 # --- one task for each call --------------------------------------------------------------
 
@@ -137,8 +142,7 @@ async def test_finished_and_waiting_async(kind, store, durability):
         graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
         await arun_until_stop(graph, human_input("go"), durability=durability)
         await arun_until_stop(graph, human_input(), durability=durability)
-        found = await run_async(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]))
-        assert contents(found) == BOTH_RECOVERED
+        assert await arecovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 KILLED = """
@@ -399,18 +403,7 @@ def test_damage_300_runs_back(saver):
 def test_gaps_in_the_steps(saver):
     """Durability exit keeps one checkpoint a run: too few steps to bisect, few enough to walk."""
     chat(BOTH, saver, 100, "exit")
-    counting = Counting(saver)
-    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-    assert counting.asked <= 8
-
-
-@pytest.mark.parametrize(("runs", "expected"), [(0, 1), (1, 1), (10, 2), (40, 10)])
-def test_questions_asked(saver, runs, expected):
-    """Current damage takes one question, damage of the last runs two."""
-    chat(BOTH, saver, runs)
-    counting = Counting(saver)
-    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-    assert counting.asked <= expected
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 def test_no_calls_no_question():
@@ -427,24 +420,16 @@ def test_several_turns_share_the_search(saver):
     graph = agent([BOTH, *between, second, AIMessage("done")], saver)
     for _ in range(63):
         run_until_stop(graph, human_input())
-    counting = Counting(saver)
     calls = [(m, c["id"]) for m in (BOTH, second) for c in m.tool_calls]
     expected = BOTH_RECOVERED | {("m2", "d1"): "sent to bob", ("m2", "d2"): AWAITING_INPUT}
-    assert recovered(counting, *calls) == expected
-    assert counting.asked < 12
+    assert recovered(saver, *calls) == expected
 
 
 @pytest.mark.slow
-def test_delta_state_is_walked(saver, monkeypatch):
-    """DeltaChannel state cannot be bisected: it is read page by page, up to a limit."""
+def test_delta_state_is_walked(saver):
+    """The history of a `DeltaChannel` is computed from what was written."""
     chat(BOTH, saver, 100, make=deep)
-    counting = Counting(saver)
-    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-    assert counting.asked <= 5
-    monkeypatch.setattr(pages, "_PAGE_WITHOUT_HISTORY", 20)
-    counting = Counting(saver)
-    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == {}
-    assert counting.asked == 11
+    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 # --- older states ------------------------------------------------------------------------
@@ -462,9 +447,9 @@ def test_result_that_was_dropped(saver):
     result = ToolMessage("sent to bob", tool_call_id="c1", id="t1", artifact={"a": 1})
     run_until_stop(graph, {"messages": [HumanMessage("go"), BOTH, result]})
     run_until_stop(graph, {"messages": [RemoveMessage("t1"), HumanMessage("and?")]})
-    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])).evidence
-    assert found["m1", "c1"] == result
-    assert found["m1", "c2"].cause == "unknown"
+    found = run_sync(recover_evidence(saver, CONFIG, [BOTH], read_calls(BOTH))).evidence
+    assert found[0, 0].result == result
+    assert found[0, 1].cause == "unknown"
 
 
 def test_real_result_after_a_placeholder(saver):
@@ -552,7 +537,6 @@ def test_an_id_twice_in_one_message(kind, saver):
         ("m1", "c1", 1): AWAITING_INPUT,
         ("m1", "c2"): "sent to bob",
     }
-    assert recovered(saver, (TWINS, "c1"), (TWINS, "c2")) == {("m1", "c2"): "sent to bob"}
 
 
 @pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
@@ -584,17 +568,6 @@ def test_a_new_id_and_an_id_that_is_used_again(make, saver):
     graph.update_state(CONFIG, {"messages": [renamed]}, as_node="model")
     run_until_stop(graph, human_input("on"))
     assert recovered(saver, (renamed, wire)).get(("m1", wire), AWAITING_INPUT) == AWAITING_INPUT
-
-
-def test_messages_without_ids(saver):
-    """Under a reducer that gives no ids, a message is identified by its content."""
-    message = ai_with_calls("", "send_email:c1").model_copy(update={"id": None})
-    graph = state_graph(saver, Added)
-    result = ToolMessage("sent to bob", tool_call_id="c1")
-    run_until_stop(graph, {"log": [HumanMessage("go"), message]})
-    run_until_stop(graph, {"log": [HumanMessage("2"), result]})
-    found = recovered(saver, (message, "c1"), messages_key="log")
-    assert found == {(None, "c1"): "sent to bob"}
 
 
 @pytest.mark.parametrize("wrap", [Overwrite, lambda messages: messages])
@@ -648,7 +621,6 @@ def test_named_checkpoint_is_where_the_search_begins(saver):
     late = ToolMessage("late", tool_call_id="c2")
     graph.update_state(CONFIG, {"messages": [late]}, as_node="tools")
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=then) == BOTH_RECOVERED
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"))["m1", "c2"] == "late"
 
 
 @pytest.mark.slow
@@ -665,22 +637,21 @@ def test_checkpoint_that_is_not_written_yet(saver):
 class Broken(InMemorySaver):
     """A checkpointer that has lost its database."""
 
-    def list(self, *_: Any, **__: Any) -> Any:
+    def get_tuple(self, _: Any) -> Any:
         """Fail."""
         raise ConnectionError("gone")
 
-    async def alist(self, *_: Any, **__: Any) -> Any:
+    async def aget_tuple(self, _: Any) -> Any:
         """Fail."""
         raise ConnectionError("gone")
-        yield
 
 
 async def test_error_of_the_checkpointer():
     """An error of the checkpointer names the thread and what was asked, and keeps its cause."""
     with pytest.raises(EvidenceError, match=r"Thread '1': .*gone.* namespace ''") as sync:
-        run_sync(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
+        recovered(Broken(), (BOTH, "c1"), required=True)
     with pytest.raises(EvidenceError) as asynchronous:
-        await run_async(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
+        await arecovered(Broken(), (BOTH, "c1"), required=True)
     assert str(sync.value) == str(asynchronous.value)
     assert isinstance(sync.value.__cause__, ConnectionError)
     assert isinstance(asynchronous.value.__cause__, ConnectionError)
@@ -704,7 +675,8 @@ def test_with_what_the_core_asks(saver):
     run_until_stop(graph, human_input("go"))
     run_until_stop(graph, human_input())
     history: list[BaseMessage] = graph.get_state(CONFIG).values["messages"]
-    found = run_sync(recover_evidence(saver, CONFIG, read_history(history).unanswered)).evidence
+    asked = read_history(history).unanswered
+    found = run_sync(recover_evidence(saver, CONFIG, history, asked)).evidence
     changes = patch_messages(history, evidence=found).changes
     assert [(c.kind, c.tool_call_id, c.cause) for c in changes] == [
         ("recovered", "c1", None),

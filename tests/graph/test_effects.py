@@ -24,9 +24,8 @@ from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, with_patching
-from langgraph_patch.evidence.effects import Effects
+from langgraph_patch.evidence.effects import Effects, settle
 from langgraph_patch.evidence.recover import Recovery
-from langgraph_patch.graph.effects import settle
 from langgraph_patch.history.patch import Finding, RecordedResult
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread

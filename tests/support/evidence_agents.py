@@ -9,18 +9,19 @@ from typing import Any
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
-from langgraph_patch._sansio import run_sync
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.evidence.recover import recover_evidence
-from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.texts import Finding
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 AWAITING_INPUT = Finding("awaiting_input")
-FAILED_KAPUT = Finding("failed", "RuntimeError('kaput')")
+FAILED_KAPUT = Finding("failed", error="RuntimeError('kaput')")
 
 
 class Scripted(GenericFakeChatModel):
@@ -104,20 +105,48 @@ APPROVAL = Finding("not_started", detail="approval")
 CANCELLED = Finding("cancelled")
 
 
-def contents(recovery):
-    """Evidence without `unknown`, with results as contents and findings without their search."""
+def recovered(saver, *calls, config=CONFIG, **options):
+    """What is recovered of calls, each a message and the id of one of its calls.
+
+    Returns:
+        The id of the message and that of the call -> the content of the result, or the finding
+        if it is not `unknown`. If several calls of the message have the id: its position too.
+    """
+    messages, wanted, places = _asked(calls)
+    found = run_sync(recover_evidence(saver, config, messages, wanted, **options))
+    return _contents(found, places)
+
+
+async def arecovered(saver, *calls, config=CONFIG, **options):
+    """The same with an asynchronous checkpointer."""
+    messages, wanted, places = _asked(calls)
+    found = await run_async(recover_evidence(saver, config, messages, wanted, **options))
+    return _contents(found, places)
+
+
+def _asked(calls):
+    messages = list({id(call[0]): call[0] for call in calls}.values())
+    wanted, places = {}, {}
+    for message, call_id, *ordinal in calls:
+        index = next(i for i, each in enumerate(messages) if each is message)
+        made = [call for call in read_calls(message, index) if call.id == call_id]
+        for call in [call for call in made if call.ordinal in ordinal] if ordinal else made:
+            wanted[call.key] = call
+            places[call.key] = (message.id, call_id, *([call.ordinal] if len(made) > 1 else []))
+    return messages, list(wanted.values()), places
+
+
+def _contents(recovery, places):
     return {
-        key: found.content
-        if isinstance(found, ToolMessage)
-        else replace(found, searched=None, recheck=False)
-        for key, found in recovery.evidence.items()
-        if isinstance(found, ToolMessage) or found.cause != "unknown" or found.inner
+        places[key]: _without_time(finding) if finding.result is None else finding.result.content
+        for key, finding in recovery.evidence.items()
+        if finding.result is not None or finding.cause != "unknown" or finding.inner
     }
 
 
-def recovered(saver, *calls, config=CONFIG, **options):
-    """What is recovered of these calls, with results as their contents."""
-    return contents(run_sync(recover_evidence(saver, config, calls, **options)))
+def _without_time(finding):
+    detail = None if finding.detail == "paused" else finding.detail
+    return replace(finding, look_again=False, detail=detail)
 
 
 def run_until_stop(graph, value, **options):

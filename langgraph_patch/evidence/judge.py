@@ -1,0 +1,262 @@
+"""Judge what the supersteps of its window recorded about a call: pure functions.
+
+The window is replayed forward: what a later superstep recorded counts more than what an earlier one
+did, and a result counts more than any ending. What may be of another call does not count:
+
+- A result that the call's own task wrote is the call's, whatever name the tool gave it. The own
+  task is that of the only `Send` with the id, the name and the arguments of the call.
+- Another result with its id counts if it names no other tool, and if no other open call has the id.
+- An error, a cancellation or an interrupt counts if it is the own task's. That of a node that ran
+  over the whole state counts only if the message makes this one call (`ending_of_only_call`).
+- A superstep in which the message made a call with another name or other arguments in its place is
+  about that call: nothing before it counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph.errors import GraphBubbleUp
+
+from langgraph_patch._langgraph_graphs import runs_after_model
+from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
+from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, text_of_error
+from langgraph_patch.evidence.window import View, Window, is_same, is_version, label
+from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.history.texts import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a call.
+
+    Attributes:
+        finding: Its result, or why there is none; None if nothing is certain.
+        writer: The task that wrote the result, if it is one of pending writes.
+        ended: The last task that ran the call and recorded an end without a result.
+        own: All tasks that ran the call and nothing else, oldest first.
+        last: The newest superstep that may have run it.
+    """
+
+    finding: Finding | None = None
+    writer: Ran | None = None
+    ended: Ran | None = None
+    own: tuple[Ran, ...] = ()
+    last: Step | None = None
+
+    @property
+    def result(self) -> ToolMessage | None:
+        """The result of the call."""
+        return self.finding.result if self.finding else None
+
+
+def judge(call: Call, window: Window) -> Verdict:
+    """What the supersteps of a window recorded about one call."""
+    found = Verdict()
+    for view in window.views:
+        made = view.version_of(call)
+        if made is None:
+            found = Verdict()
+            continue
+        task = _own_task(view, made)
+        if task is not None:
+            own = Ran(view.step, task)
+            found = replace(found, own=(*found.own, own))
+            if task.writes:
+                ending = _ending_of(task, view.step, window)
+                finding = found.finding if found.result else ending
+                found = replace(found, ended=own, finding=finding)
+        for result, writer in _results(view, made, task, window):
+            if found.result is None or found.result.content != result.content:
+                ran = Ran(view.step, writer) if writer else None
+                found = replace(found, finding=Finding(result=result), writer=ran)
+    beside = None if found.result else _result_beside(call, window)
+    if beside is not None:
+        found = replace(found, finding=Finding(result=beside), writer=None)
+    steps = [*_pending_steps(window), *(ran.step for ran in found.own)]
+    return replace(found, last=max(steps, key=lambda step: step.id, default=None))
+
+
+def _result_beside(call: Call, window: Window) -> ToolMessage | None:
+    """The result that the task that wrote the message wrote behind it: it ran its tools itself."""
+    written = window.writer.messages if window.writer else []
+    places = [i for i, m in enumerate(written) if is_version(m, window.message)]
+    if not places or not isinstance(message := written[places[-1]], AIMessage):
+        return None
+    calls = read_calls(message)
+    made = next((made for made in calls if is_same(made, call)), None)
+    behind = [m for m in written[places[-1] + 1 :] if isinstance(m, ToolMessage)]
+    return _result_among(behind, made, calls) if made else None
+
+
+# --- the own task -------------------------------------------------------------------------------
+
+
+def _own_task(view: View, made: Call) -> Task | None:
+    """The task of exactly this call's `Send`, or None."""
+    if made.id in view.taken or made.source != "tool_calls":
+        return None
+    request = made.id, label(made.name), made.args
+    sent = [task for task in view.step.tasks if task.call and _request_of(task.call) == request]
+    twins = [
+        twin
+        for twin in view.calls
+        if (twin.id, label(twin.name), twin.args) == request and twin.source == "tool_calls"
+    ]
+    return sent[twins.index(made)] if len(sent) == len(twins) else None
+
+
+def _request_of(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
+    return sent["id"], label(sent.get("name")), sent.get("args")
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+def _results(
+    view: View, made: Call, own: Task | None, window: Window
+) -> Iterator[tuple[ToolMessage, Task | None]]:
+    """The results of a call in one superstep, with the task that wrote each."""
+    if made.id in view.taken:
+        return
+    stored = _result_among(view.later, made, view.calls)
+    if stored is not None:
+        yield stored, None
+    if own is not None:
+        results = [m for m in (*own.messages, *own.returned) if _is_result_of(m, made.id)]
+        if results:
+            yield results[0], own
+            return
+    if any(_calls_elsewhere(task.messages, made.id, window) for task in view.step.written):
+        return
+    written = [(task, [*task.messages, *task.returned]) for task in view.step.tasks]
+    if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
+        written += [(task, task.returned) for task in view.step.others]
+    for task, messages in written:
+        result = _result_among(messages, made, view.calls)
+        if result is not None and not (task is own or task.is_repair or task.is_overwrite):
+            yield result, task
+
+
+def _calls_elsewhere(messages: Sequence[BaseMessage], call_id: str, window: Window) -> bool:
+    """Whether another message makes a call with this id."""
+    return any(
+        isinstance(message, AIMessage)
+        and not is_version(message, window.message)
+        and any(call.id == call_id for call in read_calls(message))
+        for message in messages
+    )
+
+
+def _result_among(
+    messages: Sequence[BaseMessage], made: Call, calls: Sequence[Call]
+) -> ToolMessage | None:
+    """The result of a call among messages; None if it may be that of another call with its id."""
+    own = [message for message in messages if _is_result_of(message, made.id)]
+    own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
+    twins = [twin for twin in calls if twin.id == made.id and twin.source == "tool_calls"]
+    if len(twins) <= 1:
+        return next(iter(own), None)
+    same = [twin for twin in twins if label(twin.name) == label(made.name)]
+    if made not in same or len(own) != len(same) or not all(m.name for m in own):
+        return None
+    return own[same.index(made)]
+
+
+def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
+    is_result = isinstance(message, ToolMessage) and message.tool_call_id == call_id
+    return is_result and is_real(message)
+
+
+# --- endings ------------------------------------------------------------------------------------
+
+
+def _ending_of(task: Task, step: Step, window: Window) -> Finding | None:
+    """How a task without a result ended; None if its writes do not say for certain."""
+    channels = {channel for channel, _ in task.writes}
+    if not task.errors:
+        # A task that was answered and asks again has recorded an answer.
+        is_waiting = channels == {INTERRUPT} and not step.is_answered
+        detail = "paused" if step.child is None else None
+        return Finding("awaiting_input", detail=detail) if is_waiting else None
+    error = task.errors[-1]
+    text = text_of_error(error)
+    if isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError("):
+        return Finding("cancelled")
+    # Both an error and an interrupt: two runs, and their order is recorded only if the task wrote
+    # the answer with its error. An edited call: what failed is the call in its place.
+    is_last = INTERRUPT not in channels or RESUME in channels
+    if isinstance(error, GraphBubbleUp) or not is_last or _was_edited(window):
+        return None
+    return Finding("failed", error=text, detail="timeout" if is_node_timeout(error) else None)
+
+
+def _was_edited(window: Window) -> bool:
+    """Whether a human may have edited a call; the message has the call as it was before."""
+    tasks = [task for view in window.views for task in view.step.written]
+    return any(_has_edit(answer) for task in tasks for answer in task.answers)
+
+
+def _has_edit(answer: object) -> bool:
+    if isinstance(answer, dict):
+        return answer.get("type") == "edit" or any(map(_has_edit, answer.values()))
+    return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
+
+
+def ending_of_only_call(window: Window) -> tuple[Finding, Ran] | None:
+    """How the node ended that ran the only call of a message over the whole state, if certain.
+
+    No other node ran in the superstep. A node wrote the message in the superstep before, and ran no
+    tools itself.
+    """
+    origin, writer = window.origin, window.writer
+    calls, steps = read_calls(window.message), _pending_steps(window)
+    if origin is None or writer is None or origin.source == "input" or origin.is_gap:
+        return None
+    if [call.source for call in calls] != ["tool_calls"] or len(steps) != 1:
+        return None
+    step = steps[0]
+    tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
+    is_only = len(step.nodes) == len(tasks) == 1 and not step.sends
+    if step.parent_id != origin.id or not is_only or any(map(runs_after_model, step.nodes)):
+        return None
+    returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
+    places = [i for i, m in enumerate(writer.messages) if is_version(m, window.message)]
+    ran_tools = any(isinstance(m, ToolMessage) for m in writer.messages[places[-1] :])
+    ending = None if returned or ran_tools else _ending_of(tasks[0], step, window)
+    return None if ending is None else (ending, Ran(step, tasks[0]))
+
+
+def _pending_steps(window: Window) -> list[Step]:
+    """The supersteps of one run that may have run the calls, oldest first, without idle ones."""
+    found: list[Step] = []
+    for view in window.views:
+        if view.is_pending and view.step.source == "input":
+            break
+        if view.is_pending and not view.step.is_idle:
+            found.append(view.step)
+    return found
+
+
+def approval(window: Window) -> Step | None:
+    """The superstep that asked for an approval, if that is why nothing has started the calls.
+
+    Only nodes between the model and the tools ran since the message was written, and the last of
+    them asked a human and has no recorded answer.
+    """
+    steps = _pending_steps(window)
+    if window.origin is None or window.origin.is_gap or not steps:
+        return None
+    is_certain = all(step.is_approval or (step.is_passed and step.was_applied) for step in steps)
+    return steps[-1] if is_certain and steps[-1].is_approval else None
+
+
+def did_not_run(window: Window) -> bool:
+    """Whether only nodes between the model and the tools ran since the message was written."""
+    is_whole = window.origin is not None and not window.origin.is_gap
+    return is_whole and all(step.is_passed for step in _pending_steps(window))

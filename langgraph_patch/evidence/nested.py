@@ -1,0 +1,201 @@
+"""Check what is known of a call against the graphs above and below the one that has it.
+
+The namespace of a graph that a task runs is `node:task_id`; a second graph of the same task has one
+more segment, its number. The metadata of a checkpoint names the checkpoints of the graphs above.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+
+from langgraph_patch._langgraph_storage import keeps_state_between_runs, parent_namespace
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.evidence.checkpointer import Reader, newest, walk
+from langgraph_patch.evidence.judge import Verdict
+from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, read_step
+from langgraph_patch.evidence.window import Window, is_version
+from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.history.texts import Finding
+
+TOOLS = "tools"
+"""LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
+failed."""
+
+_MAX_RESULTS = 8
+_MAX_ARGUMENTS = 60
+_MAX_TEXT = 120
+
+
+# --- above --------------------------------------------------------------------------------------
+
+
+def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOGenerator[bool]:
+    """Whether a graph above recorded an answer: it records those to all graphs below."""
+    for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
+        if namespace == step.namespace:
+            continue
+        above = in_namespace(config, namespace, checkpoint_id)
+        saved = yield from newest(reader, above)
+        if saved is None or read_step(saved, reader.messages_key, None)[0].is_answered:
+            return True
+    return False
+
+
+def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+    """The graph that passed a message to this one as an input, as it was at that time."""
+    origin, namespace = window.origin, config["configurable"]["checkpoint_ns"]
+    if origin is None or origin.source != "input" or not namespace:
+        return None
+    above = parent_namespace(namespace)
+    current = origin.saved.metadata.get("parents", {}).get(above)
+    return None if current is None else in_namespace(config, above, current)
+
+
+# --- below --------------------------------------------------------------------------------------
+
+
+def graph_of_writer(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+    """The graph below that wrote a message: after a handoff, results of other calls are there."""
+    origin, writer = window.origin, window.writer
+    if origin is None or writer is None or origin.source == "input":
+        return None
+    task = next((task for task in origin.tasks if task.id == writer.id), None)
+    return None if task is None else in_namespace(config, _namespace_of(origin, task))
+
+
+def check_below(
+    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+) -> IOGenerator[Verdict]:
+    """Check the ending of a call against the graphs that its task ran.
+
+    A graph below may have run the call and recorded its result. If it may have run the call and did
+    not, how the task ended says nothing of the call.
+    """
+    ending, ended = verdict.finding, verdict.ended
+    if ending is None or ended is None or ending.result is not None:
+        return verdict
+    is_waiting = ending.cause == "awaiting_input"
+    if is_waiting and (yield from is_answered_above(reader, config, ended.step)):
+        return replace(verdict, finding=None)
+    if is_waiting and ended.step.owns_interrupts(ended.task):
+        return verdict
+    ids = {call.id, *call.earlier_ids}
+    messages = yield from _messages_below(reader, config, ended)
+    makers = [m for m in messages if isinstance(m, AIMessage) and _makes(m, ids)]
+    results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
+    results = [m for m in results if is_real(m)]
+    if results and all(is_version(maker, window.message) for maker in makers):
+        return replace(verdict, finding=Finding(result=results[0]))
+    if is_waiting:
+        is_certain = bool(messages) or keeps_state_between_runs(ended.step.namespace)
+    else:
+        is_certain = ended.task.call is not None or ended.task.node == TOOLS
+    return verdict if is_certain and not makers else replace(verdict, finding=None)
+
+
+def inner_results(
+    reader: Reader, config: RunnableConfig, verdict: Verdict
+) -> IOGenerator[tuple[str, ...]]:
+    """Short texts about the recorded results of calls inside a call, newest first.
+
+    Returns:
+        A text for each result. If there are many, the last text is the number of the others.
+    """
+    tasks = {ran.task.id: ran for ran in (*verdict.own, verdict.ended) if ran is not None}
+    texts: list[str] = []
+    for ran in tasks.values():
+        if not (ran.task.interrupt_ids and ran.step.owns_interrupts(ran.task)):
+            texts += _texts((yield from _messages_below(reader, config, ran)))
+    texts.reverse()
+    more = len(texts) - _MAX_RESULTS
+    return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
+
+
+def _makes(message: AIMessage, ids: AbstractSet[str]) -> bool:
+    return any(call.id in ids for call in read_calls(message))
+
+
+def _messages_below(
+    reader: Reader, config: RunnableConfig, ran: Ran
+) -> IOGenerator[list[BaseMessage]]:
+    """All messages that the graphs of a task recorded, oldest first."""
+    base, found = _namespace_of(ran.step, ran.task), list[BaseMessage]()
+    number = 0
+    while True:
+        namespace = f"{base}|{number}" if number else base
+        own = yield from _messages_of_graph(reader, in_namespace(config, namespace), None)
+        if own is None:
+            break
+        found += own
+        number += 1
+    if not found:  # a graph that keeps its state between runs
+        lasting = in_namespace(config, base.rpartition(":")[0])
+        found = (yield from _messages_of_graph(reader, lasting, ran.step)) or []
+    return found
+
+
+def _messages_of_graph(
+    reader: Reader, config: RunnableConfig, parent: Step | None
+) -> IOGenerator[list[BaseMessage] | None]:
+    """The messages in the newest checkpoints of a graph; None if it has none."""
+    steps: list[Step] = []
+    histories: list[list[BaseMessage]] = []
+
+    def add(saved: CheckpointTuple) -> bool:
+        parents = saved.metadata.get("parents", {})
+        if parent is not None and parents.get(parent.namespace) != parent.id:
+            return True
+        step, history = read_step(saved, reader.messages_key, steps[-1] if steps else None)
+        steps.append(step)
+        histories.extend([] if history is None else [history])
+        return history is not None
+
+    yield from walk(reader, config, add)
+    if not steps:
+        return None
+    written = [m for step in reversed(steps) for task in step.written for m in task.messages]
+    return [*(histories[0] if histories else ()), *written]
+
+
+def _namespace_of(step: Step, task: Task) -> str:
+    return f"{step.namespace}|{task.node}:{task.id}".removeprefix("|")
+
+
+def in_namespace(
+    config: RunnableConfig, namespace: str, checkpoint_id: str | None = None
+) -> RunnableConfig:
+    """The same thread in another namespace, at a checkpoint or at the newest."""
+    names = {"thread_id": config["configurable"]["thread_id"], "checkpoint_ns": namespace}
+    return {"configurable": names | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
+
+
+def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:
+    """A text about each result, in the order of the messages."""
+    makers: dict[str, tuple[str | None, Call]] = {}
+    texts: dict[tuple[str | None, str, str], str] = {}
+    for message in messages:
+        if isinstance(message, AIMessage):
+            makers |= {call.id: (message.id, call) for call in read_calls(message)}
+        elif isinstance(message, ToolMessage) and is_real(message):
+            # The next message may use an id again: a result belongs to the nearest call.
+            maker, call = makers.get(message.tool_call_id, (None, None))
+            texts[maker, message.tool_call_id, message.text] = _text(call, message)
+    yield from texts.values()
+
+
+def _text(call: Call | None, result: ToolMessage) -> str:
+    name = call.name if call else result.name or "tool"
+    args = json.dumps(call.args, ensure_ascii=False, default=repr) if call and call.args else ""
+    text = " ".join(str(result.text).split())
+    return f"{name}({_short(args, _MAX_ARGUMENTS)}): {_short(text, _MAX_TEXT)}"
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
