@@ -102,7 +102,6 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
-    is_at_exit: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
 
@@ -118,8 +117,6 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
-        is_at_exit: Whether the run of these calls stores its checkpoints when it ends (durability
-            "exit"). The newest checkpoint may then be that of another run. Default: False.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -154,8 +151,7 @@ def recover_evidence(
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*_RETRY_SECONDS, None):
         reader = Reader(saver, messages_key, required)
-        found = yield from _search(reader, place, messages, calls, is_at_exit=is_at_exit)
-        newest, verdicts = found
+        newest, verdicts = yield from _search(reader, place, messages, calls)
         if seconds is None or reader.error or not _is_being_written(verdicts.values()):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
@@ -210,12 +206,10 @@ def _search(
     config: RunnableConfig,
     messages: Sequence[BaseMessage],
     calls: Sequence[Call],
-    *,
-    is_at_exit: bool = False,
 ) -> IOGenerator[tuple[Step | None, _Verdicts]]:
     """The superstep after the current checkpoint, and what is known of each call."""
     windows = windows_of(messages, calls)
-    newest = yield from read_windows(reader, config, windows, messages, skip_results=is_at_exit)
+    newest = yield from read_windows(reader, config, windows, messages)
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph_patch._langgraph_storage import wrote_in_older_superstep
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Reader, walk
-from langgraph_patch.evidence.tasks import Step, Task, fold, is_real, read_step
+from langgraph_patch.evidence.tasks import Step, Task, fold, read_step
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.ids import valid_name
 
@@ -127,8 +127,6 @@ def read_windows(
     config: RunnableConfig,
     windows: Sequence[Window],
     messages: Sequence[BaseMessage],
-    *,
-    skip_results: bool = False,
 ) -> IOGenerator[Step | None]:
     """Read the windows of messages.
 
@@ -137,13 +135,11 @@ def read_windows(
         config: The thread, the namespace, and the current checkpoint (default: the newest).
         windows: The windows, in the order of the history. What is read is added to them.
         messages: The history that has them.
-        skip_results: Whether the newest checkpoints with a result of one of the calls are those
-            of another run, and are skipped. Default: False.
 
     Returns:
         The superstep after the current checkpoint; None if there is no checkpoint.
     """
-    walked = _Walk(reader.messages_key, windows, skip_results)
+    walked = _Walk(reader.messages_key, windows)
     yield from walk(reader, config, walked.add, wait=True)
     walked.add_folded(messages)
     for window in windows:
@@ -154,10 +150,9 @@ def read_windows(
 class _Walk:
     """A walk from the current checkpoint to those that it was made from."""
 
-    def __init__(self, messages_key: str, windows: Sequence[Window], skip_results: bool) -> None:  # noqa: FBT001
+    def __init__(self, messages_key: str, windows: Sequence[Window]) -> None:
         self.messages_key = messages_key
         self.unfinished = list(windows)
-        self.skip_results = skip_results
         self.newest: Step | None = None
         self.oldest: Step | None = None
         self.wanted: str | None = None
@@ -171,9 +166,6 @@ class _Walk:
             return bool(saved.checkpoint["id"] < self.wanted)  # a checkpoint of another branch
         step, history = read_step(saved, self.messages_key, self.oldest)
         self.wanted = step.parent_id
-        if self.skip_results and self._is_of_other_run(history):
-            return self.wanted is None
-        self.skip_results = False
         self.newest, self.oldest = self.newest or step, step
         if history is None or self.unread:
             self.unread.append((step, history, list(self.unfinished)))
@@ -184,17 +176,6 @@ class _Walk:
                 window.finish(step)
         self.unfinished = [window for window in self.unfinished if not window.is_finished]
         return not self.unfinished or step.parent_id is None
-
-    def _is_of_other_run(self, history: list[BaseMessage] | None) -> bool:
-        """Whether a checkpoint has a result of a call that is open in this run."""
-        history = history or []
-        places = _places(history)
-        for window in self.unfinished:
-            place = window.place_in(history, places)
-            later = [] if place is None else _results_after(history, place)
-            if window.ids & {m.tool_call_id for m in later if is_real(m)}:
-                return True
-        return False
 
     def _add_views(
         self, step: Step, history: list[BaseMessage], windows: Iterable[Window]

@@ -167,7 +167,6 @@ class Repairer:
                 reading.unanswered,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
-                is_at_exit=writes_at_exit(config),
             )
         )
 
