@@ -283,13 +283,15 @@ def leads_to_model(node: str) -> bool:
 def sent_call(send: object) -> dict[str, Any] | None:
     """The one tool call that a `Send` carries, or None.
 
-    `create_agent` sends `[call]`, `create_react_agent` sends `{"tool_call": call, ...}`.
+    `create_agent` sends `[call]`, `create_react_agent` sends `{"tool_call": call, ...}`, and a
+    hand-built graph may send the call itself.
     """
     payload = getattr(send, "arg", None)
-    call = payload.get("tool_call") if isinstance(payload, dict) else payload
+    call = payload.get("tool_call", payload) if isinstance(payload, dict) else payload
     if isinstance(call, list) and len(call) == 1:
         call = call[0]
-    return call if isinstance(call, dict) and call.get("id") else None
+    is_call = isinstance(call, dict) and {"id", "name", "args"} <= call.keys()
+    return call if is_call and call["id"] else None
 
 
 # --- tool nodes ----------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOG
 
 def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
-    origin, namespace = window.origin, config["configurable"]["checkpoint_ns"]
+    origin, namespace = window.origin, namespace_of(config)
     if origin is None or origin.source != "input" or not namespace:
         return None
     above = parent_namespace(namespace)
@@ -166,6 +166,11 @@ def _messages_of_graph(
 
 def _namespace_of(step: Step, task: Task) -> str:
     return f"{step.namespace}|{task.node}:{task.id}".removeprefix("|")
+
+
+def namespace_of(config: RunnableConfig) -> str:
+    """The namespace that a config names."""
+    return str(config["configurable"]["checkpoint_ns"])
 
 
 def in_namespace(

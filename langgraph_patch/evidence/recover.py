@@ -60,6 +60,7 @@ from langgraph_patch.evidence.nested import (
     graph_of_writer,
     inner_results,
     is_answered_above,
+    namespace_of,
 )
 from langgraph_patch.evidence.tasks import Step
 from langgraph_patch.evidence.window import Window, read_windows, windows_of
@@ -162,7 +163,7 @@ def recover_evidence(
             exc_info=reader.error.__cause__,
         )
     is_read = reader.error is None and newest is not None
-    namespace = place["configurable"]["checkpoint_ns"]
+    namespace = namespace_of(place)
     dropped = {
         key: effects_of(verdict.writer, messages_key, namespace)
         for key, verdict in verdicts.items()
@@ -206,14 +207,18 @@ def _search(
     config: RunnableConfig,
     messages: Sequence[BaseMessage],
     calls: Sequence[Call],
+    visited: frozenset[str] = frozenset(),
 ) -> IOGenerator[tuple[Step | None, _Verdicts]]:
-    """The superstep after the current checkpoint, and what is known of each call."""
+    """The superstep after the current checkpoint, and what is known of each call.
+
+    `visited` are the namespaces that were searched before this one.
+    """
     windows = windows_of(messages, calls)
     newest = yield from read_windows(reader, config, windows, messages)
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
-        found |= yield from _explained(reader, config, messages, window, found)
+        found |= yield from _explained(reader, config, messages, window, found, visited)
         for call in window.calls:
             verdict = yield from check_below(reader, config, window, call, found[call.key])
             verdicts[call.key] = yield from _with_details(reader, config, window, call, verdict)
@@ -226,6 +231,7 @@ def _explained(
     messages: Sequence[BaseMessage],
     window: Window,
     verdicts: _Verdicts,
+    visited: frozenset[str],
 ) -> IOGenerator[_Verdicts]:
     """What explains the calls of a message of which no task of their own is recorded."""
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
@@ -238,9 +244,11 @@ def _explained(
     if not rest:
         return {}
     calls = [call for call in window.calls if call.key in rest]
+    visited |= {namespace_of(config)}
     above, below = graph_above(config, window), graph_of_writer(config, window)
-    if (place := above or below) is not None:
-        newest, found = yield from _search(reader, place, messages, calls)
+    place = above or below
+    if place is not None and namespace_of(place) not in visited:
+        newest, found = yield from _search(reader, place, messages, calls, visited)
         if above is not None:
             # Its open call may be the one that runs this graph, so only results count.
             found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
