@@ -290,8 +290,9 @@ def sent_call(send: object) -> dict[str, Any] | None:
     call = payload.get("tool_call", payload) if isinstance(payload, dict) else payload
     if isinstance(call, list) and len(call) == 1:
         call = call[0]
-    is_call = isinstance(call, dict) and {"id", "name", "args"} <= call.keys()
-    return call if is_call and call["id"] else None
+    if not isinstance(call, dict) or not {"id", "name", "args"} <= call.keys():
+        return None
+    return call if call["id"] else None
 
 
 # --- tool nodes ----------------------------------------------------------------------------
