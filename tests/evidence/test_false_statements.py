@@ -18,7 +18,6 @@ from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from langgraph_patch import with_patching
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.recover import recover_evidence
 from support.agents import REDUCERS
 from support.evidence_agents import (
     AWAITING_INPUT,
@@ -30,6 +29,7 @@ from support.evidence_agents import (
     recovered,
     run_until_stop,
     scripted_model,
+    search,
     send_email,
 )
 
@@ -506,5 +506,5 @@ def test_message_that_was_written_again():
     run_until_stop(graph, human_input("go"))
     again = [RemoveMessage(id="m1"), BOTH.model_copy()]
     graph.update_state(CONFIG, {"messages": again}, as_node="tools")
-    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1")])).evidence
+    found = run_sync(search(saver, CONFIG, [(BOTH, "c1")]))
     assert found["m1", "c1"].content == "sent to bob"

@@ -7,7 +7,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Send, interrupt
 
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.evidence.recover import recover_evidence
+from support.evidence_agents import search
 from support.strict import ai
 
 
@@ -39,6 +39,6 @@ def test_results_inside_a_call_come_from_its_own_send(city: str, listed: int):
     config = {"configurable": {"thread_id": "1"}}
     graph.invoke({"messages": [HumanMessage("go")]}, config)
     place = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    found = run_sync(recover_evidence(graph.checkpointer, place, [(asked, "c1")]))
-    (finding,) = found.evidence.values()
+    found = run_sync(search(graph.checkpointer, place, [(asked, "c1")]))
+    (finding,) = found.values()
     assert [text.endswith(": sunny") for text in finding.inner] == [True] * listed

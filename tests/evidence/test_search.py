@@ -60,6 +60,7 @@ from support.evidence_agents import (
     recovered,
     run_until_stop,
     scripted_model,
+    search,
     send_email,
     v1,
     v2,
@@ -137,7 +138,7 @@ async def test_finished_and_waiting_async(kind, store, durability):
         graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
         await arun_until_stop(graph, human_input("go"), durability=durability)
         await arun_until_stop(graph, human_input(), durability=durability)
-        found = await run_async(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]))
+        found = await run_async(search(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]))
         assert contents(found) == BOTH_RECOVERED
 
 
@@ -462,7 +463,7 @@ def test_result_that_was_dropped(saver):
     result = ToolMessage("sent to bob", tool_call_id="c1", id="t1", artifact={"a": 1})
     run_until_stop(graph, {"messages": [HumanMessage("go"), BOTH, result]})
     run_until_stop(graph, {"messages": [RemoveMessage("t1"), HumanMessage("and?")]})
-    found = run_sync(recover_evidence(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")])).evidence
+    found = run_sync(search(saver, CONFIG, [(BOTH, "c1"), (BOTH, "c2")]))
     assert found["m1", "c1"] == result
     assert found["m1", "c2"].cause == "unknown"
 
@@ -678,9 +679,9 @@ class Broken(InMemorySaver):
 async def test_error_of_the_checkpointer():
     """An error of the checkpointer names the thread and what was asked, and keeps its cause."""
     with pytest.raises(EvidenceError, match=r"Thread '1': .*gone.* namespace ''") as sync:
-        run_sync(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
+        run_sync(search(Broken(), CONFIG, [(BOTH, "c1")], required=True))
     with pytest.raises(EvidenceError) as asynchronous:
-        await run_async(recover_evidence(Broken(), CONFIG, [(BOTH, "c1")], required=True))
+        await run_async(search(Broken(), CONFIG, [(BOTH, "c1")], required=True))
     assert str(sync.value) == str(asynchronous.value)
     assert isinstance(sync.value.__cause__, ConnectionError)
     assert isinstance(asynchronous.value.__cause__, ConnectionError)
@@ -704,7 +705,9 @@ def test_with_what_the_core_asks(saver):
     run_until_stop(graph, human_input("go"))
     run_until_stop(graph, human_input())
     history: list[BaseMessage] = graph.get_state(CONFIG).values["messages"]
-    found = run_sync(recover_evidence(saver, CONFIG, read_history(history).unanswered)).evidence
+    found = run_sync(
+        recover_evidence(saver, CONFIG, history, read_history(history).unanswered)
+    ).evidence
     changes = patch_messages(history, evidence=found).changes
     assert [(c.kind, c.tool_call_id, c.cause) for c in changes] == [
         ("recovered", "c1", None),

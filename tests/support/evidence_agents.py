@@ -9,18 +9,19 @@ from typing import Any
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
-from langgraph_patch.history.patch import Finding
+from langgraph_patch.history.calls import read_calls
+from langgraph_patch.history.texts import Finding
 
 CONFIG = {"configurable": {"thread_id": "1"}}
 AWAITING_INPUT = Finding("awaiting_input")
-FAILED_KAPUT = Finding("failed", "RuntimeError('kaput')")
+FAILED_KAPUT = Finding("failed", error="RuntimeError('kaput')")
 
 
 class Scripted(GenericFakeChatModel):
@@ -104,20 +105,36 @@ APPROVAL = Finding("not_started", detail="approval")
 CANCELLED = Finding("cancelled")
 
 
-def contents(recovery):
-    """Evidence without `unknown`, with results as contents and findings without their search."""
+def search(saver, config, asked, **options):
+    """Search for calls, each (message, id) or (message, id, position); findings by such keys.
+
+    The key has the position only if several calls of the message have the id.
+    """
+    messages = list({id(message): message for message, *_ in asked}.values())
+    calls = {}
+    for message, call_id, *position in asked:
+        made = [c for c in read_calls(message, messages.index(message)) if c.id == call_id]
+        for call in made:
+            if not position or [call.ordinal] == position:
+                key = (message.id, call_id, *([call.ordinal] if len(made) > 1 else []))
+                calls[call.key] = key, call
+    wanted = [call for _, call in calls.values()]
+    recovery = yield from recover_evidence(saver, config, messages, wanted, **options)
+    return {calls[key][0]: found for key, found in recovery.evidence.items()}
+
+
+def contents(evidence):
+    """Evidence without `unknown`, with results as contents and findings without their mark."""
     return {
-        key: found.content
-        if isinstance(found, ToolMessage)
-        else replace(found, searched=None, recheck=False)
-        for key, found in recovery.evidence.items()
-        if isinstance(found, ToolMessage) or found.cause != "unknown" or found.inner
+        key: found.result.content if found.result else replace(found, look_again=False)
+        for key, found in evidence.items()
+        if found.result or found.cause != "unknown" or found.inner
     }
 
 
 def recovered(saver, *calls, config=CONFIG, **options):
     """What is recovered of these calls, with results as their contents."""
-    return contents(run_sync(recover_evidence(saver, config, calls, **options)))
+    return contents(run_sync(search(saver, config, calls, **options)))
 
 
 def run_until_stop(graph, value, **options):
