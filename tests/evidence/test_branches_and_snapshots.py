@@ -106,7 +106,7 @@ def test_a_fork_from_an_answered_approval():
     graph.invoke(None, paused, durability="sync")
     graph.invoke({"messages": [human("no, wait")]}, thread(), durability="sync")
     assert first_result(model) == (
-        "No result of tool call note with id c1 was recorded; it may or may not have run."
+        "No result of tool call note with id c1 is known; it may or may not have run."
     )
 
 

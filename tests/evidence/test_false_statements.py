@@ -507,4 +507,4 @@ def test_message_that_was_written_again():
     again = [RemoveMessage(id="m1"), BOTH.model_copy()]
     graph.update_state(CONFIG, {"messages": again}, as_node="tools")
     found = run_sync(search(saver, CONFIG, [(BOTH, "c1")]))
-    assert found["m1", "c1"].content == "sent to bob"
+    assert found["m1", "c1"].result.content == "sent to bob"

@@ -77,8 +77,8 @@ def test_a_shallow_saver_keeps_the_thread_alive():
     for text in ("go", "never mind", "and now?"):
         graph.invoke({"messages": [human(text)]}, thread())
     assert results(model.seen[-1]) == [
-        "No result of tool call mail with id c1 was recorded; it may or may not have run.",
-        "No result of tool call wire with id c2 was recorded; it may or may not have run.",
+        "No result of tool call mail with id c1 is known; it may or may not have run.",
+        "No result of tool call wire with id c2 is known; it may or may not have run.",
     ]
 
 

@@ -90,7 +90,6 @@ Kind = Literal[
     "promoted",
     "renamed",
     "corrected",
-    "omitted",
 ]  # of a change
 Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
 

@@ -841,7 +841,7 @@ def test_any_list_is_repaired_or_refused(history):
         return
     assert validate_messages(patch.messages) == []
     assert patch_messages(patch.messages).messages is patch.messages
-    left, stored = (set(map(id, m)) for m in (patch.messages, patch.for_state().messages))
+    left, stored = (set(map(id, m)) for m in (patch.messages, patch.messages))
     for message in kept(patch.before):
         read = corrected(message)
         if read is None:
@@ -909,7 +909,7 @@ def test_any_state_goes_through_the_node_or_is_refused(history):
             patch_messages(history)
         return
     try:
-        repaired = patch_messages(history).for_state().messages
+        repaired = patch_messages(history).messages
     except PatchError:
         repaired = history
     if not any(isinstance(message, BaseMessage) for message in history):
