@@ -196,12 +196,6 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
         help="do not search older checkpoints for results",
     )
     add(
-        "--settle",
-        action="store_true",
-        help="before older checkpoints are deleted: also replace final placeholders, in threads "
-        "that look valid, by results that only older checkpoints hold",
-    )
-    add(
         "--trust",
         type=_class_name,
         action="append",

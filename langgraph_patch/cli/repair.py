@@ -127,7 +127,6 @@ def _repair_stored(
         min_age=options.min_age,
         force=options.force,
         recover=options.recover,
-        settle=options.settle,
         messages_key=options.messages_key,
         checkpointer=database.saver,
         dry_run=not options.apply,

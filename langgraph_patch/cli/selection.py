@@ -81,7 +81,6 @@ def read_reports(
         shard=Shard(*options.shard) if options.shard else None,
         include=_matches(options.thread),
         since=options.since,
-        settle=getattr(options, "settle", False),
     )
 
 

@@ -163,19 +163,30 @@ def asks_to_look_again(message: BaseMessage) -> bool:
     return is_placeholder(message) and _marker_of(message).get("look_again") is True
 
 
-def is_better(finding: Finding, stored: ToolMessage) -> bool:
+def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> bool:
     """Whether a finding replaces a stored placeholder of this package.
 
-    It does if it states more, and if it is the final one after a search that was asked for.
+    It does if it states more, and if it is what the search found that the placeholder asked for.
     """
     marker = _marker_of(stored)
     count = marker.get("inner")
     return (
         finding.result is not None
-        or (asks_to_look_again(stored) and not finding.look_again)
+        or (looked_again and asks_to_look_again(stored) and not finding.look_again)
         or len(finding.inner) > (count if isinstance(count, int) else 0)
         or (finding.cause != "unknown" and marker.get("cause") == "unknown")
     )
+
+
+def states_nothing(finding: Finding) -> bool:
+    """Whether a finding names neither a result, nor a cause, nor results inside the call."""
+    return finding.result is None and finding.cause == "unknown" and not finding.inner
+
+
+def without_mark(stored: ToolMessage) -> ToolMessage:
+    """A placeholder of this package that asks for no other search."""
+    marker = {key: value for key, value in _marker_of(stored).items() if key != "look_again"}
+    return _marked(stored, marker)
 
 
 def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None) -> bool:

@@ -24,6 +24,8 @@ from langgraph_patch.history.placeholders import (
     is_placeholder,
     make_placeholder,
     recovered_result,
+    states_nothing,
+    without_mark,
 )
 from langgraph_patch.history.results import without_results
 from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
@@ -162,7 +164,7 @@ def dangling_calls(
     return [
         (paired.call.key, _dangling_call(paired, _finding_of(paired, evidence)))
         for paired in reading.paired_calls
-        if not (_stays_open(paired, reading) or _keeps_answer(paired, evidence))
+        if not (_stays_open(paired, reading) or _keeps_answer(paired, reading, evidence))
         and _finding_of(paired, evidence).result is None
     ]
 
@@ -188,7 +190,7 @@ def _stays_open(paired: PairedCall, reading: Reading) -> bool:
     return reading.leaves_open and at_end and paired.answer is None and runnable
 
 
-def _keeps_answer(paired: PairedCall, evidence: Evidence) -> bool:
+def _keeps_answer(paired: PairedCall, reading: Reading, evidence: Evidence) -> bool:
     """Whether the stored answer stays: a real result, or a placeholder that is up to date."""
     if paired.real is not None:
         return True
@@ -197,8 +199,10 @@ def _keeps_answer(paired: PairedCall, evidence: Evidence) -> bool:
     stored = paired.placeholder.result.message
     if not is_placeholder(stored):
         return False  # of another package or of a client
-    found = evidence.get(paired.call.key)
-    return found is None or not is_better(_finding_of(paired, evidence), stored)
+    if paired.call.key not in evidence:
+        return True
+    finding = _finding_of(paired, evidence)
+    return not is_better(finding, stored, looked_again=reading.look_again)
 
 
 def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
@@ -236,7 +240,7 @@ def _write_with_results(
 ) -> _Written:
     """The message and the result of each of its calls."""
     is_open = {paired for paired in calling.calls if _stays_open(paired, reading)}
-    kept = {paired for paired in calling.calls if _keeps_answer(paired, evidence)}
+    kept = {paired for paired in calling.calls if _keeps_answer(paired, reading, evidence)}
     message, changes = _write_calling_message(calling, is_open)
     messages: list[BaseMessage] = [message]
     missing = len(kept) + len(is_open) < len(calling.calls)
@@ -376,15 +380,18 @@ def _write_placeholder(
     paired: PairedCall, finding: Finding, placeholder: Placeholder | None, *, human_follows: bool
 ) -> tuple[ToolMessage, list[Change]]:
     call = _dangling_call(paired, finding)
-    made = make_placeholder(
-        call,
-        paired.call.ordinal,
-        placeholder,
-        human_follows=human_follows,
-        look_again=finding.look_again,
-    )
-    message = write_result(made, _renaming_of(paired))
     before = paired.answer.result.message if paired.answer else None
+    if before is not None and is_placeholder(before) and states_nothing(finding):
+        made = without_mark(before)  # another search found no more than the placeholder states
+    else:
+        made = make_placeholder(
+            call,
+            paired.call.ordinal,
+            placeholder,
+            human_follows=human_follows,
+            look_again=finding.look_again,
+        )
+    message = write_result(made, _renaming_of(paired))
     defect, index = _missing(paired), paired.call.index
     change = _change(
         "inserted", defect, index, paired, before=before, after=message, cause=call.cause

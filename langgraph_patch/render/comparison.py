@@ -24,7 +24,6 @@ SIGNS: Mapping[str, str] = {
     "promoted": "↑",
     "renamed": "✎",
     "corrected": "✓",
-    "omitted": "∅",
 }
 """A sign for each kind of change, so that nobody has to tell colours apart."""
 

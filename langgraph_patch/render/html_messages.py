@@ -37,7 +37,6 @@ _MEANINGS: Mapping[str, str] = {
     "promoted": "a call was listed in tool_calls",
     "renamed": "an id or a name was replaced everywhere",
     "corrected": "a damaged field was given the value that it was meant to have",
-    "omitted": "a message that no model can read; it stays in the state",
 }
 
 

@@ -6,7 +6,6 @@ STYLE = """
   --moved:#0b5cad;--moved-bg:#eaf3ff;--dropped:#c6262e;--dropped-bg:#ffefef;
   --converted:#7c4dbd;--converted-bg:#f5efff;--promoted:#00707a;--promoted-bg:#e5f7f8;
   --renamed:#46606f;--renamed-bg:#eef4f7;--corrected:#00707a;--corrected-bg:#e5f7f8;
-  --omitted:#c6262e;--omitted-bg:#ffefef;
   --damaged:#a8071a;--paused:#8a5300;--unreadable:#7c4dbd;--healthy:#18794e;
   color-scheme:light dark;font:14px/1.45 system-ui,sans-serif;color:var(--fg);
   background:var(--bg)}
@@ -16,7 +15,6 @@ STYLE = """
   --moved:#7fb5f5;--moved-bg:#14273d;--dropped:#ff8a8a;--dropped-bg:#3a1719;
   --converted:#c4a3f5;--converted-bg:#2a1f3d;--promoted:#5fd0da;--promoted-bg:#0c2f33;
   --renamed:#a5bccb;--renamed-bg:#1f2a31;--corrected:#5fd0da;--corrected-bg:#0c2f33;
-  --omitted:#ff8a8a;--omitted-bg:#3a1719;
   --damaged:#ff8a8a;--paused:#f0b860;--unreadable:#c4a3f5;--healthy:#63d297}}
 div.lgp{padding:.3rem .6rem}
 body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
@@ -72,7 +70,6 @@ body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 
 _KINDS = (
     "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed", "corrected",
-    "omitted",
 )  # fmt: skip
 _STATUSES = ("damaged", "paused", "unreadable", "healthy")
 

@@ -39,7 +39,6 @@ COLOURS: Mapping[str, str] = {
     "promoted": "blue",
     "renamed": "blue",
     "corrected": "blue",
-    "omitted": "red",
 }
 STATUS_COLOURS: Mapping[str, str] = {
     "healthy": "green",

@@ -34,7 +34,6 @@ _CHANGES: Mapping[str, tuple[str, str, str]] = {
     "promoted": ("lists", "call", "calls"),
     "renamed": ("renames", "call", "calls"),
     "corrected": ("corrects", "message", "messages"),
-    "omitted": ("leaves out", "message", "messages"),
 }
 _SHOWN_CAUSES = 4
 

@@ -73,7 +73,6 @@ class RepairOptions:
     reconcile: Mapping[str, Lookup]
     replace_foreign: bool
     checkpointer: BaseCheckpointSaver[Any] | None
-    settle: bool = False
     confirm: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -84,6 +83,4 @@ class RepairOptions:
             raise OptionError(f"min_age={self.min_age!r:.200}: expected seconds, 0 or more.")
         if self.confirm is not None and not callable(self.confirm):
             raise OptionError(f"confirm={self.confirm!r:.200}: expected a function or None.")
-        if self.settle and not self.recover:
-            raise OptionError("settle=True searches older checkpoints: it needs recover=True.")
         checked_placeholder(self.placeholder)

@@ -13,17 +13,18 @@ from langgraph_patch.history.pairing import Reading
 
 
 def find_recorded(
-    saver: Any, config: RunnableConfig, reading: Reading, messages_key: str, *, settle: bool
+    saver: Any, config: RunnableConfig, reading: Reading, messages_key: str
 ) -> IOGenerator[Recovery]:
-    """Search the checkpoints of a thread.
+    """Search the checkpoints of a thread, also for calls whose placeholder is final.
+
+    Such a placeholder gives way only to what states more: a recorded result, or a cause for an
+    unknown one.
 
     Args:
         saver: The checkpointer.
         config: The checkpoint that has the history.
         reading: The history.
         messages_key: Its state key.
-        settle: Whether to search also for calls whose placeholder is final. Such a placeholder
-            gives way only to what states more: a recorded result, or a cause for an unknown one.
 
     Raises:
         EvidenceError: If the checkpointer raises.
@@ -32,7 +33,7 @@ def find_recorded(
         saver,
         config,
         reading.messages,
-        reading.without_result if settle else reading.unanswered,
+        reading.without_result,
         messages_key=messages_key,
         required=True,
     )

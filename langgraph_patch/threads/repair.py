@@ -35,7 +35,6 @@ def repair_thread(
     recover: bool = True,
     reconcile: Mapping[str, Lookup] | None = None,
     replace_foreign: bool = False,
-    settle: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
     confirm: Callable[[ThreadRepair], str | None] | None = None,
 ) -> ThreadRepair:
@@ -66,7 +65,8 @@ def repair_thread(
         messages_key: The state key of the history. Default: `"messages"`.
         recover: Whether to search the checkpoints of the thread for results that were recorded
             but are missing in the history, and for causes of missing results. Results that
-            finished tasks wrote beside a pause or a failure are kept in any case. Default: True.
+            finished tasks wrote beside a pause or a failure are kept in any case. A placeholder of
+            an earlier repair gives way to what states more. Default: True.
         reconcile: For the name of a tool, a function that is called with a `DanglingCall` if the
             checkpoints do not show what happened to a call of that tool (its cause is `unknown`,
             `cancelled` or `awaiting_input`). It returns the result, a text or a `ToolMessage`,
@@ -76,13 +76,6 @@ def repair_thread(
             langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
             replaced by the recorded result, or by a placeholder with the recorded cause.
             Default: False, such messages count as results.
-        settle: Whether to search also for calls that have a placeholder which an earlier search
-            made final. A result that was recorded afterwards, or under another message of the
-            thread, takes the place of the placeholder, also if the history is valid. Do this
-            before older checkpoints are deleted (a policy that keeps the newest checkpoint only,
-            or a time to live): afterwards no result is left that only an older checkpoint held.
-            It needs `recover=True`. Threads that wait for a human or are too young are left as
-            they are; the result says so. Default: False, such a placeholder stays.
         checkpointer: The checkpointer that holds the thread. Default: that of the config or the
             graph.
         confirm: A function that is called with the repair directly before it is written: the
@@ -130,7 +123,6 @@ def repair_thread(
         recover=recover,
         reconcile=checked_reconcile(reconcile),
         replace_foreign=replace_foreign,
-        settle=settle,
         checkpointer=checkpointer,
         confirm=confirm,
     )
@@ -150,7 +142,6 @@ async def arepair_thread(
     recover: bool = True,
     reconcile: Mapping[str, Lookup] | None = None,
     replace_foreign: bool = False,
-    settle: bool = False,
     checkpointer: BaseCheckpointSaver[Any] | None = None,
     confirm: Callable[[ThreadRepair], str | Awaitable[str | None] | None] | None = None,
 ) -> ThreadRepair:
@@ -175,8 +166,6 @@ async def arepair_thread(
             checkpoints record neither a result nor an end. It may be asynchronous. Default: None.
         replace_foreign: Whether to replace the placeholders of deepagents and
             langgraph-checkpoint-aws too. Default: False.
-        settle: Whether to search also for calls whose placeholder an earlier search made final,
-            before older checkpoints are deleted. It needs `recover=True`. Default: False.
         checkpointer: The checkpointer that holds the thread. Default: that of the config or the
             graph.
         confirm: Called with the planned repair directly before it is written; it returns None, or
@@ -210,7 +199,6 @@ async def arepair_thread(
         recover=recover,
         reconcile=checked_reconcile(reconcile),
         replace_foreign=replace_foreign,
-        settle=settle,
         checkpointer=checkpointer,
         confirm=confirm,
     )

@@ -75,7 +75,7 @@ def messages_of(thread: OpenThread, state: Any) -> list[BaseMessage]:
 
 def read(thread: OpenThread, messages: list[BaseMessage]) -> Reading:
     """Pair the tool calls and the results of a history."""
-    return read_history(messages, replace_foreign=thread.options.replace_foreign, look_again=True)
+    return read_history(messages, replace_foreign=thread.options.replace_foreign)
 
 
 def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
@@ -89,7 +89,6 @@ def plan_repair(thread: OpenThread, reading: Reading) -> IOGenerator[Repair]:
             thread.base.config,
             reading,
             options.messages_key,
-            settle=options.settle,
         )
         evidence, restored = settle(
             recovery.evidence,

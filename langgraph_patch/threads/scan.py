@@ -33,7 +33,6 @@ def scan_threads(
     shard: Shard | None = None,
     include: Callable[[str], bool] | None = None,
     since: datetime | None = None,
-    settle: bool = False,
 ) -> Iterator[ThreadReport]:
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
@@ -53,9 +52,6 @@ def scan_threads(
             Other threads are not read. Default: all threads.
         since: Report only on histories that were written to at this time or later. A time without
             a zone is UTC. Default: all times.
-        settle: Whether a history counts as damaged also if a placeholder, which an earlier search
-            made final, could be replaced by more than it states: `repair_thread(settle=True)`
-            does that, before older checkpoints are deleted. Default: False.
 
     Yields:
         The reports, by thread in the order of the database, and for each thread by namespace.
@@ -82,7 +78,7 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    return _reports(_scan(saver, messages_key, thread_ids, after, shard, include, since, settle))
+    return _reports(_scan(saver, messages_key, thread_ids, after, shard, include, since))
 
 
 def ascan_threads(
@@ -94,7 +90,6 @@ def ascan_threads(
     shard: Shard | None = None,
     include: Callable[[str], bool] | None = None,
     since: datetime | None = None,
-    settle: bool = False,
 ) -> AsyncIterator[ThreadReport]:
     """Report on threads as `scan_threads` does, over an asynchronous checkpointer.
 
@@ -107,7 +102,6 @@ def ascan_threads(
         shard: Report only on this part of the threads. Default: all parts.
         include: Takes the id of a thread and returns whether to report on it. Default: all.
         since: Report only on histories that were written to at this time or later. Default: all.
-        settle: Whether final placeholders are searched for too. Default: False.
 
     Yields:
         The reports, sorted by thread and namespace.
@@ -127,7 +121,7 @@ def ascan_threads(
         >>> asyncio.run(count(InMemorySaver()))
         0
     """
-    return _areports(_scan(saver, messages_key, thread_ids, after, shard, include, since, settle))
+    return _areports(_scan(saver, messages_key, thread_ids, after, shard, include, since))
 
 
 # --- one scan ----------------------------------------------------------------------------
@@ -166,7 +160,6 @@ def _scan(  # noqa: PLR0917 - the options of a scan, in the order of `scan_threa
     shard: Shard | None,
     include: Callable[[str], bool] | None,
     since: datetime | None,
-    settle: bool,  # noqa: FBT001
 ) -> _Scan:
     saver: Any = server_of(target) or target
     check_kind("messages_key", messages_key, str, "a state key")
@@ -182,7 +175,7 @@ def _scan(  # noqa: PLR0917 - the options of a scan, in the order of `scan_threa
     if thread_ids is not None:
         chosen = iter([each for each in sorted_ids(thread_ids) if not after or each > after])
     last = last_key_of(after) if after else None
-    reader = ThreadReader(saver, messages_key, since, settle)
+    reader = ThreadReader(saver, messages_key, since)
     return _Scan(store_of(saver), shard, chosen, last, include, reader)
 
 

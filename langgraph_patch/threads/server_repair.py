@@ -146,7 +146,7 @@ def _plan(
     options: RepairOptions,
 ) -> IOGenerator[Patch]:
     """The repair of a history, with what the API shows of the record."""
-    reading = read_history(messages, replace_foreign=options.replace_foreign, look_again=True)
+    reading = read_history(messages, replace_foreign=options.replace_foreign)
     evidence: Evidence = {}
     if options.recover:
         evidence = yield from _recorded(server, saved, reading, options)
@@ -159,9 +159,7 @@ def _plan(
 def _recorded(
     server: LangGraphServer, saved: CheckpointTuple, reading: Reading, options: RepairOptions
 ) -> IOGenerator[Evidence]:
-    recovery = yield from find_recorded(
-        server, saved.config, reading, options.messages_key, settle=options.settle
-    )
+    recovery = yield from find_recorded(server, saved.config, reading, options.messages_key)
     # Other state keys are not restored: the API does not show whether they have changed.
     evidence, _ = settle(
         recovery.evidence,

@@ -58,14 +58,12 @@ class ThreadReader:
         saver: The checkpointer.
         messages_key: The state key of the history.
         since: Report on nothing older; None for all.
-        settle: Whether to search also for calls whose placeholder is final.
         pause: The pause of the thread that is read.
     """
 
     saver: Any
     messages_key: str
     since: datetime | None
-    settle: bool
     pause: _LivePause = field(default_factory=_LivePause)
 
     def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
@@ -100,7 +98,7 @@ def _read_report(reader: ThreadReader, key: Key) -> IOGenerator[ThreadReport | N
         "messages": None if history is None else len(history),
     }
     is_open = activity is not None
-    reading = _read(history or [], leaves_open=is_open, settle=reader.settle)
+    reading = _read(history or [], leaves_open=is_open)
     defects = patch_reading(reading).changes if reading else ()
     if activity == "waiting":
         return ThreadReport(*key, "paused", defects=defects, asks=asked(saved), **facts)
@@ -120,11 +118,11 @@ def _check_exists(reader: ThreadReader, key: Key) -> IOGenerator[None]:
         raise ThreadError("it was deleted during the scan")
 
 
-def _read(history: list[BaseMessage], *, leaves_open: bool, settle: bool) -> Reading | None:
+def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
-    reading = read_if_damaged(history, leaves_open=leaves_open, look_again=True)
-    if reading is None and settle and any(map(is_placeholder, history)):
-        return read_history(history, leaves_open=leaves_open, look_again=True)
+    reading = read_if_damaged(history, leaves_open=leaves_open)
+    if reading is None and any(map(is_placeholder, history)):
+        return read_history(history, leaves_open=leaves_open)
     return reading
 
 
@@ -155,7 +153,7 @@ def _evidence(
     """The evidence; if the older checkpoints cannot be read, none, and the reason."""
     try:
         recovery = yield from find_recorded(
-            reader.saver, saved.config, reading, reader.messages_key, settle=reader.settle
+            reader.saver, saved.config, reading, reader.messages_key
         )
     except EvidenceError as error:
         return {}, f"its older checkpoints cannot be read: {reason_of(error.__cause__ or error)}"

@@ -16,6 +16,7 @@ from measuring import Row
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.calls import read_calls
 
 THREAD = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
 SECONDS, MEBIBYTES = 3.0, 300.0
@@ -94,7 +95,7 @@ def _thread(length: int, damaged: int) -> tuple[LongThread, AIMessage]:
 
 
 def _search(saver: LongThread, message: AIMessage) -> None:
-    run_sync(recover_evidence(saver, THREAD, [(message, "c1")]))
+    run_sync(recover_evidence(saver, THREAD, [message], read_calls(message)))
 
 
 def rows(*, quick: bool) -> Iterator[Row]:

@@ -121,6 +121,7 @@ def _rows(page, heading):
         ("failed", "timeout", False),
         ("awaiting_input", None, True),
         ("awaiting_input", None, False),
+        ("awaiting_input", "paused", False),
         ("not_started", "approval", True),
         ("not_started", "approval", False),
         ("not_started", None, False),
@@ -134,7 +135,7 @@ def _rows(page, heading):
 def test_the_table_of_causes_has_the_texts_of_the_program(cause, detail, human_follows):
     """A reader can search a sentence of a history in the page and finds it, word for word."""
     call = DanglingCall("{id}", "{name}", {}, cause, "{error}", AIMessage(""), 0, detail)
-    text = default_text(call, "en", human_follows=human_follows)
+    text = default_text(call, human_follows=human_follows)
     rows = _rows(CAUSES_PAGE, "| cause | when | what the model reads |")
     assert [row[2] for row in rows if f"`{text}`" in row[2] and row[0] == f"`{cause}`"] != []
 

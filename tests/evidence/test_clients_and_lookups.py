@@ -143,7 +143,7 @@ def bank(call: Any) -> str:
 @pytest.mark.parametrize(
     ("reconcile", "text"),
     [
-        ({}, "No result of tool call wire_money with id c1 was recorded; it may or may not"),
+        ({}, "No result of tool call wire_money with id c1 is known; it may or may not"),
         ({"wire_money": bank}, "booked: payment of call c1"),
     ],
 )

@@ -27,11 +27,9 @@ from support.placeholder_texts import (
     DEEPAGENTS_CANCELLED,
     DEEPAGENTS_INCOMPLETE,
     DEEPAGENTS_MALFORMED,
-    UNKNOWN,
     WAITED,
 )
 from support.running import run_in_worker, sync_and_async
-from support.strict import ai
 from support.transcripts import statements
 
 each_kind = pytest.mark.parametrize(
@@ -75,31 +73,6 @@ async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
     await run_in_worker(bench.graph, "hello?", asynchronous=asynchronous)
     after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
     check(bench, bench.graph, *START_OF_TURN, SENT, WAITING, *after)
-
-
-@each_kind
-@sync_and_async
-async def test_a_placeholder_gives_way_beside_other_damage(kind, asynchronous):
-    """If other damage is repaired, the recorded result replaces the placeholder as well."""
-    bench = await paused_agent(
-        kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous
-    )
-    blind = with_patching(bench.graph, recover=False)
-    await run_in_worker(blind, "never mind", asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    open_call = ai(("send_email", {"to": "eve"}, "c7"), id="a7")
-    graph.update_state(thread(), {"messages": [open_call]}, as_node=kind.model_node)
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    after = [
-        NEVER_MIND,
-        ("ai", "fine"),
-        ("calls", "c7"),
-        ("c7", UNKNOWN.format("send_email", "c7"), "unknown"),
-        ("human", "hello?"),
-        ("ai", "yes?"),
-    ]
-    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
-    assert bench.tools.done == ["mail to bob"]
 
 
 @each_kind

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import threading
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
@@ -26,7 +27,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import PatchNode, with_patching
 from langgraph_patch.evidence.effects import Effects, settle
 from langgraph_patch.evidence.recover import Recovery
-from langgraph_patch.history.patch import Finding, RecordedResult
+from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread
 from support.running import run, sync_and_async
@@ -362,21 +363,23 @@ async def test_the_middleware_restores(*, asynchronous: bool):
 # --- settle ----------------------------------------------------------------------------------
 
 RESULT = ToolMessage("done", tool_call_id="c1")
-KEY = ("a1", "c1")
+KEY = (0, 0)
 FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), (), "t1")
 
 
 def recovery(*effects: Effects) -> Recovery:
     """Results of calls, each with effects."""
-    keys = [("a1", f"c{index}") for index in range(1, len(effects) + 1)]
-    return Recovery(dict.fromkeys(keys, RESULT), dict(zip(keys, effects, strict=True)))
+    keys = [(0, ordinal) for ordinal in range(len(effects))]
+    return Recovery(
+        dict.fromkeys(keys, Finding(result=RESULT)), dict(zip(keys, effects, strict=True))
+    )
 
 
 def decide(*effects: Effects, persist: bool = True, channels: Any = None) -> Any:
     """What is not kept of each result, and what is written."""
     found = recovery(*effects)
     evidence, writes = settle(found, persist=persist, own_keys={"messages"}, channels=channels)
-    lost = [getattr(result, "not_kept", ()) for result in evidence.values()]
+    lost = [found.not_kept for found in evidence.values()]
     return lost, writes
 
 
@@ -413,8 +416,8 @@ def test_own_keys_and_findings_are_left_out():
         Recovery({KEY: finding}, {KEY: FILES}), persist=True, own_keys=frozenset()
     )
     assert (evidence[KEY], writes) == (finding, ())
-    reconciled = RecordedResult(RESULT, cause="reconciled")
+    reconciled = Finding("reconciled", result=RESULT)
     evidence, _ = settle(
         Recovery({KEY: reconciled}, {KEY: FILES}), persist=False, own_keys=frozenset()
     )
-    assert evidence[KEY] == RecordedResult(RESULT, ("files",), "reconciled")
+    assert evidence[KEY] == replace(reconciled, not_kept=("files",))

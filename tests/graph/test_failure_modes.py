@@ -1,7 +1,7 @@
 """Each failure mode on a real graph: the bare graph fails or misleads, the patched does not.
 
 The number in a test's name is that of the failure mode. Those that are a matter of a list of
-messages alone have their tests in `test_patcher.py`, under the same numbers; the last test
+messages alone have their tests in `test_patch.py`, under the same numbers; the last test
 here checks that every number has one. What cannot be repaired is tested as it is.
 """
 
@@ -67,7 +67,7 @@ from support.placeholder_texts import (
     MALFORMED,
     UNKNOWN,
     WAITED,
-    WAITING,
+    WAITED_UNTIL_ENDED,
 )
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai
@@ -283,7 +283,7 @@ async def test_f04_a_live_pause_is_left_alone(*, asynchronous: bool):
     await run(graph, "book it", asynchronous=asynchronous)
     repaired = await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    assert valid_lines(graph)[2:] == [f"tool c2: {WAITING.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [f"tool c2: {WAITED_UNTIL_ENDED.format('wire_money', 'c2')}"]
 
 
 async def repair(graph: Graph, *, asynchronous: bool, **options: Any) -> Any:
@@ -594,7 +594,10 @@ async def test_f15_a_repair_keeps_what_a_sibling_has_just_finished(*, asynchrono
     graph, _ = agent(both_calls(), FINE)
     await run(graph, "book it", asynchronous=asynchronous)
     await repair(graph, asynchronous=asynchronous, min_age=0, on_pause="abandon")
-    assert valid_lines(graph)[2:] == [SENT, f"tool c2: {WAITING.format('wire_money', 'c2')}"]
+    assert valid_lines(graph)[2:] == [
+        SENT,
+        f"tool c2: {WAITED_UNTIL_ENDED.format('wire_money', 'c2')}",
+    ]
     await run(graph, "and?", asynchronous=asynchronous)
     assert valid_lines(graph)[-1] == "ai: fine"
 
@@ -614,7 +617,7 @@ async def test_f16_a_repair_erases_nothing(*, asynchronous: bool):
     else:
         repaired = repair_thread(graph, config, min_age=0, on_pause="abandon")
     assert repaired.outcome == "repaired"
-    reported = [SENT, f"tool c2: {WAITING.format('wire_money', 'c2')}"]
+    reported = [SENT, f"tool c2: {WAITED_UNTIL_ENDED.format('wire_money', 'c2')}"]
     assert valid_lines(ran) == ["human: book it", "ai c1 c2: ", *reported]
 
 
@@ -714,8 +717,8 @@ async def test_f18_clients_see_the_new_results_only(mode: Any, *, asynchronous: 
         return
     steps = [chunk["messages"] for chunk in repaired + valid]
     assert not any(isinstance(m, RemoveMessage) for step in steps for m in step)
-    # The next turn searches once more for the call that waited, in a superstep of its own.
-    assert [len(step) for step in steps] == [3, 5, 6, 7, 7, 8]
+    # The next turn searches once more for the call that waited, and changes no message.
+    assert sorted({len(step) for step in steps}) == [3, 5, 6, 7, 8]
 
 
 @sync_and_async
@@ -814,7 +817,7 @@ async def test_f21_damage_in_the_namespace_of_a_subgraph(*, asynchronous: bool):
     assert SENT in lines(inside)
     assert NOT_WIRED in lines(inside)
     assert validate_messages(inside) == []
-    assert {r.status for r in scan_threads(saver)} == {"healthy"}
+    assert [str(r) for r in scan_threads(saver) if r.status != "healthy"] == []
 
 
 @sync_and_async
@@ -1003,8 +1006,7 @@ async def test_f36_a_repair_is_made_once_and_always_alike(
             assert valid_lines(graph)[:6] == REPAIRED[:6]
             messages = history(graph, thread())
             dumped = [m.model_dump_json() for m in messages if m.id not in {"fine", "yes"}]
-            # The checkpoint that was searched is not the same in two threads.
-            texts.append([re.sub(r'"searched":"[^"]+"', "", text) for text in dumped])
+            texts.append(dumped)
     assert texts[0] == texts[1]
     reports = [r for r in caplog.records if not r.getMessage().startswith("with_patching")]
     assert [record.name for record in reports] == ["langgraph_patch"] * 2
@@ -1015,11 +1017,11 @@ NUMBERS = {*range(1, 28), 29, 32, 33, 34, 36}
 
 
 def test_every_failure_mode_has_a_test():
-    """Here or in `test_patcher.py` (there also under the number of its example, `r`)."""
+    """Here or in `test_patch.py` (there also under the number of its example, `r`)."""
     folder = Path(__file__).parent
     found = {
         int(number)
-        for name in (__file__, folder.parent / "history" / "test_patcher.py")
+        for name in (__file__, folder.parent / "history" / "test_patch.py")
         for number in re.findall(
             r"^(?:async )?def test_[fr](\d+)_", Path(name).read_text(), re.MULTILINE
         )

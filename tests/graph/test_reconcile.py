@@ -151,7 +151,7 @@ def test_a_tool_message_is_kept():
         run_sync(reconcile_calls([(KEY, call_with("unknown"))], lookups)),
         asyncio.run(run_async(reconcile_calls([(KEY, call_with("unknown"))], lookups))),
     ):
-        message = found[KEY].message
+        message = found[KEY].result
         assert (message.id, message.tool_call_id, message.artifact) == ("r1", "c2", [1])
 
 

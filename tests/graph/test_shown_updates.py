@@ -156,8 +156,8 @@ async def test_calls_that_only_get_other_ids(place: str, *, asynchronous: bool):
 
 @sync_and_async
 async def test_a_repair_that_adds_nothing(*, asynchronous: bool):
-    """A dropped result and a placeholder that lost its marker: an empty list, never None."""
-    marker = {PLACEHOLDER_KEY: {"cause": "unknown", "recheck": True}}
+    """A dropped result and a placeholder that lost its mark: an empty list, never None."""
+    marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
     text = UNKNOWN.format("look", "c1")
     settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
     orphan = ToolMessage("r", tool_call_id="gone")

@@ -13,7 +13,10 @@ TEXTS = (
     ("unknown", rf"{CALL} has incomplete arguments; no result (was recorded|is known)"),
     ("not run", rf"{CALL} (was not run|could not be executed)"),
     ("not run", r"(^|result:\n)User rejected the tool call for "),
-    ("no start recorded", rf"{CALL}:( an approval was pending.*;)? no start and no result were recorded"),
+    (
+        "no start recorded",
+        rf"{CALL}( was not approved.*;|:( an approval was pending.*;)?) no start and no result were",
+    ),
     ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
     ("cancelled", rf"{CALL} (was cancelled - another message|did not complete)"),

@@ -8,6 +8,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langgraph_patch import patch_messages, validate_messages
+from langgraph_patch.history.texts import Finding
 from langgraph_patch.render.comparison import SIGNS
 from langgraph_patch.render.html import (
     index_body,
@@ -180,7 +181,7 @@ def test_a_replaced_placeholder_is_labelled_replaced():
     """The old placeholder and the real result stand on their sides, both marked."""
     first = patch_messages([ai(("a", {}, "c1"), id="m"), HumanMessage("x", id="h")])
     real = ToolMessage("done", tool_call_id="c1", id="r")
-    second = patch_messages(first.messages, evidence={("m", "c1"): real})
+    second = patch_messages(first.messages, evidence={(0, 0): Finding(result=real)})
     assert rows_of(second._repr_html_()) == [
         (["#0", "ai"], ["from", "#0", "ai"]),
         ([], ["↺", "recovered", "new", "tool", "for", "c1"]),

@@ -34,7 +34,7 @@ def refuse(messages: Sequence[BaseMessage]) -> None:
             continue
         if waiting:
             raise RefusedError(f"calls {waiting} have no result right after them")
-        if message.type in {"function", "chat"}:
+        if message.type in {"function", "chat"} and getattr(message, "role", "") != "user":
             raise RefusedError(f"role {message.type!r} is not accepted")
         if isinstance(message, AIMessage):
             if message.invalid_tool_calls:

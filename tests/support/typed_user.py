@@ -45,8 +45,9 @@ from langgraph_patch.errors import (
     ThreadError,
 )
 from langgraph_patch.graph.model import PatchedModel
-from langgraph_patch.history.patch import Defect, Evidence, Finding
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from langgraph_patch.history.repair import DefectKind
+from langgraph_patch.history.texts import Evidence, Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
@@ -89,7 +90,6 @@ Kind = Literal[
     "promoted",
     "renamed",
     "corrected",
-    "omitted",
 ]  # of a change
 Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
 
@@ -123,20 +123,17 @@ def accepts_what_langgraph_accepts() -> None:
 
 def defects(history: list[BaseMessage]) -> None:
     """What is wrong is a list of values."""
-    found = assert_type(validate_messages(history, allow_pending=True), list[Defect])
-    for defect in found:
-        assert_type(defect.index, int)
-        assert_type(defect.tool_call_id, str)
-        assert_type(defect.name, str | None)
-        assert_type(defect.to_dict(), dict[str, Any])
+    found = assert_type(validate_messages(history), list[Change])
+    for change in found:
+        assert_type(change.defect, DefectKind)
 
 
 def knows(history: list[BaseMessage], real: ToolMessage) -> None:
     """What a user knows of calls is handed in."""
     finding = Finding("failed", error="no money")
-    assert_type(finding.cause, Cause)
+    assert_type(finding.result, ToolMessage | None)
     assert_type(finding.error, str | None)
-    evidence: Evidence = {("a1", "c1"): real, (None, "c2"): finding}
+    evidence: Evidence = {(0, 0): Finding(result=real), (0, 1): finding}
     patch_messages(history, evidence=evidence)
 
 
@@ -160,7 +157,7 @@ def as_a_message(call: DanglingCall) -> ToolMessage:
 def placeholders(history: list[BaseMessage]) -> None:
     """Each form that a placeholder may have, and how it is distinguished from a result."""
     set_language("zh")
-    patch_messages(history, placeholder="nobody knows", language="en")
+    patch_messages(history, placeholder="nobody knows")
     patch_messages(history, placeholder={"unknown": "nobody knows"})
     patch_messages(history, placeholder=placeholder_text)
     patch_messages(history, placeholder=as_a_message)
@@ -172,7 +169,7 @@ def placeholders(history: list[BaseMessage]) -> None:
 def mistakes(history: list[BaseMessage]) -> None:
     """What is no option is seen before anything runs."""
     set_language("de")  # type: ignore[arg-type]
-    patch_messages(history, language="de")  # type: ignore[arg-type]
+    patch_messages(history, language="de")  # type: ignore[call-arg]
     patch_messages(history, placeholder={"stopped": "no such cause"})  # type: ignore[dict-item]
     patch_messages(history, placeholder=len)  # type: ignore[arg-type]
     patch_messages(history, "nobody knows")  # type: ignore[call-arg]
@@ -265,7 +262,7 @@ def scans(saver: BaseCheckpointSaver[str]) -> None:
         assert_type(report.checkpoint_id, str | None)
         assert_type(report.age, float | None)
         assert_type(report.messages, int | None)
-        assert_type(report.defects, tuple[Defect, ...])
+        assert_type(report.defects, tuple[Change, ...])
         assert_type(report.patch, Patch | None)
         assert_type(report.reason, str | None)
         assert_type(report.to_dict(), dict[str, Any])

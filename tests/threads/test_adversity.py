@@ -53,8 +53,8 @@ from langgraph_patch import (
 )
 from langgraph_patch.cli.main import main
 from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, cause_of
 from langgraph_patch.streaming import message_from_stream
 from langgraph_patch.threads import repair_thread, scan_threads
 from support import kill_repair
@@ -442,9 +442,11 @@ def ask(saver_kind: SaverKind, saver: Any, kind: str, durability: str = "sync") 
 def check_ask(saver_kind: SaverKind, saver: Any, kind: str, *, done: bool) -> None:
     """No recorded result is lost; one that could not be read is found by the next turn."""
     messages = saver_kind.call(silent(kind, saver), "get_state", thread()).values["messages"]
-    unread = [m for m in messages if m.additional_kwargs.get(PLACEHOLDER_KEY, {}).get("recheck")]
+    unread = [m for m in messages if m.additional_kwargs.get(PLACEHOLDER_KEY, {}).get("look_again")]
     if unread:
-        assert {(m.tool_call_id, cause_of(m)) for m in unread} <= {
+        assert {
+            (m.tool_call_id, m.additional_kwargs[PLACEHOLDER_KEY]["cause"]) for m in unread
+        } <= {
             ("c1", "unknown"),
             ("c2", "unknown"),
             ("c2", "awaiting_input"),  # searched once more, whatever failed
@@ -839,7 +841,7 @@ def test_any_list_is_repaired_or_refused(history):
         return
     assert validate_messages(patch.messages) == []
     assert patch_messages(patch.messages).messages is patch.messages
-    left, stored = (set(map(id, m)) for m in (patch.messages, patch.for_state().messages))
+    left, stored = (set(map(id, m)) for m in (patch.messages, patch.messages))
     for message in kept(patch.before):
         read = corrected(message)
         if read is None:
@@ -907,7 +909,7 @@ def test_any_state_goes_through_the_node_or_is_refused(history):
             patch_messages(history)
         return
     try:
-        repaired = patch_messages(history).for_state().messages
+        repaired = patch_messages(history).messages
     except PatchError:
         repaired = history
     if not any(isinstance(message, BaseMessage) for message in history):

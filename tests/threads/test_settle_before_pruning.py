@@ -1,4 +1,4 @@
-"""`settle=True`: before older checkpoints are deleted, recover what only they hold.
+"""Before older checkpoints are deleted, a repair recovers what only they hold.
 
 The thread of these tests looks valid. Its placeholder is final: two searches found that the call
 waits for a human. The human had answered by interrupt id in another process, and the tool ended
@@ -14,8 +14,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_patch import with_patching
-from langgraph_patch.errors import OptionError
-from langgraph_patch.history.placeholders import is_settled
 from langgraph_patch.threads import (
     arepair_thread,
     ascan_threads,
@@ -110,22 +108,19 @@ async def test_a_result_that_only_an_old_checkpoint_holds(path):
     with opened(path) as saver:
         bench, graph = await settled_agent(saver, asynchronous=False)
         placeholder = stored_messages(bench.graph)[3]
-        assert is_settled(placeholder)
-        assert [report.status for report in scan_threads(saver)] == ["healthy"]
-        assert repair_thread(bench.graph, thread(), min_age=0).outcome == "healthy"
 
-        (report,) = scan_threads(saver, settle=True)
+        (report,) = scan_threads(saver)
         assert str(report) == "'1': damaged - recovered 'wire_money' 'c2'"
-        planned = repair_thread(bench.graph, thread(), min_age=0, settle=True, dry_run=True)
+        planned = repair_thread(bench.graph, thread(), min_age=0, dry_run=True)
         assert str(planned) == "'1': planned - recovered 'wire_money' 'c2'"
         assert stored_messages(bench.graph)[3] == placeholder
 
-        done = repair_thread(bench.graph, thread(), min_age=0, settle=True)
+        done = repair_thread(bench.graph, thread(), min_age=0)
         undo_repair(bench.graph, done)
         assert stored_messages(bench.graph)[3] == placeholder
-        done = repair_thread(bench.graph, thread(), min_age=0, settle=True)
+        done = repair_thread(bench.graph, thread(), min_age=0)
         assert (done.outcome, str(done.patch)) == ("repaired", "recovered 'wire_money' 'c2'")
-        assert repair_thread(bench.graph, thread(), min_age=0, settle=True).outcome == "healthy"
+        assert repair_thread(bench.graph, thread(), min_age=0).outcome == "healthy"
 
         keep_latest(path, saver)
         assert len(list(saver.list(thread()))) == 1
@@ -138,11 +133,9 @@ async def test_a_result_that_only_an_old_checkpoint_holds_asynchronously(path):
     """The asynchronous forms do the same."""
     async with aopened(path) as saver:
         bench, graph = await settled_agent(saver, asynchronous=True)
-        assert [report.status async for report in ascan_threads(saver)] == ["healthy"]
-        assert (await arepair_thread(bench.graph, thread(), min_age=0)).outcome == "healthy"
-        reports = [report async for report in ascan_threads(saver, settle=True)]
+        reports = [report async for report in ascan_threads(saver)]
         assert [report.status for report in reports] == ["damaged"]
-        how = {"min_age": 0, "settle": True}
+        how = {"min_age": 0}
         planned = await arepair_thread(bench.graph, thread(), **how, dry_run=True)
         assert str(planned) == "'1': planned - recovered 'wire_money' 'c2'"
         done = await arepair_thread(bench.graph, thread(), **how)
@@ -155,12 +148,12 @@ async def test_a_result_that_only_an_old_checkpoint_holds_asynchronously(path):
 
 
 @pytest.mark.parametrize("path", ["sqlite"], indirect=True)
-async def test_without_it_the_result_is_lost(path):
-    """What the option is for: after the pruning only the placeholder is left."""
+async def test_without_a_repair_the_result_is_lost(path):
+    """After the pruning only the placeholder is left."""
     with opened(path) as saver:
         bench, graph = await settled_agent(saver, asynchronous=False)
         keep_latest(path, saver)
-        assert repair_thread(bench.graph, thread(), min_age=0, settle=True).outcome == "healthy"
+        assert repair_thread(bench.graph, thread(), min_age=0).outcome == "healthy"
         await run_in_worker(graph, "and now?", asynchronous=False)
         assert read_of(bench) == WAITING
 
@@ -170,33 +163,24 @@ async def test_a_final_placeholder_stays_if_nothing_more_was_recorded(path):
     """A second search finds what the first one found: the thread is healthy, nothing is written."""
     with opened(path) as saver:
         bench, _ = await settled_agent(saver, asynchronous=False, late=False)
-        assert is_settled(stored_messages(bench.graph)[3])
         before = saver.get_tuple(thread()).checkpoint["id"]
-        assert [report.status for report in scan_threads(saver, settle=True)] == ["healthy"]
-        assert repair_thread(bench.graph, thread(), min_age=0, settle=True).outcome == "healthy"
+        assert [report.status for report in scan_threads(saver)] == ["healthy"]
+        assert repair_thread(bench.graph, thread(), min_age=0).outcome == "healthy"
         assert saver.get_tuple(thread()).checkpoint["id"] == before
 
 
 @pytest.mark.parametrize("path", ["sqlite"], indirect=True)
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")
-async def test_the_command_line_settles(path, cli, graph_file):
-    """`repair --all` finds nothing; with `--settle` the dry run shows it, and `--apply` does it."""
+async def test_the_command_line_does_the_same(path, cli, graph_file):
+    """The dry run shows it, and `--apply` writes it."""
     with opened(path) as saver:
         await settled_agent(saver, asynchronous=False)
     how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0)
-    code, _, err = cli(*how)
-    assert (code, "1 healthy" in err) == (0, True)
-    code, out, err = cli(*how, "--settle")
+    code, out, err = cli(*how)
     assert (code, "recovers 1 result" in out, "1 planned" in err) == (1, True, True)
-    code, out, _ = cli(*how, "--settle", "--apply", "--json")
+    code, out, _ = cli(*how, "--apply", "--json")
     assert code == 0
     last = json.loads(out.splitlines()[-1])
     assert (last["outcome"], last["changes"][0]["kind"]) == ("repaired", "recovered")
     with opened(path) as saver:
-        assert [report.status for report in scan_threads(saver, settle=True)] == ["healthy"]
-
-
-def test_it_needs_the_search():
-    """`recover=False` with `settle=True` is an error before anything is read."""
-    with pytest.raises(OptionError, match="needs recover=True"):
-        repair_thread(None, thread(), settle=True, recover=False)
+        assert [report.status for report in scan_threads(saver)] == ["healthy"]
