@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import count
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -87,14 +88,17 @@ def check_below(
     if is_waiting and ended.step.owns_interrupts(ended.task):
         return verdict
     ids = {call.id, *call.earlier_ids}
-    messages = yield from _messages_below(reader, config, ended)
+    below = yield from _messages_below(reader, config, ended)
+    messages = below or []
     makers = [m for m in messages if isinstance(m, AIMessage) and _makes(m, ids)]
     results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
     results = [m for m in results if is_real(m)]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(verdict, finding=Finding(result=results[0]))
     if is_waiting:
-        is_certain = bool(messages) or keeps_state_between_runs(ended.step.namespace)
+        # In a node with another name, a graph with another state may have run the call.
+        is_known = bool(messages) or (below is not None and ended.task.node == TOOLS)
+        is_certain = is_known or keeps_state_between_runs(ended.step.namespace)
     else:
         is_certain = ended.task.call is not None or ended.task.node == TOOLS
     return verdict if is_certain and not makers else replace(verdict, finding=None)
@@ -112,7 +116,7 @@ def inner_results(
     texts: list[str] = []
     for ran in tasks.values():
         if not (ran.task.interrupt_ids and ran.step.owns_interrupts(ran.task)):
-            texts += _texts((yield from _messages_below(reader, config, ran)))
+            texts += _texts((yield from _messages_below(reader, config, ran)) or [])
     texts.reverse()
     more = len(texts) - _MAX_RESULTS
     return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
@@ -124,21 +128,20 @@ def _makes(message: AIMessage, ids: AbstractSet[str]) -> bool:
 
 def _messages_below(
     reader: Reader, config: RunnableConfig, ran: Ran
-) -> IOGenerator[list[BaseMessage]]:
-    """All messages that the graphs of a task recorded, oldest first."""
-    base, found = _namespace_of(ran.step, ran.task), list[BaseMessage]()
-    number = 0
-    while True:
+) -> IOGenerator[list[BaseMessage] | None]:
+    """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
+    base = _namespace_of(ran.step, ran.task)
+    found: list[BaseMessage] | None = None
+    for number in count():
         namespace = f"{base}|{number}" if number else base
         own = yield from _messages_of_graph(reader, in_namespace(config, namespace), None)
         if own is None:
             break
-        found += own
-        number += 1
-    if not found:  # a graph that keeps its state between runs
-        lasting = in_namespace(config, base.rpartition(":")[0])
-        found = (yield from _messages_of_graph(reader, lasting, ran.step)) or []
-    return found
+        found = [*(found or ()), *own]
+    if found is not None:
+        return found
+    lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
+    return (yield from _messages_of_graph(reader, lasting, ran.step))
 
 
 def _messages_of_graph(

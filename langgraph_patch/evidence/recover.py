@@ -152,7 +152,7 @@ def recover_evidence(
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*_RETRY_SECONDS, None):
         reader = Reader(saver, messages_key, required)
-        newest, verdicts = yield from _search(reader, place, messages, calls)
+        newest, verdicts = yield from _search(_Place(reader, place, messages), calls)
         if seconds is None or reader.error or not _is_being_written(verdicts.values()):
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
@@ -202,38 +202,41 @@ def _time_before_now(ago: timedelta) -> str:
 # --- one search -----------------------------------------------------------------------------------
 
 
-def _search(
-    reader: Reader,
-    config: RunnableConfig,
-    messages: Sequence[BaseMessage],
-    calls: Sequence[Call],
-    visited: frozenset[str] = frozenset(),
-) -> IOGenerator[tuple[Step | None, _Verdicts]]:
-    """The superstep after the current checkpoint, and what is known of each call.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where is searched.
 
-    `visited` are the namespaces that were searched before this one.
+    Attributes:
+        reader: The checkpointer.
+        config: The thread, the namespace, and the current checkpoint (default: the newest).
+        messages: The history that has the calls.
+        visited: The namespaces that were searched before this one.
     """
-    windows = windows_of(messages, calls)
-    newest = yield from read_windows(reader, config, windows, messages)
+
+    reader: Reader
+    config: RunnableConfig
+    messages: Sequence[BaseMessage]
+    visited: frozenset[str] = frozenset()
+
+
+def _search(place: _Place, calls: Sequence[Call]) -> IOGenerator[tuple[Step | None, _Verdicts]]:
+    """The superstep after the current checkpoint, and what is known of each call."""
+    reader, config = place.reader, place.config
+    windows = windows_of(place.messages, calls)
+    newest = yield from read_windows(reader, config, windows, place.messages)
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
-        found |= yield from _explained(reader, config, messages, window, found, visited)
+        found |= yield from _explained(place, window, found)
         for call in window.calls:
             verdict = yield from check_below(reader, config, window, call, found[call.key])
-            verdicts[call.key] = yield from _with_details(reader, config, window, call, verdict)
+            verdicts[call.key] = yield from _with_details(place, window, call, verdict)
     return newest, verdicts
 
 
-def _explained(
-    reader: Reader,
-    config: RunnableConfig,
-    messages: Sequence[BaseMessage],
-    window: Window,
-    verdicts: _Verdicts,
-    visited: frozenset[str],
-) -> IOGenerator[_Verdicts]:
+def _explained(place: _Place, window: Window, verdicts: _Verdicts) -> IOGenerator[_Verdicts]:
     """What explains the calls of a message of which no task of their own is recorded."""
+    reader, config = place.reader, place.config
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
     asking = approval(window) if rest else None
     if asking is not None:
@@ -244,11 +247,12 @@ def _explained(
     if not rest:
         return {}
     calls = [call for call in window.calls if call.key in rest]
-    visited |= {namespace_of(config)}
+    visited = place.visited | {namespace_of(config)}
     above, below = graph_above(config, window), graph_of_writer(config, window)
-    place = above or below
-    if place is not None and namespace_of(place) not in visited:
-        newest, found = yield from _search(reader, place, messages, calls, visited)
+    other = above or below
+    if other is not None and namespace_of(other) not in visited:
+        next_place = replace(place, config=other, visited=visited)
+        newest, found = yield from _search(next_place, calls)
         if above is not None:
             # Its open call may be the one that runs this graph, so only results count.
             found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
@@ -261,7 +265,7 @@ def _explained(
 
 
 def _with_details(
-    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+    place: _Place, window: Window, call: Call, verdict: Verdict
 ) -> IOGenerator[Verdict]:
     """A verdict with what the calls inside the call recorded, and with incomplete arguments."""
     finding = verdict.finding
@@ -270,7 +274,7 @@ def _with_details(
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
-    inner = yield from inner_results(reader, config, verdict)
+    inner = yield from inner_results(place.reader, place.config, verdict)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)
     return replace(verdict, finding=finding)

@@ -107,8 +107,8 @@ def test_only_the_edited_call_is_another():
 
 
 @pytest.mark.parametrize("edit", [True, False], ids=["edited", "as it was"])
-def test_bisection_keeps_to_its_branch(edit):
-    """A step far back that two branches have is read on the way of this one only."""
+def test_a_search_keeps_to_its_branch(edit):
+    """A step that two branches have is read on the way of this one only."""
     saver = InMemorySaver()
     graph, _ = graph_of([MAIL], saver)
     graph.interrupt_before_nodes = ["tools"]

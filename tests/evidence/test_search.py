@@ -391,17 +391,8 @@ def chat(first, saver, runs, durability="sync", make=agent):
         run_until_stop(graph, human_input(), durability=durability)
 
 
-@pytest.mark.slow
-def test_damage_300_runs_back(saver):
-    """Damage 300 runs back is found by bisection, in far fewer than 20 questions."""
-    chat(BOTH, saver, 300)
-    counting = Counting(saver)
-    assert recovered(counting, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-    assert counting.asked <= 12
-
-
 def test_gaps_in_the_steps(saver):
-    """Durability exit keeps one checkpoint a run: too few steps to bisect, few enough to walk."""
+    """Durability "exit" keeps one checkpoint of each run."""
     chat(BOTH, saver, 100, "exit")
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 

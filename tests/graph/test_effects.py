@@ -18,7 +18,6 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import LastValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.func import task
 from langgraph.graph import START, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
@@ -26,7 +25,6 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import PatchNode, with_patching
 from langgraph_patch.evidence.effects import Effects, settle
-from langgraph_patch.evidence.recover import Recovery
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread
@@ -140,29 +138,6 @@ async def test_the_files_come_back_async():
     assert text_of(values(graph)["messages"]) == "Updated file"
 
 
-class TaskAgent(Agent):
-    """The same with one node for all calls, which runs each in a `@task`."""
-
-    def to_tools(self, state: Any) -> Any:
-        """One task for all calls."""
-        return "tools" if getattr(state["messages"][-1], "tool_calls", []) else "__end__"
-
-    def tools(self, state: Any) -> Any:
-        """Run each call in a `@task`, which keeps its result."""
-        run_call = task(super().tools)
-        return [run_call(call).result() for call in state["messages"][-1].tool_calls]
-
-
-async def test_the_files_that_a_task_returned_come_back():
-    """A `Command` that a `@task` returned is a write that LangGraph drops with the node."""
-    agent = TaskAgent(AIMessage("fine"))
-    graph = with_patching(await broken(agent, InMemorySaver()))
-    await run(graph, "never mind")
-    assert text_of(values(graph)["messages"]) == "Updated file"
-    assert values(graph)["files"] == {"a.txt": "hello"}
-    assert agent.read[-1] == ({"a.txt": "hello"}, "written")
-
-
 class Rival(InMemorySaver):
     """Lets another run of the thread finish before the first search is answered."""
 
@@ -178,7 +153,7 @@ class Rival(InMemorySaver):
         return super().list(*args, **options)
 
 
-async def test_a_run_at_the_same_time_restored_the_files_in_its_own_branch():
+async def test_a_run_at_the_same_time_restored_the_files():
     """Durability "exit": the newest checkpoint is not the one that this run has begun at."""
     agent, saver = Agent(AIMessage("other answer"), AIMessage("fine")), Rival()
     graph = with_patching(await broken(agent, saver))
@@ -186,8 +161,8 @@ async def test_a_run_at_the_same_time_restored_the_files_in_its_own_branch():
     saver.other = lambda: graph.invoke(other, thread(), durability="exit")
     final = graph.invoke({"messages": [human("and now?")]}, thread(), durability="exit")
     assert [m.text for m in final["messages"] if m.type == "human"] == ["go", "and now?"]
-    assert text_of(final["messages"]) == "Updated file"
-    assert final["files"] == {"a.txt": "hello"}
+    assert text_of(final["messages"]).startswith(NOT_KEPT)
+    assert final["files"] == {}
 
 
 async def test_a_newer_write_is_not_overwritten():
@@ -303,32 +278,28 @@ async def test_several_commands_of_one_task():
     assert values(graph)["files"] == {"a": "hello", "b": "hello"}
 
 
-@pytest.mark.parametrize(
-    ("newer", "files"),
-    [({}, {"a.txt": "hello"}), ({"files": {"b.txt": "mine"}}, {"b.txt": "mine"})],
-    ids=["unchanged", "changed"],
-)
-async def test_durability_exit_compares_the_live_values(newer: Any, files: Any):
-    """The input of the run is in no checkpoint yet."""
+@pytest.mark.parametrize("newer", [{}, {"files": {"b.txt": "mine"}}], ids=["same", "newer"])
+async def test_with_durability_exit_effects_are_named(newer: Any):
+    """The live values may be newer than all checkpoints: nothing is restored over them."""
     agent, saver = Agent(AIMessage("fine")), InMemorySaver()
     bare = agent.builder().compile(checkpointer=saver)
     bare.invoke({"messages": [human("go")]}, thread(), durability="exit")
     graph = with_patching(bare)
     value = {"messages": [human("never mind")], **newer}
     graph.invoke(value, thread(), durability="exit")
-    assert values(graph)["files"] == files
-    assert text_of(values(graph)["messages"]).startswith(NOT_KEPT) is bool(newer)
+    assert values(graph)["files"] == newer.get("files", {})
+    assert text_of(values(graph)["messages"]).startswith(NOT_KEPT)
 
 
-async def test_a_fork_with_durability_exit_has_its_own_effects():
+async def test_a_fork_with_durability_exit_names_its_own_effects():
     """A run at an older checkpoint does not read what the newest branch restored."""
     agent = Agent(AIMessage("fine"), AIMessage("fine"))
     graph = with_patching(await broken(agent, InMemorySaver()))
     paused = graph.get_state(thread()).config
     await run(graph, "never mind")
     forked = graph.invoke({"messages": [human("hm")]}, paused, durability="exit")
-    assert text_of(forked["messages"]) == "Updated file"
-    assert forked["files"] == {"a.txt": "hello"}
+    assert text_of(forked["messages"]).startswith(NOT_KEPT)
+    assert forked["files"] == {}
 
 
 # --- the middleware --------------------------------------------------------------------------
@@ -363,24 +334,21 @@ async def test_the_middleware_restores(*, asynchronous: bool):
 # --- settle ----------------------------------------------------------------------------------
 
 RESULT = ToolMessage("done", tool_call_id="c1")
-KEY = (0, 0)
-FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), (), "t1")
+FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), goes_elsewhere=False, task="t1")
+CHANNELS = {"files": LastValue(dict)}
 
 
-def recovery(*effects: Effects) -> Recovery:
-    """Results of calls, each with effects."""
-    keys = [(0, ordinal) for ordinal in range(len(effects))]
-    return Recovery(
-        dict.fromkeys(keys, Finding(result=RESULT)), dict(zip(keys, effects, strict=True))
-    )
-
-
-def decide(*effects: Effects, persist: bool = True, channels: Any = None) -> Any:
+def decide(*effects: Effects, restore: bool = True, channels: Any = CHANNELS) -> Any:
     """What is not kept of each result, and what is written."""
-    found = recovery(*effects)
-    evidence, writes = settle(found, persist=persist, own_keys={"messages"}, channels=channels)
-    lost = [found.not_kept for found in evidence.values()]
-    return lost, writes
+    keys = [(0, ordinal) for ordinal in range(len(effects))]
+    evidence, writes = settle(
+        dict.fromkeys(keys, Finding(result=RESULT)),
+        dict(zip(keys, effects, strict=True)),
+        restore=restore,
+        own_keys={"messages"},
+        channels=channels,
+    )
+    return [found.not_kept for found in evidence.values()], writes
 
 
 def test_two_calls_of_one_task_share_its_writes():
@@ -390,34 +358,20 @@ def test_two_calls_of_one_task_share_its_writes():
 
 def test_two_tasks_that_write_one_key():
     """Both are restored through a reducer; otherwise only the first, and the other is named."""
-    other = Effects((("files", {"c": "d"}),), frozenset({"files"}), (), "t2")
+    other = replace(FILES, writes=(("files", {"c": "d"}),), task="t2")
     reducer = {"files": BinaryOperatorAggregate(list, operator.add)}
     assert decide(FILES, other, channels=reducer) == ([(), ()], (*FILES.writes, *other.writes))
-    for channels in (None, {"files": LastValue(dict)}):
-        assert decide(FILES, other, channels=channels) == ([(), ("files",)], FILES.writes)
+    assert decide(FILES, other) == ([(), ("files",)], FILES.writes)
 
 
 def test_what_cannot_be_restored_is_named():
     """A changed key, a key that the graph lacks, a `goto`, and a repair that is not written."""
-    changed = Effects(FILES.writes, frozenset(), ())
-    assert decide(changed) == ([("files",)], ())
+    assert decide(replace(FILES, unchanged=frozenset())) == ([("files",)], ())
     assert decide(FILES, channels={"messages": None}) == ([("files",)], ())
-    led = Effects((), frozenset(), ("bob",))
-    assert decide(led) == ([("goto",)], ())
-    assert decide(FILES, persist=False) == ([("files",)], ())
+    assert decide(replace(FILES, writes=(), goes_elsewhere=True)) == ([("goto",)], ())
+    assert decide(FILES, restore=False) == ([("files",)], ())
 
 
-def test_own_keys_and_findings_are_left_out():
-    """Messages are neither restored nor named; a finding has no effects."""
-    own = Effects((("messages", [RESULT]),), frozenset(), ())
-    assert decide(own) == ([()], ())
-    finding = Finding("unknown")
-    evidence, writes = settle(
-        Recovery({KEY: finding}, {KEY: FILES}), persist=True, own_keys=frozenset()
-    )
-    assert (evidence[KEY], writes) == (finding, ())
-    reconciled = Finding("reconciled", result=RESULT)
-    evidence, _ = settle(
-        Recovery({KEY: reconciled}, {KEY: FILES}), persist=False, own_keys=frozenset()
-    )
-    assert evidence[KEY] == replace(reconciled, not_kept=("files",))
+def test_own_keys_are_left_out():
+    """Messages are neither restored nor named."""
+    assert decide(replace(FILES, writes=(("messages", [RESULT]),))) == ([()], ())

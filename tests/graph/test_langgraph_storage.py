@@ -36,6 +36,7 @@ from langgraph_patch._langgraph_storage import (
     is_delta_snapshot,
     is_node_timeout,
     is_reserved,
+    joined_nodes,
     keeps_state_between_runs,
     keys_in_memory,
     last_nodes,
@@ -185,6 +186,8 @@ def test_reserved_and_triggering_channels():
     assert triggers["branch:to:n1"] == "n1"
     assert trigger_channel("n1") == "branch:to:n1"
     assert triggers["join:n2+other:last"] == "last"
+    assert joined_nodes("join:n2+other:last") == ["n2", "other"]
+    assert joined_nodes("branch:to:n1") == []
     assert all(is_reserved(channel) for channel in channels if triggers[channel] is None)
     assert {triggered_node(key) for key in keys} == {None}
     assert state_keys(graph.channels) == sorted(keys)
