@@ -15,7 +15,7 @@ TEXTS = (
     ("not run", r"(^|result:\n)User rejected the tool call for "),
     (
         "no start recorded",
-        rf"{CALL}( was not approved.*;|:( an approval was pending.*;)?) no start and no result were",
+        rf"{CALL}( was not approved.*;|:( an approval was pending.*;)?) no start and no result",
     ),
     ("waiting", rf"{CALL} (was|is) waiting for human input.*; no answer and no result were rec"),
     ("failed", rf"{CALL} failed in its last recorded attempt: "),
