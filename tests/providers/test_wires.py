@@ -17,9 +17,10 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.patch import patch_messages
+from langgraph_patch.history.texts import Finding
 from support import wires
 from support.damaged import CARRIED_BY, DAMAGED, SHAPES, Call, ai, carried_by, human, result
-from support.wires import WIRES, assert_accepted, broken_rules, payload, refusals
+from support.wires import INTEGRATIONS, WIRES, assert_accepted, broken_rules, payload, refusals
 
 LETTERS = dict(zip("CRAGMB", WIRES, strict=True))
 
@@ -471,3 +472,38 @@ def test_looking_changes_nothing(wire):
     payload(wire, history)
 
     assert history == before
+
+
+# --- what a repair stores in a message --------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", INTEGRATIONS)
+def test_nothing_of_what_a_repair_stores_is_sent(name):
+    """Earlier ids of renamed calls and marks of placeholders stay in the thread."""
+    calls = [{"name": "mail", "args": {"to": "bob"}, "id": "c1"}]
+    turn = [HumanMessage("go"), AIMessage("", tool_calls=calls, id="a1")]
+    again = [AIMessage("", tool_calls=calls, id="a2"), ToolMessage("sent", tool_call_id="c1")]
+    found = {(1, 0): Finding("cancelled", look_again=True)}
+    patch = patch_messages([*turn, HumanMessage("x"), *again, HumanMessage("y")], evidence=found)
+    marked = [m for m in patch.messages if "langgraph_patch" in m.additional_kwargs]
+    assert [m.type for m in marked] == ["tool", "ai"]
+
+    sent = repr(INTEGRATIONS[name](copy.deepcopy(patch.messages)))
+
+    assert "bob" in sent
+    for word in ("langgraph_patch", "earlier_ids", "look_again"):
+        assert word not in sent
+
+
+def test_a_renamed_custom_call_keeps_its_output():
+    """Each free-text call has an id of its own in its block, and so has its output."""
+    block = {"type": "custom_tool_call", "call_id": "c1", "id": "ctc", "name": "sh", "input": "ls"}
+    call = {"name": "sh", "args": {"__arg1": "ls"}, "id": "c1"}
+    turn = [AIMessage([block], tool_calls=[call]), ToolMessage("a.txt", tool_call_id="c1")]
+
+    sent = payload("openai-responses", patch_messages([*turn, HumanMessage("x"), *turn]).messages)
+
+    ids = [item["call_id"] for item in sent if "call_id" in item]
+    assert len(ids) == 4
+    assert (ids[0], ids[2]) == (ids[1], ids[3])
+    assert ids[0] != ids[2]

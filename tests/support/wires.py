@@ -24,11 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import botocore.session
 from botocore.validate import ParamValidator
 from langchain_anthropic import ChatAnthropic
+from langchain_aws.chat_models.bedrock import ChatPromptAdapter
 from langchain_aws.chat_models.bedrock_converse import _messages_to_bedrock
 from langchain_core.messages import BaseMessage, convert_to_messages
+from langchain_deepseek import ChatDeepSeek
 from langchain_google_genai import ChatGoogleGenerativeAI
+from langchain_groq import ChatGroq
 from langchain_mistralai import ChatMistralAI
-from langchain_openai import ChatOpenAI
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,6 +109,25 @@ def payload(wire: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
         for words in _SPOKEN:
             warnings.filterwarnings("ignore", message=words)
         return _BUILDERS[wire](sent)
+
+
+def _azure(sent: list[BaseMessage]) -> Any:
+    model = AzureChatOpenAI(
+        azure_deployment="d", api_version="2024-10-21", azure_endpoint="http://x", api_key=_KEY
+    )
+    return model._get_request_payload(sent)
+
+
+INTEGRATIONS: dict[str, Callable[[list[BaseMessage]], Any]] = {
+    **_BUILDERS,
+    "azure": _azure,
+    "bedrock-invoke": lambda sent: ChatPromptAdapter.format_messages("anthropic", sent),
+    "deepseek": lambda sent: ChatDeepSeek(model="deepseek-chat", api_key=_KEY)._get_request_payload(
+        sent
+    ),
+    "groq": lambda sent: ChatGroq(model="llama", api_key=_KEY)._create_message_dicts(sent, None),
+}
+"""All chat model integrations of the test environment -> what they send for a history."""
 
 
 # --- what a payload says ----------------------------------------------------------------------
