@@ -15,6 +15,7 @@ from langgraph_sdk import get_sync_client
 from langgraph_patch import patch_messages
 from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.evidence.tasks import read_step
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
 from langgraph_patch.threads.server_writes import as_json, predict, writes_between
@@ -54,12 +55,12 @@ def waiting(index):
     return task(index, interrupts=[{"id": f"i{index}", "value": "well?"}])
 
 
-def saved(*tasks, is_answered=False):
+def saved(*tasks, is_answered=False, checkpoint_id="c"):
     """The checkpoint before those tasks."""
     state = {
         "values": {"messages": [MODEL.model_dump(mode="json")]},
         "tasks": list(tasks),
-        "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+        "checkpoint": {"thread_id": "1", "checkpoint_id": checkpoint_id},
         "metadata": {"step": 1},
         "created_at": "2026-01-01T00:00:00+00:00",
     }
@@ -250,25 +251,31 @@ def test_a_chunk_is_sent_as_the_message_that_it_is():
     assert sent == {"type": "ai", "content": "hi", "id": "x"}
 
 
+OLDER, NEWER = "1ef4f797-8335-6428-8001-8a1503f9b875", "1ef4f797-8335-6429-8001-8a1503f9b875"
+
+
 class Pruned(Answers):
     """The same with an older checkpoint: the superstep in which the tool's task has a result."""
 
     def get_tuple(self, config):
         """One of two checkpoints."""
-        if config["configurable"].get("checkpoint_id") not in {None, "c2"}:
+        if config["configurable"].get("checkpoint_id") not in {None, NEWER}:
             return next(self.list())
         state = {
             "values": {"messages": self.messages},
-            "checkpoint": {"thread_id": "1", "checkpoint_id": "c2"},
-            "parent_checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
+            "checkpoint": {"thread_id": "1", "checkpoint_id": NEWER},
+            "parent_checkpoint": {"thread_id": "1", "checkpoint_id": OLDER},
             "metadata": {"step": 2},
             "created_at": "2026-01-01T00:00:01+00:00",
         }
         return checkpoint_of(state, is_answered=False)
 
     def list(self, *_, **__):
-        """The older checkpoint."""
-        yield saved(finished(0, "a"))
+        """The older checkpoint; the id of its task is the one that LangGraph derives."""
+        older = saved(finished(0, "a"), checkpoint_id=OLDER)
+        [ran] = read_step(older, "messages", None)[0].tasks
+        writes = [(ran.id, channel, value) for _, channel, value in older.pending_writes]
+        yield older._replace(pending_writes=writes)
 
 
 def test_a_final_placeholder_on_a_server_gives_way_to_a_result():
