@@ -14,10 +14,12 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
+
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
@@ -158,26 +160,18 @@ def read_by_branches(builder: Any, source: str, schema: type) -> None:
         put_branch(builder, source, name, branch, input_schema=schema)
 
 
-class _Steps(Runnable[Any, Any]):
+class _Steps(GeneratorRunnable):
     """Runs runnables one after the other, without a run of its own in traces and events."""
 
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
         self._steps = steps
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        # LangGraph gives the run of the node its name: the steps have names of their own.
+        unnamed = {key: value for key, value in config.items() if key != "run_name"}
         for step in self._steps:
-            input = step.invoke(input, _without_name(config))
+            input = yield from call_method(step, "invoke", input, unnamed)
         return input
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        for step in self._steps:
-            input = await step.ainvoke(input, _without_name(config))
-        return input
-
-
-def _without_name(config: RunnableConfig | None) -> RunnableConfig:
-    """A config without the name that LangGraph gives the run of the node."""
-    return cast("RunnableConfig", {k: v for k, v in (config or {}).items() if k != "run_name"})
 
 
 def run_start_untraced(compiled: Any) -> None:

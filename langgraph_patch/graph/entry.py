@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy, Command
@@ -33,7 +33,7 @@ from langgraph_patch._langgraph_graphs import (
     schema_keys,
     take_branches,
 )
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.effects import one_write_each
@@ -59,7 +59,7 @@ NAME = "patch_tool_calls"
 # --- the repair node ------------------------------------------------------------------------
 
 
-class PatchNode(Runnable[Any, Any]):
+class PatchNode(GeneratorRunnable):
     """A graph node that repairs the tool-call history of the state.
 
     It writes nothing if the history is valid. Place it directly before the model, or let
@@ -143,8 +143,8 @@ class PatchNode(Runnable[Any, Any]):
             )
         ]
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Return the state update that repairs the history; None if there is nothing to repair.
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """The state update that repairs the history; None if there is nothing to repair.
 
         Args:
             input: The state.
@@ -155,15 +155,8 @@ class PatchNode(Runnable[Any, Any]):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        return run_sync(self._repair(input, config or {}))
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, and read the checkpointer asynchronously."""
-        return await run_async(self._repair(input, config or {}))
-
-    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
         [repairer] = self._repairers
-        damage = _checked_damage(repairer, state, config)
+        damage = _checked_damage(repairer, input, config)
         # A function that calls this node has a chunk of its own, and may still raise.
         shown = channels_of(config) if is_node_of_task(config, self) else None
         damages = [] if damage is None else [(repairer, damage)]
@@ -189,14 +182,15 @@ class EntryNode(PatchNode):
     ) -> None:
         self._repairers, self._output_keys, self._one_step_keys = repairers, shown, one_step_keys
 
-    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Repair all histories."""
         allow_one_more_superstep(config)
         again = values_of(config, self._one_step_keys, fresh=False)
         if not runs_alone(config):
             return again or None
         damages = []
         for repairer in self._repairers:
-            history = messages_in(state, repairer.messages_key)
+            history = messages_in(input, repairer.messages_key)
             damage = (
                 None if history is None else repairer.read(history, recheck=True, in_state=True)
             )
