@@ -3,8 +3,9 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-A router of START may read keys of the input that the state does not have. The repair would lose
-them, so such a run passes unrepaired, and the node wrappers repair what the nodes read.
+The superstep of the repair would lose what the input has for one superstep only: values of such
+channels, and keys without a channel, which a router of START may read. Such a run passes
+unrepaired, and the node wrappers repair what the nodes read.
 """
 
 from __future__ import annotations
@@ -166,28 +167,23 @@ class PatchNode(GeneratorRunnable):
 class EntryNode(PatchNode):
     """The repair node of a patched graph: it repairs all its histories.
 
-    The superstep that it takes does not count against the `recursion_limit` of the run. Values that
-    last for one superstep are written again, so that the first node reads them. Beside a node that
-    a client's `goto` started it repairs nothing: what that node writes would stand before the end
-    of the history.
+    The superstep that it takes does not count against the `recursion_limit` of the run. Beside a
+    node that a client's `goto` started it repairs nothing: what that node writes would stand before
+    the end of the history.
 
     Args:
         repairers: One for each history.
         shown: The keys of the output schema of the graph.
-        one_step_keys: The keys of values that last for one superstep.
     """
 
-    def __init__(
-        self, repairers: Sequence[Repairer], shown: Collection[str], one_step_keys: Collection[str]
-    ) -> None:
-        self._repairers, self._output_keys, self._one_step_keys = repairers, shown, one_step_keys
+    def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
+        self._repairers, self._output_keys = repairers, shown
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Repair all histories."""
         allow_one_more_superstep(config)
-        again = values_of(config, self._one_step_keys, fresh=False)
         if not runs_alone(config):
-            return again or None
+            return None
         damages = []
         for repairer in self._repairers:
             history = messages_in(input, repairer.messages_key)
@@ -195,8 +191,7 @@ class EntryNode(PatchNode):
                 None if history is None else repairer.read(history, recheck=True, in_state=True)
             )
             damages += [] if damage is None else [(repairer, damage)]
-        update = yield from state_update(damages, config, shown=self._output_keys)
-        return {**again, **(update or {})} or None
+        return (yield from state_update(damages, config, shown=self._output_keys))
 
 
 def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
@@ -281,16 +276,18 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     targets, branches = take_branches(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, output_keys(builder), _one_step_keys(builder))
+    node = EntryNode(repairers, output_keys(builder))
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-    known = None
-    if any(branch.input_schema is None for branch in branches.values()):
-        known = frozenset(schema_keys(builder))
+    known, not_kept = frozenset(schema_keys(builder)), _one_step_keys(builder)
+    reads_input = any(branch.input_schema is None for branch in branches.values())
 
     def check(state: Any, config: RunnableConfig) -> str | None:
         """The repair node, if a history is damaged. All edges from START agree."""
-        damaged = any(_is_damaged(repairer, state, config) for repairer in repairers)
-        return NAME if damaged and not _has_other_keys(input_of(config), known) else None
+        if not any(_is_damaged(repairer, state, config) for repairer in repairers):
+            return None
+        run_input = input_of(config)
+        keys = run_input.keys() if isinstance(run_input, dict) else set()
+        return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
 
     for target in targets:
         builder.add_edge(NAME, target)
@@ -322,11 +319,6 @@ def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
         state = values_of(config, [key], fresh=True)
     history = messages_in(state, key)
     return history is not None and repairer.read(history, recheck=True, in_state=True) is not None
-
-
-def _has_other_keys(run_input: Any, known: Collection[str] | None) -> bool:
-    """Whether an input has keys that no state key keeps, which only a router of START reads."""
-    return known is not None and isinstance(run_input, dict) and not run_input.keys() <= set(known)
 
 
 patch_node: PatchNode = PatchNode()
