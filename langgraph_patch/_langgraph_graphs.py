@@ -100,20 +100,24 @@ def replace_runnable(builder: Any, node: str, runnable: Runnable[Any, Any]) -> N
     builder.nodes[node] = dataclasses.replace(builder.nodes[node], runnable=runnable)
 
 
-def take_branches(builder: Any, source: str) -> tuple[list[str], dict[str, Any]]:
-    """Remove all edges that leave `source`.
-
-    Returns:
-        The targets of the plain edges, sorted, and the conditional edges by their names. A
-        conditional edge is a named tuple `(path, ends, input_schema)`.
-    """
+def take_edges(builder: Any, source: str) -> list[str]:
+    """Remove the plain edges that leave `source`, and return their targets, sorted."""
     targets = sorted(target for start, target in builder.edges if start == source)
     builder.edges = {edge for edge in builder.edges if edge[0] != source}
-    return targets, builder.branches.pop(source, {})
+    return targets
+
+
+def take_routers(builder: Any, source: str) -> dict[str, Any]:
+    """Remove the conditional edges that leave `source`, and return them by their names.
+
+    A conditional edge is a named tuple `(path, ends, input_schema)`.
+    """
+    routers: dict[str, Any] = builder.branches.pop(source, {})
+    return routers
 
 
 def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
-    """Add a conditional edge that `take_branches` removed, with some of its fields changed."""
+    """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
     builder.branches[source][name] = branch._replace(**changes)
 
 
@@ -295,24 +299,6 @@ def tool_messages_key(tool_node: Any) -> str:
         if isinstance(key := getattr(tool_node, attribute, None), str):
             return key
     return "messages"
-
-
-def overridden_method(tool_node: Any) -> str | None:
-    """The name of a method of `ToolNode` that the class of a tool node overrides, or None.
-
-    `__init__` does not count: it does not decide how the node runs.
-    """
-    bases = type(tool_node).__mro__
-    known = next((i for i, base in enumerate(bases) if base.__name__ == "ToolNode"), len(bases))
-    own = {name: value for base in bases[:known] for name, value in vars(base).items()}
-    return next(
-        (
-            name
-            for name, value in own.items()
-            if callable(value) and not name.startswith("__") and hasattr(bases[known], name)
-        ),
-        None,
-    )
 
 
 def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:

@@ -32,7 +32,8 @@ from langgraph_patch._langgraph_graphs import (
     put_branch,
     read_by_branches,
     schema_keys,
-    take_branches,
+    take_edges,
+    take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
@@ -273,7 +274,7 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     """
     keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
-    targets, branches = take_branches(builder, START)
+    targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     node = EntryNode(repairers, output_keys(builder))

@@ -86,19 +86,19 @@ def unknown_key_error(
     return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")
 
 
-def open_calls(history: Sequence[Any]) -> list[Any]:
-    """The calls of the last message of a model that have no result yet."""
+def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
+    """The calls of the last message of a model that have no result yet, by their index in it."""
     places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
     if not places:
-        return []
+        return {}
     last, after = history[places[-1]], history[places[-1] :]
     answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
-    found = []
-    for call in last.tool_calls:
+    found: dict[int, dict[str, Any]] = {}
+    for index, call in enumerate(last.tool_calls):
         if answered[str(call["id"])]:
             answered[str(call["id"])] -= 1
         else:
-            found.append({**call, "type": "tool_call"})
+            found[index] = {**call, "type": "tool_call"}
     return found
 
 
