@@ -130,7 +130,7 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     return True
 
 
-def _write_nothing(_: Any) -> None:
+def _write_nothing(state: Any) -> None:
     """The node with the routers of a `ToolNode`."""
 
 
