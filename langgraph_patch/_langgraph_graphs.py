@@ -295,10 +295,8 @@ def sent_call(send: object) -> dict[str, Any] | None:
 
 def tool_messages_key(tool_node: Any) -> str:
     """The state key of the history that a `ToolNode` reads."""
-    for attribute in ("_messages_key", "messages_key"):  # the second one in old versions
-        if isinstance(key := getattr(tool_node, attribute, None), str):
-            return key
-    return "messages"
+    key = getattr(tool_node, "_messages_key", None)
+    return key if isinstance(key, str) else "messages"
 
 
 def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:

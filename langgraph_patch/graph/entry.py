@@ -22,9 +22,9 @@ from langgraph.types import CachePolicy, Command
 from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
-    input_of,
     is_node_of_task,
     runs_alone,
+    stored_value,
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
@@ -123,6 +123,7 @@ class PatchNode(GeneratorRunnable):
     """
 
     name: str | None = NAME
+    _output_keys: Collection[str] = ()
 
     def __init__(
         self,
@@ -157,12 +158,29 @@ class PatchNode(GeneratorRunnable):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        [repairer] = self._repairers
-        damage = _checked_damage(repairer, input, config)
+        damages = []
+        for repairer in self._repairers:
+            history = messages_in(input, repairer.messages_key)
+            if history is None:
+                self._check(repairer.messages_key, input, config)
+            elif damage := repairer.read(history, recheck=True, in_state=True):
+                damages.append((repairer, damage))
         # A function that calls this node has a chunk of its own, and may still raise.
-        shown = channels_of(config) if is_node_of_task(config, self) else None
-        damages = [] if damage is None else [(repairer, damage)]
-        return (yield from state_update(damages, config, shown=shown))
+        shown = self._output_keys or channels_of(config)
+        is_shown = is_node_of_task(config, self)
+        return (yield from state_update(damages, config, shown=shown if is_shown else None))
+
+    def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
+        """Raise an error if the graph has no such key, or if its value is no list of messages."""
+        channels = channels_of(config)
+        if channels and key not in channels:
+            raise unknown_key_error(key, channels)
+        value = get_value(state, key)
+        if value is not None and not isinstance(value, list):
+            try:
+                as_messages(value)
+            except MessagesError as error:
+                raise MessagesError(f"State key {key!r}: {error}") from error
 
 
 class EntryNode(PatchNode):
@@ -180,42 +198,13 @@ class EntryNode(PatchNode):
     def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
         self._repairers, self._output_keys = repairers, shown
 
+    def _check(self, *_: Any) -> None:
+        """Accept any value: of several keys, one may have no history."""
+
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Repair all histories."""
         allow_one_more_superstep(config)
-        if not runs_alone(config):
-            return None
-        damages = []
-        for repairer in self._repairers:
-            history = messages_in(input, repairer.messages_key)
-            damage = (
-                None if history is None else repairer.read(history, recheck=True, in_state=True)
-            )
-            damages += [] if damage is None else [(repairer, damage)]
-        return (yield from state_update(damages, config, shown=self._output_keys))
-
-
-def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Damage | None:
-    """The damage of a history in the state.
-
-    Raises:
-        GraphError: If the graph that runs has no such key.
-        MessagesError: If the value is no list.
-    """
-    key = repairer.messages_key
-    history = messages_in(state, key)
-    if history is None:
-        channels = channels_of(config)
-        if channels and key not in channels:
-            raise unknown_key_error(key, channels)
-        value = get_value(state, key)
-        if value is not None and not isinstance(value, list):
-            try:
-                as_messages(value)
-            except MessagesError as error:
-                raise MessagesError(f"State key {key!r}: {error}") from error
-        return None
-    return repairer.read(history, recheck=True, in_state=True)
+        return (yield from super().run(input, config)) if runs_alone(config) else None
 
 
 def state_update(
@@ -286,7 +275,7 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
         """The repair node, if a history is damaged. All edges from START agree."""
         if not any(_is_damaged(repairer, state, config) for repairer in repairers):
             return None
-        run_input = input_of(config)
+        run_input = stored_value(config, START)  # the input, while START runs
         keys = run_input.keys() if isinstance(run_input, dict) else set()
         return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
 

@@ -21,7 +21,6 @@ from langgraph_patch._langgraph import (
     node_of,
     runs_alone,
     stored_value,
-    task_kind,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request, run_async
 from langgraph_patch.graph.repairer import Damage, Repairer
@@ -156,7 +155,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     def _with_repairs(self, output: Any, patches: dict[str, Patch], config: RunnableConfig) -> Any:
         """The output, with the repairs that this run of the node writes."""
         own_update, channels = update_of(output), channels_of(config)
-        can_write = own_update is not None and task_kind(config) == "node" and runs_alone(config)
+        can_write = own_update is not None and runs_alone(config)
         update = own_update or {}
         writes: dict[str, Any] = {}
         written: dict[str, Patch] = {}

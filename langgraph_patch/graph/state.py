@@ -21,7 +21,7 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import is_in_node, show_in_updates
+from langgraph_patch._langgraph import node_of, show_in_updates
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.field_check import id_of, usable
@@ -263,7 +263,7 @@ def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
 
     LangGraph finds no messages in an `Overwrite`.
     """
-    for patch in patches if is_in_node(config) else ():
+    for patch in patches if node_of(config) else ():
         for message in new_results(patch):
             push_message(message, state_key=None)
 

@@ -177,8 +177,8 @@ def with_patching(
         ['ai', 'tool', 'human', 'ai']
     """
     builder = _checked_builder(graph)
-    names = _checked_names(model_node)
-    keys = _checked_keys(messages_key)
+    names = () if model_node is None else _names("model_node", model_node)
+    keys = _names("messages_key", messages_key)
     repairer = Repairer(
         placeholder=placeholder,
         recover=recover,
@@ -289,32 +289,16 @@ def _checked_builder(graph: object) -> _Builder:
     return builder
 
 
-def _checked_names(model_node: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of `model_node`."""
-    names = () if model_node is None else _names(model_node)
-    if names is None:
-        raise GraphError(
-            f"model_node={model_node!r}: expected the name of a node, or a list of such names."
-        )
-    return names
-
-
-def _checked_keys(messages_key: str | Sequence[str]) -> tuple[str, ...]:
-    """The state keys of `messages_key`."""
-    keys = _names(messages_key)
-    if keys is None:
-        raise OptionError(
-            f"messages_key={messages_key!r}: expected the name of a state key, or a list of names."
-        )
-    return keys
-
-
-def _names(value: object) -> tuple[str, ...] | None:
-    """One name or several, each once; None if `value` is something else."""
+def _names(option: str, value: object) -> tuple[str, ...]:
+    """The name or the names that an option has, each once."""
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, Sequence | AbstractSet) or not names:
-        return None
-    return tuple(dict.fromkeys(names)) if all(isinstance(n, str) and n for n in names) else None
+    names = list(names) if isinstance(names, Sequence | AbstractSet) else []
+    if not names or not all(isinstance(name, str) and name for name in names):
+        kind = "node" if option == "model_node" else "state key"
+        raise OptionError(
+            f"{option}={value!r}: expected the name of a {kind}, or a list of such names."
+        )
+    return tuple(dict.fromkeys(names))
 
 
 def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None:
