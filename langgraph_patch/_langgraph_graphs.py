@@ -14,7 +14,7 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
@@ -62,17 +62,6 @@ def has_cache(builder: Any, node: str) -> bool:
 def output_keys(builder: Any) -> tuple[str, ...]:
     """The keys of the output schema: those that the `updates` stream shows."""
     return tuple(builder.schemas[builder.output_schema])
-
-
-def annotations_of(builder: Any) -> dict[str, Any]:
-    """The annotation of each state key, of all schemas. A bare value as the state has one key."""
-    found: dict[str, Any] = {}
-    for schema, channels in builder.schemas.items():
-        if hasattr(schema, "__annotations__"):
-            found |= get_type_hints(schema, include_extras=True)
-        else:
-            found |= dict.fromkeys(channels, schema)
-    return found
 
 
 def copy_builder(builder: Any) -> Any:

@@ -22,7 +22,6 @@ from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_graphs import (
-    annotations_of,
     can_be_followed,
     keys_read_by,
     node_runnables,
@@ -140,10 +139,14 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
 
 
 def message_keys(builders: Iterable[Any]) -> list[str]:
-    """The state keys that hold messages, by their annotations."""
-    annotations = [pair for builder in builders for pair in annotations_of(builder).items()]
-    marks = "langchain_core.messages", "add_messages"
-    return sorted({key for key, note in annotations if any(mark in repr(note) for mark in marks)})
+    """The state keys that hold messages, by the types and reducers of their channels."""
+    channels = [pair for builder in builders for pair in builder.channels.items()]
+    return sorted({key for key, channel in channels if _mentions_messages(channel)})
+
+
+def _mentions_messages(channel: Any) -> bool:
+    text = repr([getattr(channel, name, None) for name in ("typ", "operator", "reducer")])
+    return "langchain_core.messages" in text or "add_messages" in text
 
 
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:

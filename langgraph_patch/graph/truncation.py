@@ -77,14 +77,15 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
+    ignore_agent = False
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._config = config
-        self._drops = drops
+        self._drops = self.ignore_agent = drops  # no tool matters if the node is not run again
         self._runs: dict[UUID, StreamedCalls] = {}
         self._event_runs: set[UUID] = set()
         self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
-        self._nested: dict[UUID, bool] = {}
+        self._models: dict[UUID, Any] = {}  # the metadata of each run
         self._ran_tool = False
         self._token: Token[Any] | None = None
 
@@ -104,7 +105,7 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
 
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
-        self._nested[run_id] = self._is_nested(metadata)
+        self._models[run_id] = metadata
         if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
 
@@ -137,7 +138,7 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         if calls and generations and isinstance(generations[0], ChatGeneration):
             message = generations[0].message
             if isinstance(message, AIMessage):
-                self._correct(message, calls, nested=self._nested.get(run_id, False))
+                self._correct(message, calls, nested=self._is_nested(self._models.get(run_id)))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
@@ -179,7 +180,8 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     @property
     def ran_one_model(self) -> bool:
         """Whether one model ran below the node, not in a graph, and no tool."""
-        return [*self._nested.values()] == [False] and not self._ran_tool
+        nested = [self._is_nested(metadata) for metadata in self._models.values()]
+        return nested == [False] and not self._ran_tool
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""

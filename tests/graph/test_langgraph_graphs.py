@@ -25,7 +25,6 @@ from typing_extensions import TypedDict
 
 from langgraph_patch._langgraph_graphs import (
     AFTER_MODEL,
-    annotations_of,
     branches_into,
     call_with_state,
     can_be_followed,
@@ -206,17 +205,6 @@ def test_keys_read_by():
     assert set(keys_read_by(builder, "n2")) == {"other"}
     root = StateGraph(Annotated[list[Any], operator.add]).add_node("n1", nothing)
     assert list(keys_read_by(root, "n1")) == [ROOT_CHANNEL]
-
-
-def test_annotations_of():
-    """Annotations are complete, also those of a state that is a bare list."""
-
-    class Noted(TypedDict):
-        notes: Annotated[list[str], operator.add]
-
-    assert annotations_of(StateGraph(Noted)) == {"notes": Annotated[list[str], operator.add]}
-    bare = Annotated[list[Any], operator.add]
-    assert annotations_of(StateGraph(bare)) == {ROOT_CHANNEL: bare}
 
 
 def test_copy_builder():
