@@ -154,12 +154,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     def _with_repairs(self, output: Any, patches: dict[str, Patch], config: RunnableConfig) -> Any:
         """The output, with the repairs that this run of the node writes."""
-        own_update, channels = update_of(output), channels_of(config)
-        can_write = own_update is not None and runs_alone(config)
-        update = own_update or {}
+        update, channels = update_of(output), channels_of(config)
+        is_writer = update is not None and runs_alone(config)
+        update = update or {}
         writes: dict[str, Any] = {}
         written: dict[str, Patch] = {}
-        for key in self._written if can_write else ():
+        for key in self._written if is_writer else ():
             patch = patches[key].for_state() if key in patches else None
             # A `Send` or a hook may have given the node another history than the stored one.
             if not patch or not are_identical(patch.before, stored_value(config, key)):
@@ -186,12 +186,18 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[Any]:
         """The output of the node, without truncated calls."""
-        request = method_request(self._inner, "invoke", state, config, **kwargs)
         if isinstance(self._inner, CompiledStateGraph):  # its own nodes are guarded
-            return (yield request)
-        guard = self._guard(config)
-        output = guard.corrected((yield from guarded_call(guard, request)), self._keys)
+            return (yield method_request(self._inner, "invoke", state, config, **kwargs))
+        output, guard = yield from self._called(state, config, kwargs)
         return (yield from self._asked_again(state, config, kwargs, output, guard))
+
+    def _called(
+        self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
+    ) -> IOGenerator[tuple[Any, TruncationGuard]]:
+        guard = self._guard(config)
+        request = method_request(self._inner, "invoke", state, config, **kwargs)
+        output = yield from guarded_call(guard, request)
+        return guard.corrected(output, self._keys), guard
 
     def _asked_again(
         self,
@@ -217,11 +223,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if (history := messages_in(state, key)) is not None
         }
         again = cast("RunnableConfig", {k: v for k, v in config.items() if k != "run_id"})
-        request = method_request(
-            self._inner, "invoke", replace_values(state, repaired), again, **kwargs
-        )
-        guard = self._guard(config)
-        output = guard.corrected((yield from guarded_call(guard, request)), self._keys)
+        output, _ = yield from self._called(replace_values(state, repaired), again, kwargs)
         second = update_of(output)
         if second is None:
             return output
