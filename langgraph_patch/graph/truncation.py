@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from dataclasses import fields, replace
 from typing import Any, Self, cast
@@ -55,7 +54,7 @@ def is_guarded() -> bool:
     return _GUARD.get() is not None
 
 
-class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGuard"]):
+class TruncationGuard(BaseCallbackHandler):
     """Collects the chunks of model runs and corrects their messages when they end.
 
     It is in charge of what runs inside its `with` block. Chunks are only stored, and judged once
