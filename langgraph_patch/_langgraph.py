@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
-from langgraph.graph import START
 
 from langgraph_patch._langgraph_storage import (
     PUSH,
@@ -56,7 +55,8 @@ _NODE = "langgraph_node"
 """The metadata key with the name of the node that runs. It is absent outside of a node."""
 
 _PATH = "langgraph_path"
-"""The metadata key with the path of the task that runs; `task_kind` describes it."""
+"""The metadata key with the path of the task that runs: `("__pregel_pull", node)` for an edge,
+`("__pregel_push", index, False)` for a `Send`, `("__pregel_push", ..., True)` for a `@task`."""
 
 
 # --- the run ------------------------------------------------------------------------------
@@ -118,11 +118,6 @@ def state_of(config: RunnableConfig) -> dict[str, Any]:
     return {name: channel.get() for name, channel in channels if channel.is_available()}
 
 
-def input_of(config: RunnableConfig) -> Any:
-    """The input of the run, while START runs; None at any other time."""
-    return stored_value(config, START)
-
-
 def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> dict[str, Any]:
     """The values of these state keys, as far as they have one; none outside of a graph.
 
@@ -144,23 +139,6 @@ def node_of(config: RunnableConfig) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def is_in_node(config: RunnableConfig) -> bool:
-    """Whether `config` is the config of a node, so that messages may be pushed to its stream."""
-    return _NODE in config.get("metadata", {})
-
-
-def task_kind(config: RunnableConfig) -> Literal["node", "send", "task"]:
-    """What started the task that runs with `config`: an edge, a `Send`, or a call of a `@task`.
-
-    Read from the path of the task: `("__pregel_pull", node)`, `("__pregel_push", index, False)`
-    or `("__pregel_push", ..., True)`. Without a path, an edge is assumed.
-    """
-    path = tuple(config.get("metadata", {}).get(_PATH, ()))
-    if path[:1] != (PUSH,):
-        return "node"
-    return "task" if path[-1] is True else "send"
-
-
 def pending_sends(config: RunnableConfig) -> Sequence[Any]:
     """The `Send`s that made tasks of the superstep that runs, in their order."""
     return stored_value(config, TASKS) or ()
@@ -170,9 +148,7 @@ def sent_payload(config: RunnableConfig) -> Any:
     """What the `Send` carries that made the task that runs with `config`; None for any other."""
     index = send_index(config.get("metadata", {}).get(_PATH, ()))
     sends = pending_sends(config)
-    if task_kind(config) != "send" or index is None or index >= len(sends):
-        return None
-    return sends[index].arg
+    return sends[index].arg if index is not None and index < len(sends) else None
 
 
 def runs_alone(config: RunnableConfig) -> bool:

@@ -14,10 +14,12 @@ import copy
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
+
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 
 _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
@@ -62,17 +64,6 @@ def output_keys(builder: Any) -> tuple[str, ...]:
     return tuple(builder.schemas[builder.output_schema])
 
 
-def annotations_of(builder: Any) -> dict[str, Any]:
-    """The annotation of each state key, of all schemas. A bare value as the state has one key."""
-    found: dict[str, Any] = {}
-    for schema, channels in builder.schemas.items():
-        if hasattr(schema, "__annotations__"):
-            found |= get_type_hints(schema, include_extras=True)
-        else:
-            found |= dict.fromkeys(channels, schema)
-    return found
-
-
 def copy_builder(builder: Any) -> Any:
     """A copy of a `StateGraph` that shares nothing that `compile()` or an edit changes.
 
@@ -98,20 +89,24 @@ def replace_runnable(builder: Any, node: str, runnable: Runnable[Any, Any]) -> N
     builder.nodes[node] = dataclasses.replace(builder.nodes[node], runnable=runnable)
 
 
-def take_branches(builder: Any, source: str) -> tuple[list[str], dict[str, Any]]:
-    """Remove all edges that leave `source`.
-
-    Returns:
-        The targets of the plain edges, sorted, and the conditional edges by their names. A
-        conditional edge is a named tuple `(path, ends, input_schema)`.
-    """
+def take_edges(builder: Any, source: str) -> list[str]:
+    """Remove the plain edges that leave `source`, and return their targets, sorted."""
     targets = sorted(target for start, target in builder.edges if start == source)
     builder.edges = {edge for edge in builder.edges if edge[0] != source}
-    return targets, builder.branches.pop(source, {})
+    return targets
+
+
+def take_routers(builder: Any, source: str) -> dict[str, Any]:
+    """Remove the conditional edges that leave `source`, and return them by their names.
+
+    A conditional edge is a named tuple `(path, ends, input_schema)`.
+    """
+    routers: dict[str, Any] = builder.branches.pop(source, {})
+    return routers
 
 
 def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:
-    """Add a conditional edge that `take_branches` removed, with some of its fields changed."""
+    """Add a conditional edge that `take_routers` removed, with some of its fields changed."""
     builder.branches[source][name] = branch._replace(**changes)
 
 
@@ -158,26 +153,18 @@ def read_by_branches(builder: Any, source: str, schema: type) -> None:
         put_branch(builder, source, name, branch, input_schema=schema)
 
 
-class _Steps(Runnable[Any, Any]):
+class _Steps(GeneratorRunnable):
     """Runs runnables one after the other, without a run of its own in traces and events."""
 
     def __init__(self, steps: Sequence[Runnable[Any, Any]]) -> None:
         self._steps = steps
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        # LangGraph gives the run of the node its name: the steps have names of their own.
+        unnamed = {key: value for key, value in config.items() if key != "run_name"}
         for step in self._steps:
-            input = step.invoke(input, _without_name(config))
+            input = yield from call_method(step, "invoke", input, unnamed)
         return input
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        for step in self._steps:
-            input = await step.ainvoke(input, _without_name(config))
-        return input
-
-
-def _without_name(config: RunnableConfig | None) -> RunnableConfig:
-    """A config without the name that LangGraph gives the run of the node."""
-    return cast("RunnableConfig", {k: v for k, v in (config or {}).items() if k != "run_name"})
 
 
 def run_start_untraced(compiled: Any) -> None:
@@ -300,28 +287,8 @@ def sent_call(send: object) -> dict[str, Any] | None:
 
 def tool_messages_key(tool_node: Any) -> str:
     """The state key of the history that a `ToolNode` reads."""
-    for attribute in ("_messages_key", "messages_key"):  # the second one in old versions
-        if isinstance(key := getattr(tool_node, attribute, None), str):
-            return key
-    return "messages"
-
-
-def overridden_method(tool_node: Any) -> str | None:
-    """The name of a method of `ToolNode` that the class of a tool node overrides, or None.
-
-    `__init__` does not count: it does not decide how the node runs.
-    """
-    bases = type(tool_node).__mro__
-    known = next((i for i, base in enumerate(bases) if base.__name__ == "ToolNode"), len(bases))
-    own = {name: value for base in bases[:known] for name, value in vars(base).items()}
-    return next(
-        (
-            name
-            for name, value in own.items()
-            if callable(value) and not name.startswith("__") and hasattr(bases[known], name)
-        ),
-        None,
-    )
+    key = getattr(tool_node, "_messages_key", None)
+    return key if isinstance(key, str) else "messages"
 
 
 def with_functions(tool_node: Any, func: Any, afunc: Any) -> Any:

@@ -2,7 +2,7 @@
 
 A function that needs I/O is a generator: it yields an `IORequest` for each call and receives
 the result. `run_sync` makes the calls, `run_async` awaits their asynchronous counterparts, so
-no function has to be written twice.
+no function has to be written twice. A `GeneratorRunnable` is a runnable made of such a function.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+
+from langchain_core.runnables import Runnable, RunnableConfig
 
 _T = TypeVar("_T")
 
@@ -31,17 +33,20 @@ IOGenerator: TypeAlias = Generator[IORequest, Any, _T]
 """A function that requests I/O and returns a value."""
 
 
-def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
-    """Call a method whose asynchronous counterpart has the same name with an `a` before it.
+def method_request(target: Any, method: str, *args: Any, **kwargs: Any) -> IORequest:
+    """The call of a method whose asynchronous counterpart has the same name after an `a`.
 
-    Checkpointers and graphs name their methods so: `get_tuple` and `aget_tuple`.
+    Checkpointers, graphs and runnables name their methods so: `get_tuple` and `aget_tuple`.
     """
-    return (
-        yield IORequest(
-            lambda: getattr(target, method)(*args, **kwargs),
-            lambda: getattr(target, f"a{method}")(*args, **kwargs),
-        )
+    return IORequest(
+        lambda: getattr(target, method)(*args, **kwargs),
+        lambda: getattr(target, f"a{method}")(*args, **kwargs),
     )
+
+
+def call_method(target: Any, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
+    """Request what `method_request` returns, and return its result."""
+    return (yield method_request(target, method, *args, **kwargs))
 
 
 def run_sync(generator: IOGenerator[_T]) -> _T:
@@ -87,3 +92,22 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
     except StopIteration as stop:
         value: _T = stop.value
         return value
+
+
+class GeneratorRunnable(Runnable[Any, Any]):
+    """A runnable of LangChain that is written once, as the generator `run`.
+
+    It adds no run to traces, events and streams.
+    """
+
+    def run(self, input: Any, config: RunnableConfig, **kwargs: Any) -> IOGenerator[Any]:
+        """Run it, and request the I/O."""
+        raise NotImplementedError
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Run it synchronously."""
+        return run_sync(self.run(input, config or {}, **kwargs))
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Do the same as `invoke`, asynchronously."""
+        return await run_async(self.run(input, config or {}, **kwargs))

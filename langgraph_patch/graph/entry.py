@@ -3,8 +3,9 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-A router of START may read keys of the input that the state does not have. The repair would lose
-them, so such a run passes unrepaired, and the node wrappers repair what the nodes read.
+The superstep of the repair would lose what the input has for one superstep only: values of such
+channels, and keys without a channel, which a router of START may read. Such a run passes
+unrepaired, and the node wrappers repair what the nodes read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
 from langgraph.types import CachePolicy, Command
@@ -21,9 +22,9 @@ from langgraph.types import CachePolicy, Command
 from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
-    input_of,
     is_node_of_task,
     runs_alone,
+    stored_value,
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
@@ -31,9 +32,10 @@ from langgraph_patch._langgraph_graphs import (
     put_branch,
     read_by_branches,
     schema_keys,
-    take_branches,
+    take_edges,
+    take_routers,
 )
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
@@ -59,7 +61,7 @@ NAME = "patch_tool_calls"
 # --- the repair node ------------------------------------------------------------------------
 
 
-class PatchNode(Runnable[Any, Any]):
+class PatchNode(GeneratorRunnable):
     """A graph node that repairs the tool-call history of the state.
 
     It writes nothing if the history is valid. Place it directly before the model, or let
@@ -121,6 +123,7 @@ class PatchNode(Runnable[Any, Any]):
     """
 
     name: str | None = NAME
+    _output_keys: Collection[str] = ()
 
     def __init__(
         self,
@@ -143,8 +146,8 @@ class PatchNode(Runnable[Any, Any]):
             )
         ]
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Return the state update that repairs the history; None if there is nothing to repair.
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """The state update that repairs the history; None if there is nothing to repair.
 
         Args:
             input: The state.
@@ -155,64 +158,20 @@ class PatchNode(Runnable[Any, Any]):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        return run_sync(self._repair(input, config or {}))
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, and read the checkpointer asynchronously."""
-        return await run_async(self._repair(input, config or {}))
-
-    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        [repairer] = self._repairers
-        damage = _checked_damage(repairer, state, config)
-        # A function that calls this node has a chunk of its own, and may still raise.
-        shown = channels_of(config) if is_node_of_task(config, self) else None
-        damages = [] if damage is None else [(repairer, damage)]
-        return (yield from state_update(damages, config, shown=shown))
-
-
-class EntryNode(PatchNode):
-    """The repair node of a patched graph: it repairs all its histories.
-
-    The superstep that it takes does not count against the `recursion_limit` of the run. Values that
-    last for one superstep are written again, so that the first node reads them. Beside a node that
-    a client's `goto` started it repairs nothing: what that node writes would stand before the end
-    of the history.
-
-    Args:
-        repairers: One for each history.
-        shown: The keys of the output schema of the graph.
-        one_step_keys: The keys of values that last for one superstep.
-    """
-
-    def __init__(
-        self, repairers: Sequence[Repairer], shown: Collection[str], one_step_keys: Collection[str]
-    ) -> None:
-        self._repairers, self._output_keys, self._one_step_keys = repairers, shown, one_step_keys
-
-    def _repair(self, state: Any, config: RunnableConfig) -> IOGenerator[Any]:
-        allow_one_more_superstep(config)
-        again = values_of(config, self._one_step_keys, fresh=False)
-        if not runs_alone(config):
-            return again or None
         damages = []
         for repairer in self._repairers:
-            history = messages_in(state, repairer.messages_key)
-            damage = None if history is None else repairer.read(history, look_again=True)
-            damages += [] if damage is None else [(repairer, damage)]
-        update = yield from state_update(damages, config, shown=self._output_keys)
-        return {**again, **(update or {})} or None
+            history = messages_in(input, repairer.messages_key)
+            if history is None:
+                self._check(repairer.messages_key, input, config)
+            elif damage := repairer.read(history, look_again=True):
+                damages.append((repairer, damage))
+        # A function that calls this node has a chunk of its own, and may still raise.
+        shown = self._output_keys or channels_of(config)
+        is_shown = is_node_of_task(config, self)
+        return (yield from state_update(damages, config, shown=shown if is_shown else None))
 
-
-def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> Reading | None:
-    """The damage of a history in the state.
-
-    Raises:
-        GraphError: If the graph that runs has no such key.
-        MessagesError: If the value is no list.
-    """
-    key = repairer.messages_key
-    history = messages_in(state, key)
-    if history is None:
+    def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
+        """Raise an error if the graph has no such key, or if its value is no list of messages."""
         channels = channels_of(config)
         if channels and key not in channels:
             raise unknown_key_error(key, channels)
@@ -222,8 +181,30 @@ def _checked_damage(repairer: Repairer, state: Any, config: RunnableConfig) -> R
                 as_messages(value)
             except MessagesError as error:
                 raise MessagesError(f"State key {key!r}: {error}") from error
-        return None
-    return repairer.read(history, look_again=True)
+
+
+class EntryNode(PatchNode):
+    """The repair node of a patched graph: it repairs all its histories.
+
+    The superstep that it takes does not count against the `recursion_limit` of the run. Beside a
+    node that a client's `goto` started it repairs nothing: what that node writes would stand before
+    the end of the history.
+
+    Args:
+        repairers: One for each history.
+        shown: The keys of the output schema of the graph.
+    """
+
+    def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
+        self._repairers, self._output_keys = repairers, shown
+
+    def _check(self, *_: Any) -> None:
+        """Accept any value: of several keys, one may have no history."""
+
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
+        """Repair all histories."""
+        allow_one_more_superstep(config)
+        return (yield from super().run(input, config)) if runs_alone(config) else None
 
 
 def state_update(
@@ -282,19 +263,21 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     """
     keys = {repairer.messages_key: list for repairer in repairers}
     history: type = TypedDict("HistoryView", keys)  # type: ignore[misc]  # the keys are an option
-    targets, branches = take_branches(builder, START)
+    targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, output_keys(builder), _one_step_keys(builder))
+    node = EntryNode(repairers, output_keys(builder))
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-    known = None
-    if any(branch.input_schema is None for branch in branches.values()):
-        known = frozenset(schema_keys(builder))
+    known, not_kept = frozenset(schema_keys(builder)), _one_step_keys(builder)
+    reads_input = any(branch.input_schema is None for branch in branches.values())
 
     def check(state: Any, config: RunnableConfig) -> str | None:
         """The repair node, if a history is damaged. All edges from START agree."""
-        damaged = any(_is_damaged(repairer, state, config) for repairer in repairers)
-        return NAME if damaged and not _has_other_keys(input_of(config), known) else None
+        if not any(_is_damaged(repairer, state, config) for repairer in repairers):
+            return None
+        run_input = stored_value(config, START)  # the input, while START runs
+        keys = run_input.keys() if isinstance(run_input, dict) else set()
+        return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
 
     for target in targets:
         builder.add_edge(NAME, target)
@@ -326,11 +309,6 @@ def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
         state = values_of(config, [key], fresh=True)
     history = messages_in(state, key)
     return history is not None and repairer.read(history, look_again=True) is not None
-
-
-def _has_other_keys(run_input: Any, known: Collection[str] | None) -> bool:
-    """Whether an input has keys that no state key keeps, which only a router of START reads."""
-    return known is not None and isinstance(run_input, dict) and not run_input.keys() <= set(known)
 
 
 patch_node: PatchNode = PatchNode()

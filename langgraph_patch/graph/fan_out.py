@@ -11,17 +11,18 @@ finished call again, and gives each answer to its own call.
   the node.
 - If no call is open, the edge leads to the `ToolNode` itself, which does nothing then, so that the
   run goes where the `ToolNode` leads.
-- A router behind the `ToolNode` would run once for each call. It runs once, in a node of its own.
+- A router behind the `ToolNode` would run once for each call. It moves to a node of its own, to
+  which an edge leads: that node runs once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
 from langgraph.types import Send
 
@@ -36,26 +37,27 @@ from langgraph_patch._langgraph_graphs import (
     branches_into,
     call_with_state,
     node_runnables,
-    overridden_method,
     put_branch,
     route_edge,
     starts_it_whole,
+    take_routers,
     tool_messages_key,
     with_functions,
 )
+from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
-from langgraph_patch.graph.router import After, Before, Router
+from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import get_value, messages_in, open_calls
-from langgraph_patch.graph.truncation import TruncationGuard
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt import ToolNode
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-SENDER: Final = "langgraph_patch"
-"""The key of a call that a `Send` of this module carries: the node whose edge sent it."""
+PLACE: Final = "langgraph_patch"
+"""The key of a call that a `Send` of this module carries: its index among those of its message."""
 
 
 def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
@@ -73,15 +75,20 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     keys: dict[str, str] = {}
     for node in nodes:
         tool_node = tool_node_in(node_runnables(builder)[node])
-        if reason := _reason_against(builder, node, tool_node):
-            logger.warning(
-                "record=True does not record the calls of the node %r one by one, because %s: they "
-                "run as one task, whose results are lost if one of them pauses or fails",
-                node,
-                reason,
-            )
-        else:
+        reason = starts_it_whole(builder, node)
+        if tool_node is None:
+            reason = "its ToolNode is one step of a sequence"
+        elif (own := type(tool_node).__name__) != "ToolNode":
+            reason = f"{own}, a subclass of ToolNode, may run them in another way"
+        elif not reason:
             keys[node] = tool_messages_key(tool_node)
+            continue
+        logger.warning(
+            "record=True does not record the calls of the node %r one by one, because %s: they "
+            "run as one task, whose results are lost if one of them pauses or fails",
+            node,
+            reason,
+        )
     return keys
 
 
@@ -92,38 +99,53 @@ def fan_out(builder: StateGraph[Any, Any, Any, Any], keys: Mapping[str, str]) ->
         builder: The graph; it is changed.
         keys: What `recordable` returned. Their runnables must have a `recorded_tool_node`.
     """
-    for node in keys:
-        _move_routers_behind(builder, node)
+    behind = [node for node in keys if _move_routers_behind(builder, node)]
     for source, name, branch in branches_into(builder, keys):
-        router = Router(branch.path, name, after=_send_each(keys, source, branch.ends))
+        router = Router(branch.path, name, after=_send_each(keys, behind, branch.ends))
         put_branch(builder, source, name, branch, path=router)
     for source, target in sorted(builder.edges):
         if target in keys:
             name = f"each call of {target}"
-            router = Router(target, name, after=_send_each(keys, source, None))
+            router = Router(target, name, after=_send_each(keys, behind, None))
             route_edge(builder, source, target, router)
 
 
-def _reason_against(
-    builder: StateGraph[Any, Any, Any, Any], node: str, tool_node: ToolNode | None
-) -> str:
-    """Why the calls of a `ToolNode` cannot be sent one by one; `""` if they can."""
-    if tool_node is None:
-        return "its ToolNode is one step of a sequence"
-    if method := overridden_method(tool_node):
-        return f"{type(tool_node).__name__}.{method} overrides the method of ToolNode"
-    return starts_it_whole(builder, node)
+def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> bool:
+    """Let the routers of a `ToolNode` run once after all its calls, in a node of their own.
+
+    Returns:
+        Whether it has routers.
+    """
+    routers = take_routers(builder, node)
+    if not routers:
+        return False
+    behind = f"{node}{ROUTERS}"
+    while behind in builder.nodes:
+        behind += "_"
+    schema = builder.nodes[node].input_schema
+    builder.add_node(behind, _write_nothing, input_schema=schema)
+    for name, branch in routers.items():
+        put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
+    builder.add_edge(node, behind)
+    return True
+
+
+def _write_nothing(state: Any) -> None:
+    """The node with the routers of a `ToolNode`."""
 
 
 # --- before the tool node ------------------------------------------------------------------
 
 
-def _send_each(keys: Mapping[str, str], source: str, ends: Mapping[Any, str] | None) -> After:
+def _send_each(
+    keys: Mapping[str, str], behind: Sequence[str], ends: Mapping[Any, str] | None
+) -> After:
     """What makes a `Send` for each open call of every `ToolNode` to which a router leads.
 
     Args:
         keys: The `ToolNode`s, and the state key of the history that each of them reads.
-        source: The node that the router leaves.
+        behind: Those whose routers run in a node of their own. The superstep of that node does not
+            count against the `recursion_limit` of the run.
         ends: The node for each label that the router returns, or None.
     """
 
@@ -131,11 +153,13 @@ def _send_each(keys: Mapping[str, str], source: str, ends: Mapping[Any, str] | N
         node = target if isinstance(target, Send) else (ends or {}).get(target, target)
         if isinstance(node, Send) or node not in keys:
             return [target]
+        if node in behind:
+            allow_one_more_superstep(config)
         key = keys[node]
         if get_value(state, key) is None:  # the router may read a part of the state
             state = values_of(config, [key], fresh=True)
         calls = open_calls(messages_in(state, key) or [])
-        return [Send(node, [{**call, SENDER: source}]) for call in calls] or [target]
+        return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
     def send_each(result: Any, state: Any, config: RunnableConfig) -> list[Any]:
         targets = result if isinstance(result, list | tuple) else [result]
@@ -167,44 +191,37 @@ def recorded_tool_node(schema: type[Any], keys: Collection[str], node: ToolNode)
 
     def with_state(value: Any, config: RunnableConfig) -> Any:
         """The input of the node for a call that `_send_each` sent; None to run nothing."""
-        call = _own_call(value)
-        if call is None:
+        call = value[0] if isinstance(value, list) and len(value) == 1 else None
+        if not (isinstance(call, dict) and PLACE in call):
             return value if _has_open_calls(value, messages_key) else None
-        if _was_sent_before(call, config):
+        if _was_sent_before(config):
             return None
         values = values_of(config, keys, fresh=False)
         state = values if issubclass(schema, dict) else schema(**values)
-        return call_with_state({k: v for k, v in call.items() if k != SENDER}, state)
+        return call_with_state({k: v for k, v in call.items() if k != PLACE}, state)
 
     return _tool_node_with(node, with_state)
 
 
 def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any]) -> ToolNode:
-    nothing: dict[str, list[Any]] = {tool_messages_key(node): []}
     inner, ainner = cast("Any", node.func), cast("Any", node.afunc)
 
-    def func(value: Any, **kwargs: Any) -> Any:
+    def called(value: Any, kwargs: Mapping[str, Any]) -> IOGenerator[Any]:
         config = cast("RunnableConfig", kwargs.get("config") or {})
-        if (value := prepare(value, config)) is None:
-            return nothing
-        with TruncationGuard(config, drops=True):
-            return inner(value, **kwargs)
+        value = prepare(value, config)
+        if value is None:
+            return {tool_messages_key(node): []}
+        request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
+        return (yield from guarded_call(TruncationGuard(config, drops=True), request))
+
+    def func(value: Any, **kwargs: Any) -> Any:
+        return run_sync(called(value, kwargs))
 
     async def afunc(value: Any, **kwargs: Any) -> Any:
-        config = cast("RunnableConfig", kwargs.get("config") or {})
-        if (value := prepare(value, config)) is None:
-            return nothing
-        with TruncationGuard(config, drops=True):
-            return await ainner(value, **kwargs)
+        return await run_async(called(value, kwargs))
 
     patched: ToolNode = with_functions(node, func, afunc)
     return patched
-
-
-def _own_call(value: Any) -> Mapping[str, Any] | None:
-    """The call in the input of a `ToolNode`, if `_send_each` sent it."""
-    call = value[0] if isinstance(value, list) and len(value) == 1 else None
-    return call if isinstance(call, dict) and SENDER in call else None
 
 
 def _has_open_calls(value: Any, messages_key: str) -> bool:
@@ -214,62 +231,11 @@ def _has_open_calls(value: Any, messages_key: str) -> bool:
     return last is None or not last.tool_calls or bool(open_calls(history))
 
 
-def _was_sent_before(call: Mapping[str, Any], config: RunnableConfig) -> bool:
-    """Whether another node of the last superstep sent the same call.
+def _was_sent_before(config: RunnableConfig) -> bool:
+    """Whether another node of the last superstep sent the call of this task too.
 
     Two nodes that run side by side may both lead to a `ToolNode`. The bare graph runs it once.
     """
-    senders = [
-        other[SENDER]
-        for send in pending_sends(config)
-        if send.node == node_of(config) and (other := _own_call(send.arg)) is not None
-        if {**other, SENDER: ""} == {**call, SENDER: ""}
-    ]
-    return bool(senders) and senders[0] != call[SENDER]
-
-
-# --- behind the tool node ------------------------------------------------------------------
-
-
-def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> None:
-    """Let the routers of a `ToolNode` run once after all its calls, in a node of their own."""
-    branches = dict(builder.branches.get(node, {}))
-    if not branches:
-        return
-    behind = f"{node}{ROUTERS}"
-    while behind in builder.nodes:
-        behind += "_"
-    schema = builder.nodes[node].input_schema
-    builder.add_node(behind, _Gate(), input_schema=schema)
-    for index, (name, branch) in enumerate(branches.items()):
-        put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
-        ends = {**branch.ends, behind: behind} if branch.ends is not None else None
-        router = Router(branch.path, name, before=_to(behind, is_first=index == 0))
-        put_branch(builder, node, name, branch, path=router, ends=ends)
-
-
-class _Gate(Runnable[Any, Any]):
-    """The node with the routers of a `ToolNode`. It writes nothing."""
-
-    name = "gate"
-
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-        """Do nothing."""
-
-
-def _to(behind: str, *, is_first: bool) -> Before:
-    """What leads a call that `_send_each` sent to the node behind its `ToolNode`.
-
-    The superstep of that node does not count against the `recursion_limit` of the run.
-    """
-
-    def to_behind(_: Any, config: RunnableConfig) -> Any:
-        payload, node = sent_payload(config), node_of(config)
-        if _own_call(payload) is None:
-            return None
-        own = (send.arg for send in pending_sends(config) if send.node == node)
-        if is_first and next(own) is payload:  # once for all calls
-            allow_one_more_superstep(config)
-        return behind if is_first else []
-
-    return to_behind
+    own = sent_payload(config)
+    sent = [send.arg for send in pending_sends(config) if send.node == node_of(config)]
+    return next(arg for arg in sent if arg == own) is not own

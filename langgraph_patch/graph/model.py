@@ -11,7 +11,13 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from langgraph_patch._langgraph import current_config
-from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
+from langgraph_patch._sansio import (
+    GeneratorRunnable,
+    IOGenerator,
+    method_request,
+    run_async,
+    run_sync,
+)
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
@@ -118,7 +124,7 @@ def _reads_messages(model: object) -> bool:
     return isinstance(model, Runnable)
 
 
-class PatchedModel(Runnable[LanguageModelInput, Any]):
+class PatchedModel(GeneratorRunnable):
     """What `patch_model` returns. It adds no run to traces.
 
     Args:
@@ -133,17 +139,15 @@ class PatchedModel(Runnable[LanguageModelInput, Any]):
     def __repr__(self) -> str:
         return f"patch_model({self._model!r})"
 
-    def invoke(
-        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Any:
+    def run(
+        self, input: LanguageModelInput, config: RunnableConfig, **kwargs: Any
+    ) -> IOGenerator[Any]:
         """Call the model with a valid history; no truncated call is left in its answer."""
-        return run_sync(self._called(input, config, kwargs))
-
-    async def ainvoke(
-        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        return await run_async(self._called(input, config, kwargs))
+        repaired = yield from self._repaired(input)
+        request = method_request(self._model, "invoke", repaired, config, **kwargs)
+        if is_guarded():  # by a patched node: it may ask again
+            return (yield request)
+        return (yield from guarded_call(TruncationGuard(current_config()), request))
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -184,22 +188,6 @@ class PatchedModel(Runnable[LanguageModelInput, Any]):
 
     def _remade(self, method: str, *args: Any, **kwargs: Any) -> PatchedModel:
         return PatchedModel(getattr(self._model, method)(*args, **kwargs), self._repairer)
-
-    def _called(
-        self, input: LanguageModelInput, config: RunnableConfig | None, kwargs: Mapping[str, Any]
-    ) -> IOGenerator[Any]:
-        repaired = yield from self._repaired(input)
-
-        def call() -> Any:
-            return self._model.invoke(repaired, config, **kwargs)
-
-        async def acall() -> Any:
-            return await self._model.ainvoke(repaired, config, **kwargs)
-
-        request = IORequest(call, acall)
-        if is_guarded():  # of a patched node: it may ask again
-            return (yield request)
-        return (yield from guarded_call(TruncationGuard(current_config()), request))
 
     def _repaired(self, input: LanguageModelInput) -> IOGenerator[LanguageModelInput]:
         """The input with a valid history; the same object if it is valid, or a text."""

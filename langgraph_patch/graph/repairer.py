@@ -121,7 +121,7 @@ class Repairer:
         """Whether the history ends with open calls, all of them for tools of a frontend."""
         if self.tools is None or not messages or messages[-1].type not in ("ai", "tool"):
             return False
-        names = [call["name"] for call in open_calls(messages)]
+        names = [call["name"] for call in open_calls(messages).values()]
         return bool(names) and self.tools.isdisjoint(names)
 
     # --- repair --------------------------------------------------------------------------

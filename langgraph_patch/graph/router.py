@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
+
 Before: TypeAlias = Callable[[Any, RunnableConfig], Any]
 """Takes the state and the config; returns where to go instead, or None."""
 
@@ -14,7 +16,7 @@ After: TypeAlias = Callable[[Any, Any, RunnableConfig], Any]
 """Takes where the router leads, the state and the config; returns where to go."""
 
 
-class Router(Runnable[Any, Any]):
+class Router(GeneratorRunnable):
     """A router that leads where another one leads, or elsewhere.
 
     Args:
@@ -35,18 +37,12 @@ class Router(Runnable[Any, Any]):
         self.name = onward.name if isinstance(onward, Runnable) else name
         self._onward, self._before, self._after = onward, before, after
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
+    def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Where to go."""
-        config, onward = config or {}, self._onward
-        if self._before is not None and (target := self._before(input, config)) is not None:
+        target = self._before(input, config) if self._before is not None else None
+        if target is not None:
             return target
-        target = onward.invoke(input, config) if isinstance(onward, Runnable) else onward
-        return target if self._after is None else self._after(target, input, config)
-
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:
-        """Do the same as `invoke`, asynchronously."""
-        config, onward = config or {}, self._onward
-        if self._before is not None and (target := self._before(input, config)) is not None:
-            return target
-        target = await onward.ainvoke(input, config) if isinstance(onward, Runnable) else onward
+        target = self._onward
+        if isinstance(target, Runnable):
+            target = yield from call_method(target, "invoke", input, config)
         return target if self._after is None else self._after(target, input, config)

@@ -21,7 +21,7 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import is_in_node, show_in_updates
+from langgraph_patch._langgraph import node_of, show_in_updates
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.damaged_fields import corrected, id_of
@@ -70,10 +70,13 @@ def replace_values(state: Any, values: Mapping[str, Any]) -> Any:
     return copied
 
 
-def is_state(value: Any) -> bool:
-    """Whether a value may be a state that is no dict: a model or a dataclass."""
-    is_model = isinstance(value, BaseModel) and not isinstance(value, BaseMessage)
-    return is_model or (is_dataclass(value) and not isinstance(value, type))
+def values_in(state: Any) -> dict[str, Any]:
+    """The values of a state that is a dict, a model or a dataclass; none of anything else."""
+    if isinstance(state, dict):
+        return state
+    is_model = isinstance(state, BaseModel) and not isinstance(state, BaseMessage)
+    is_data = is_dataclass(state) and not isinstance(state, type)
+    return dict(getattr(state, "__dict__", {})) if is_model or is_data else {}
 
 
 def unknown_key_error(
@@ -86,23 +89,23 @@ def unknown_key_error(
     return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")
 
 
-def open_calls(history: Sequence[Any]) -> list[Any]:
-    """The calls of the last message of a model that have no result yet."""
+def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
+    """The calls of the last message of a model that have no result yet, by their index in it."""
     places = [i for i, message in enumerate(history) if isinstance(message, AIMessage)]
     if not places:
-        return []
+        return {}
     last, after = history[places[-1]], history[places[-1] :]
     answered = Counter(m.tool_call_id for m in after if isinstance(m, ToolMessage))
-    found = []
-    for call in last.tool_calls:
+    found: dict[int, dict[str, Any]] = {}
+    for index, call in enumerate(last.tool_calls):
         if answered[str(call["id"])]:
             answered[str(call["id"])] -= 1
         else:
-            found.append({**call, "type": "tool_call"})
+            found[index] = {**call, "type": "tool_call"}
     return found
 
 
-# --- the output of a node: a dict, a `Command` with a dict, or a list of these --------------
+# --- the output of a node -------------------------------------------------------------------
 
 
 def update_of(output: Any) -> dict[str, Any] | None:
@@ -118,6 +121,13 @@ def update_of(output: Any) -> dict[str, Any] | None:
     return {} if update is None else dict(update) if isinstance(update, dict) else None
 
 
+def with_update(output: Any, values: Mapping[str, Any]) -> Any:
+    """An output that `update_of` reads, with other values for some keys."""
+    update = {**(update_of(output) or {}), **values}
+    part = output[0] if isinstance(output, list) else output
+    return replace(part, update=update) if isinstance(part, Command) else update
+
+
 def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
     """An output that `update_of` reads, with what `whole_write` made for some of its keys.
 
@@ -126,55 +136,30 @@ def with_writes(output: Any, writes: Mapping[str, Any]) -> Any:
     that removes messages, since these may be new ones that the state does not have.
     """
     parts = [] if output is None else output if isinstance(output, list) else [output]
-    removes = any(
-        isinstance(message, RemoveMessage)
-        for key in writes
-        for message in written_messages(output, key)
-    )
-    if not removes and all(isinstance(value, Overwrite) for value in writes.values()):
-        return [*parts, Command(update=dict(writes))] if parts else dict(writes)
-    update = {**(update_of(output) or {}), **writes}
-    part = parts[0] if parts else None
-    return replace(part, update=update) if isinstance(part, Command) else update
+    update = update_of(output) or {}
+    own = [message for key in writes for message in listed(update.get(key))]
+    if any(isinstance(message, RemoveMessage) for message in own) or not all(
+        isinstance(value, Overwrite) for value in writes.values()
+    ):
+        return with_update(output, writes)
+    return [*parts, Command(update=dict(writes))] if parts else dict(writes)
 
 
-def written_messages(output: Any, key: str) -> list[Any]:
-    """The messages that an output writes to `key`."""
-    if isinstance(output, Command):
-        output = output.update
-    if isinstance(output, list):
-        return [message for part in output for message in written_messages(part, key)]
-    value = output.get(key) if isinstance(output, dict) else None
-    return _listed(value.value if isinstance(value, Overwrite) else value)
+def messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
+    """A value that a node writes to its history, with other messages before its own.
 
-
-def with_messages_before(output: Any, key: str, messages: Sequence[BaseMessage]) -> Any:
-    """The output of a node that also writes `messages`, before its own.
-
-    An output that overwrites the whole history stays as it is.
+    A value that overwrites the whole history stays as it is.
     """
-    if isinstance(output, Command) and isinstance(output.update, dict):
-        return replace(output, update=with_messages_before(output.update, key, messages))
-    if isinstance(output, dict):
-        return {**output, key: _messages_before(messages, output.get(key))}
-    parts = [] if output is None else output if isinstance(output, list) else [output]
-    for place, part in enumerate(parts):
-        if written_messages(part, key):
-            before = with_messages_before(part, key, messages)
-            return [*parts[:place], before, *parts[place + 1 :]]
-    return [Command(update={key: [*messages]}), *parts]
-
-
-def _messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
     if isinstance(value, Overwrite):
         return value
-    own = _listed(value)
+    own = listed(value)
     ids = {id_of(message) for message in own if isinstance(message, BaseMessage)} - {None}
     return [*(message for message in messages if id_of(message) not in ids), *own]
 
 
-def _listed(value: Any) -> list[Any]:
-    """A value that a node writes to its history as a list; one message may be of any form."""
+def listed(value: Any) -> list[Any]:
+    """The messages that a node writes to its history; one message may be of any form."""
+    value = value.value if isinstance(value, Overwrite) else value
     if value is None:
         return []
     return list(value) if isinstance(value, list) else [value]
@@ -279,7 +264,7 @@ def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:
 
     LangGraph finds no messages in an `Overwrite`.
     """
-    for patch in patches if is_in_node(config) else ():
+    for patch in patches if node_of(config) else ():
         for message in new_results(patch):
             push_message(message, state_key=None)
 
@@ -305,7 +290,7 @@ def show_repairs(
     chunk = {key: value for key, value in plain.items() if key in shown}
     for key, patch in patches.items():
         if key in shown:
-            output = _listed(own.get(key))
+            output = listed(own.get(key))
             # A compiled graph that is a node returns its whole history, the placeholders too.
             returned = {message.id for message in output if isinstance(message, BaseMessage)}
             new = [message for message in new_messages(patch) if message.id not in returned]

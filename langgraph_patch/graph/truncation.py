@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self, cast
 from uuid import UUID
 
@@ -34,10 +33,7 @@ from langgraph.types import Command, Overwrite, Send
 from langgraph_patch._langgraph import graph_namespace, node_of
 from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
-from langgraph_patch.graph.state import (
-    is_state,
-    replace_values,
-)
+from langgraph_patch.graph.state import replace_values, values_in
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,
     StreamedCalls,
@@ -58,7 +54,7 @@ def is_guarded() -> bool:
     return _GUARD.get() is not None
 
 
-class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGuard"]):
+class TruncationGuard(BaseCallbackHandler):
     """Collects the chunks of model runs and corrects their messages when they end.
 
     It is in charge of what runs inside its `with` block. Chunks are only stored, and judged once
@@ -76,19 +72,19 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
     """
 
     run_inline = True
-    ignore_agent = True
+    ignore_chain = True
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
+    ignore_agent = False
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._config = config
-        self._drops = drops
+        self._drops = self.ignore_agent = drops  # no tool matters if the node is not run again
         self._runs: dict[UUID, StreamedCalls] = {}
         self._event_runs: set[UUID] = set()
         self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
-        self._started: list[tuple[bool, Any]] = []  # in charge?, the metadata
-        self._models: dict[UUID, Any] = {}
+        self._models: dict[UUID, Any] = {}  # the metadata of each run
         self._ran_tool = False
         self._token: Token[Any] | None = None
 
@@ -102,20 +98,14 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
 
     # --- callbacks -------------------------------------------------------------------------
 
-    def on_chain_start(self, *_: Any, metadata: Any = None, **__: Any) -> None:
-        """Note what starts below the node: it may be a graph."""
-        self._started.append((_GUARD.get() is self, metadata))
-
     def on_tool_start(self, *_: Any, **__: Any) -> None:
         """Note that a tool runs below the node."""
         self._ran_tool = True
 
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
-        is_own = _GUARD.get() is self
-        self._started.append((is_own, metadata))
         self._models[run_id] = metadata
-        if is_own:
+        if _GUARD.get() is self:
             self._runs[run_id] = StreamedCalls()
 
     on_chat_model_start = on_llm_start  # without it LangChain formats the whole history as text
@@ -188,9 +178,9 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
 
     @property
     def ran_one_model(self) -> bool:
-        """Whether one model ran below the node, and no tool and no graph."""
-        ran_graph = any(not own or self._is_nested(data) for own, data in self._started)
-        return len(self._models) == 1 and not (self._ran_tool or ran_graph)
+        """Whether one model ran below the node, not in a graph, and no tool."""
+        nested = [self._is_nested(metadata) for metadata in self._models.values()]
+        return nested == [False] and not self._ran_tool
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""
@@ -217,29 +207,21 @@ class TruncationGuard(BaseCallbackHandler, AbstractContextManager["TruncationGua
         """
         return self._corrected(output, keys, drops=not keys) if self._truncated else output
 
-    def _corrected(self, value: Any, keys: Collection[str], *, drops: bool) -> Any:  # noqa: PLR0911 - one for each form of output
+    def _corrected(self, value: Any, keys: Collection[str], *, drops: bool) -> Any:
         if isinstance(value, AIMessage):
             return self._corrected_message(value, drops=drops)
-        if isinstance(value, Command):
-            goto = value.goto if isinstance(value.goto, list | tuple) else [value.goto]
-            return replace(
-                value,
-                update=self._corrected(value.update, keys, drops=drops),
-                goto=[each for each in goto if not self._carries_truncated(each)],
-            )
-        if isinstance(value, Overwrite):
-            return Overwrite(self._corrected(value.value, keys, drops=drops))
-        if isinstance(value, dict):
-            return {
-                k: self._corrected(part, keys, drops=k not in keys) for k, part in value.items()
-            }
+        if isinstance(value, Send):
+            return [] if self._carries_truncated(value) else value
         if type(value) in (list, tuple):
             kept = (part for part in value if not self._carries_truncated(part))
             return type(value)(self._corrected(part, keys, drops=drops) for part in kept)
-        if not is_state(value):
-            return value
-        parts = {k: v for k, v in vars(value).items() if isinstance(v, AIMessage | list)}
-        return replace_values(value, self._corrected(parts, keys, drops=drops))
+        if isinstance(value, Command | Overwrite):
+            names = [field.name for field in fields(value)]
+            parts = {n: self._corrected(getattr(value, n), keys, drops=drops) for n in names}
+            return replace(value, **parts)
+        values = values_in(value)
+        parts = {k: self._corrected(v, keys, drops=k not in keys) for k, v in values.items()}
+        return replace_values(value, parts) if parts else value
 
     def _carries_truncated(self, value: Any) -> bool:
         """Whether a value is a truncated call that the node took out of a message, or sends on."""

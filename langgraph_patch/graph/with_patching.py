@@ -33,14 +33,15 @@ from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.coverage import (
-    Coverage,
-    all_keys,
+    CoveredNode,
     cover,
+    described,
     message_keys,
     replace_tool_node,
     tool_nodes_in,
+    tools_of,
 )
-from langgraph_patch.graph.entry import NAME, add_entry_check
+from langgraph_patch.graph.entry import NAME, PatchNode, add_entry_check
 from langgraph_patch.graph.fan_out import (
     fan_out,
     guarded_tool_node,
@@ -176,7 +177,8 @@ def with_patching(
         ['ai', 'tool', 'human', 'ai']
     """
     builder = _checked_builder(graph)
-    names = _checked_names(model_node)
+    names = () if model_node is None else _names("model_node", model_node)
+    keys = _names("messages_key", messages_key)
     repairer = Repairer(
         placeholder=placeholder,
         recover=recover,
@@ -184,16 +186,15 @@ def with_patching(
         reconcile=reconcile,
         on_patch=on_patch,
     )
-    keys = _checked_keys(messages_key, builder)
-    coverage = cover(builder, frozenset(keys), names)
-    _check_coverage(coverage, keys, names, message_keys(builder))
-    _check_reconcile(reconcile or (), coverage.tools)
-    if not coverage.keys:
+    nodes = cover(builder, frozenset(keys), frozenset(names))
+    _check_names(names, nodes)
+    _check_reconcile(reconcile or (), tools_of(nodes.values()))
+    if not _has_histories(builder, nodes, keys):
         logger.info("with_patching found no node that reads a history: nothing to patch")
         return graph
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
-    patched = _patch_graph(graph, _Context(coverage, repairers, record=record))
-    logger.info("with_patching %s", coverage.described(record=record))
+    patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
+    logger.info("with_patching %s", described(nodes, record=record))
     return cast("GraphT", patched)
 
 
@@ -204,12 +205,12 @@ class _Context(NamedTuple):
     """What is to be done around which node.
 
     Attributes:
-        coverage: How each node is covered.
+        nodes: How each node is covered, by its path.
         repairers: For each state key the repairer of its history.
         record: Whether each call of a `ToolNode` becomes a task of its own.
     """
 
-    coverage: Coverage
+    nodes: Mapping[str, CoveredNode]
     repairers: Mapping[str, Repairer]
     record: bool
 
@@ -231,8 +232,15 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     recorded: dict[str, str] = {}
     if context.record:
         recorded = recordable(builder, [n for n in nodes if any(tool_nodes_in(nodes[n]))])
-    for node in nodes:
-        _patch_node(patched, node, context, prefix, is_recorded=node in recorded)
+    for node, runnable in nodes.items():
+        covered = context.nodes[prefix + node]
+        if covered.tool_node is not None:
+            tool_node: Any = guarded_tool_node
+            if node in recorded:
+                tool_node = partial(recorded_tool_node, *input_of_node(patched, node))
+            replace_runnable(patched, node, replace_tool_node(runnable, tool_node))
+        elif not isinstance(runnable, PatchNode):
+            replace_runnable(patched, node, _patched_node(patched, node, context, prefix))
     fan_out(patched, recorded)
     keys = [key for key in context.repairers if key in builder.channels]
     if keys:  # the tools may come next, so calls at the end stay open
@@ -240,36 +248,25 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     return patched
 
 
-def _patch_node(
-    patched: _Builder, node: str, context: _Context, prefix: str, *, is_recorded: bool
-) -> None:
-    """Wrap the runnable of a node, or patch it if it is a graph."""
-    covered, runnable = context.coverage.nodes[prefix + node], node_runnables(patched)[node]
-    if covered.kind == "repair":
-        return
-    if covered.kind == "tools":
-        replacement: Any = guarded_tool_node
-        if is_recorded:
-            replacement = partial(recorded_tool_node, *input_of_node(patched, node))
-        replace_runnable(patched, node, replace_tool_node(runnable, replacement))
-        return
-    if isinstance(runnable, CompiledStateGraph) and NAME not in runnable.builder.nodes:
+def _patched_node(patched: _Builder, node: str, context: _Context, prefix: str) -> PatchedNode:
+    covered = context.nodes[prefix + node]
+    runnable = covered.runnable
+    if covered.is_graph and NAME not in runnable.builder.nodes:
         runnable = _patch_graph(runnable, context, f"{prefix}{node}.")
     # The supervisor of agents that functions call does not know their tools.
     leaves_frontend_calls = not prefix and not covered.answers_all
-    tools = context.coverage.tools if leaves_frontend_calls else frozenset()
+    tools = tools_of(context.nodes.values()) if leaves_frontend_calls else None
     repairers = {
         key: replace(
-            context.repairers[key],
-            leaves_open=key not in covered.model_keys,
-            tools=tools or None,
+            context.repairers[key], leaves_open=key not in covered.model_keys, tools=tools or None
         )
-        for key in covered.keys
+        for key in context.repairers
+        if key in covered.keys
     }
     # A cached output must not hold the history of one thread.
-    own_keys = covered.keys if covered.kind == "graph" else covered.model_keys
+    own_keys = covered.keys if covered.is_graph else covered.model_keys
     written = () if has_cache(patched, node) else own_keys
-    replace_runnable(patched, node, PatchedNode(runnable, repairers, written, output_keys(patched)))
+    return PatchedNode(runnable, repairers, written, output_keys(patched))
 
 
 # --- the arguments -----------------------------------------------------------------------
@@ -292,61 +289,55 @@ def _checked_builder(graph: object) -> _Builder:
     return builder
 
 
-def _checked_names(model_node: str | Sequence[str] | None) -> frozenset[str]:
-    """The names of `model_node`."""
-    names = () if model_node is None else _names(model_node)
-    if names is None:
-        raise GraphError(
-            f"model_node={model_node!r}: expected the name of a node, or a list of such names."
-        )
-    return frozenset(names)
-
-
-def _checked_keys(messages_key: str | Sequence[str], builder: _Builder) -> tuple[str, ...]:
-    """The state keys of `messages_key`; none if the graph has no key with messages at all."""
-    keys = _names(messages_key)
-    if keys is None:
-        raise OptionError(
-            f"messages_key={messages_key!r}: expected the name of a state key, or a list of names."
-        )
-    known, with_messages = all_keys(builder), message_keys(builder)
-    if unknown := [key for key in keys if key not in known]:
-        if unknown == ["messages"] and not with_messages:  # the default: there is no history
-            return ()
-        raise unknown_key_error(unknown[0], builder.channels, with_messages)
-    return keys
-
-
-def _names(value: object) -> tuple[str, ...] | None:
-    """One name or several, each once; None if `value` is something else."""
+def _names(option: str, value: object) -> tuple[str, ...]:
+    """The name or the names that an option has, each once."""
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, Sequence | AbstractSet) or not names:
-        return None
-    return tuple(dict.fromkeys(names)) if all(isinstance(n, str) and n for n in names) else None
+    names = list(names) if isinstance(names, Sequence | AbstractSet) else []
+    if not names or not all(isinstance(name, str) and name for name in names):
+        kind = "node" if option == "model_node" else "state key"
+        raise OptionError(
+            f"{option}={value!r}: expected the name of a {kind}, or a list of such names."
+        )
+    return tuple(dict.fromkeys(names))
 
 
-def _check_coverage(
-    coverage: Coverage,
-    keys: Sequence[str],
-    names: AbstractSet[str],
-    with_messages: Sequence[str],
-) -> None:
-    """Check that each name is that of a node, and that nodes read each history that is named."""
-    nodes = ", ".join(map(repr, coverage.nodes)) or "none"
-    if missing := sorted(names - coverage.named):
+def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None:
+    """Check that each name is that of a node that may call a model."""
+    paths = [path for path, node in nodes.items() if node.may_call_a_model]
+    known = {*paths, *(path.rsplit(".", 1)[-1] for path in paths)}
+    if missing := sorted(set(names) - known):
         raise GraphError(
             f"model_node: no node called {' or '.join(map(repr, missing))} can call a model: "
-            f"expected one of {nodes}, which must be no ToolNode and no graph (name the node in "
-            f"it, such as 'team.agent')."
+            f"expected one of {_listed(nodes)}, which must be no ToolNode and no graph (name the "
+            f"node in it, such as 'team.agent')."
         )
-    for key in keys:
-        if key not in coverage.keys and (coverage.keys or with_messages):
-            found = ", ".join(map(repr, with_messages)) or "none"
-            raise GraphError(
-                f"No node reads the state key {key!r}, so there is nothing to patch: give the key "
-                f"of the history with messages_key=... Keys with messages: {found}. "
-                f"The nodes are: {nodes}."
-            )
+
+
+def _has_histories(
+    builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Sequence[str]
+) -> bool:
+    """Whether nodes read the histories; False if the graph has no history at all.
+
+    Raises:
+        GraphError: If there is no such key, or no node reads it.
+    """
+    builders = [builder, *(node.builder for node in nodes.values())]
+    with_messages = message_keys(builders)
+    unknown = [key for key in keys if not any(key in each.channels for each in builders)]
+    if unknown and (with_messages or unknown != ["messages"]):  # the default names no key
+        raise unknown_key_error(unknown[0], builder.channels, with_messages)
+    unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
+    if unread and (with_messages or len(unread) < len(keys)):
+        raise GraphError(
+            f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
+            f"key of the history with messages_key=... Keys with messages: "
+            f"{_listed(with_messages)}. The nodes are: {_listed(nodes)}."
+        )
+    return not unread
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
 
 
 def _check_reconcile(names: Iterable[str], tools: AbstractSet[str]) -> None:

@@ -309,13 +309,13 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
 
 
 def test_several_histories_in_the_log(caplog: pytest.LogCaptureFixture):
-    """The line names the history of each model node."""
+    """The line names the model nodes of all histories."""
     with caplog.at_level(logging.INFO, logger="langgraph_patch"):
         two(InMemorySaver())
     assert caplog.text.count("\n") == 1
     assert (
-        "with_patching repairs the whole history of 'researcher' (messages), 'supervisor' "
-        "(supervisor_messages); does not touch the tool nodes 'tools', 'supervisor_tools'; "
+        "with_patching repairs the whole history of 'researcher', 'supervisor'; "
+        "does not touch the tool nodes 'tools', 'supervisor_tools'; "
     ) in caplog.text
 
 

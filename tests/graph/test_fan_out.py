@@ -519,12 +519,6 @@ class Slow(ToolNode):
         return super()._func(input, config, runtime)
 
 
-class Renamed(ToolNode):
-    """A subclass that runs as its base does."""
-
-    name = "renamed"
-
-
 def _waiting(model, tools):
     builder = loop(model, tools)
     builder.branches.pop("agent")
@@ -555,7 +549,7 @@ UNRECORDED = {
     "an edge from several nodes": _waiting,
     "a Command of 'gate'": _commanded,
     "one step of a sequence": _sequence,
-    "Slow._func overrides": lambda model, tools: loop(model, Slow(tools)),
+    "Slow, a subclass": lambda model, tools: loop(model, Slow(tools)),
 }
 
 
@@ -574,11 +568,11 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
 
 
 def test_what_can_be_recorded_warns_nothing(caplog):
-    """A subclass without methods of its own, a config and retries are recorded."""
+    """A `ToolNode` with a config and retries is recorded."""
     caplog.set_level(logging.WARNING, logger="langgraph_patch")
 
     def build(model, tools):
-        builder = loop(model, Renamed(tools))
+        builder = loop(model, tools)
         node = builder.nodes["tools"]
         node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
         return builder

@@ -29,8 +29,6 @@ from langgraph_patch._langgraph import (
     current_config,
     graph_namespace,
     has_interrupts,
-    input_of,
-    is_in_node,
     is_node_of_task,
     node_of,
     pending_sends,
@@ -39,7 +37,6 @@ from langgraph_patch._langgraph import (
     show_in_updates,
     state_of,
     stored_value,
-    task_kind,
     thread_config,
     values_of,
     writes_at_exit,
@@ -96,16 +93,16 @@ def test_state_of():
     assert state_of({}) == {}
 
 
-def test_input_of():
+def test_the_input_of_the_run():
     """The input of the run is available while START runs, and not later."""
     inputs = []
 
     def router(state: State, config: RunnableConfig) -> str:
-        inputs.append(input_of(config))
+        inputs.append(stored_value(config, START))
         return "n1"
 
     def node(state: State, config: RunnableConfig) -> None:
-        inputs.append(input_of(config))
+        inputs.append(stored_value(config, START))
 
     builder = StateGraph(State).add_node("n1", node).add_conditional_edges(START, router)
     builder.compile().invoke(QUESTION)
@@ -142,33 +139,6 @@ def test_runs_alone_beside_tasks_of_a_send():
     mixed.add_conditional_edges(START, lambda _: [Send("n", {}), "m"], ["n", "m"])
     mixed.compile().invoke(QUESTION)
     assert alone == [False] * 4
-
-
-def test_is_in_node():
-    """The metadata of a node's config name the node."""
-    assert run_with(is_in_node) is True
-    assert is_in_node({}) is False
-
-
-def test_task_kind():
-    """The path of a task tells whether an edge, a `Send` or a call of a `@task` started it."""
-    kinds = []
-
-    @task
-    def child() -> None:
-        kinds.append(task_kind(get_config()))
-
-    def node(state: State, config: RunnableConfig) -> None:
-        kinds.append(task_kind(config))
-
-    def parent(state: State, config: RunnableConfig) -> None:
-        node(state, config)
-        child().result()
-
-    builder = build(parent).add_node("sent", node)
-    builder.add_conditional_edges("n1", lambda _: [Send("sent", {})])
-    builder.compile().invoke(QUESTION)
-    assert kinds == ["node", "task", "send"]
 
 
 def test_current_config():

@@ -25,7 +25,6 @@ from typing_extensions import TypedDict
 
 from langgraph_patch._langgraph_graphs import (
     AFTER_MODEL,
-    annotations_of,
     branches_into,
     call_with_state,
     can_be_followed,
@@ -39,7 +38,6 @@ from langgraph_patch._langgraph_graphs import (
     node_runnables,
     nodes_after,
     output_keys,
-    overridden_method,
     put_branch,
     read_by_branches,
     replace_runnable,
@@ -50,7 +48,8 @@ from langgraph_patch._langgraph_graphs import (
     sends_each_call,
     sent_call,
     starts_it_whole,
-    take_branches,
+    take_edges,
+    take_routers,
     tool_messages_key,
     with_functions,
 )
@@ -208,17 +207,6 @@ def test_keys_read_by():
     assert list(keys_read_by(root, "n1")) == [ROOT_CHANNEL]
 
 
-def test_annotations_of():
-    """Annotations are complete, also those of a state that is a bare list."""
-
-    class Noted(TypedDict):
-        notes: Annotated[list[str], operator.add]
-
-    assert annotations_of(StateGraph(Noted)) == {"notes": Annotated[list[str], operator.add]}
-    bare = Annotated[list[Any], operator.add]
-    assert annotations_of(StateGraph(bare)) == {ROOT_CHANNEL: bare}
-
-
 def test_copy_builder():
     """The copy of a builder shares no container with it, and compiling it leaves it alone."""
     builder = build(nothing, nothing).add_conditional_edges("n2", lambda _: "n1")
@@ -247,7 +235,7 @@ def test_replace_runnable():
     assert builder.compile().invoke(QUESTION)["note"] == "replaced"
 
 
-def test_take_and_put_branches():
+def test_take_edges_and_put_branches():
     """Edges are removed from a node, and conditional edges are added again with other fields."""
 
     def router(state: State) -> str:
@@ -255,9 +243,9 @@ def test_take_and_put_branches():
 
     builder = StateGraph(State).add_node("n1", nothing).add_node("n2", lambda _: {"note": "n2"})
     builder.add_edge(START, "n1").add_conditional_edges("n1", router, ["n1", "n2"])
-    assert take_branches(builder, START) == (["n1"], {})
-    targets, branches = take_branches(builder, "n1")
-    assert (targets, list(branches)) == ([], ["router"])
+    assert (take_edges(builder, START), take_routers(builder, START)) == (["n1"], {})
+    branches = take_routers(builder, "n1")
+    assert (take_edges(builder, "n1"), list(branches)) == ([], ["router"])
     assert (builder.edges, dict(builder.branches)) == (set(), {})
     (branch,) = branches.values()
     assert (branch.ends, branch.input_schema) == ({"n1": "n1", "n2": "n2"}, State)
@@ -400,27 +388,6 @@ def test_a_call_with_its_state():
     result = builder.add_edge(START, "tools").compile().invoke({"messages": []})
     assert read == [{"a": 1}]
     assert result["messages"][0].text == "seen"
-
-
-def test_overridden_method():
-    """A class that overrides how it runs is found; one that only adds something is not."""
-
-    class Own(ToolNode):
-        def _func(self, *args: Any, **kwargs: Any) -> Any:
-            return super()._func(*args, **kwargs)
-
-    class More(ToolNode):
-        name = "more"
-
-        def __init__(self, tools: Any) -> None:
-            super().__init__(tools)
-
-        def count(self) -> int:
-            return len(self.tools_by_name)
-
-    assert overridden_method(ToolNode([])) is None
-    assert overridden_method(More([])) is None
-    assert overridden_method(Own([])) == "_func"
 
 
 def test_tool_messages_key():

@@ -373,6 +373,22 @@ def test_the_updates_of_a_turn_that_asks_again():
     assert [m.type for m in update["agent"]["messages"]] == ["ai", "tool", "ai"]
 
 
+def test_a_node_that_runs_a_tool_itself():
+    """The tool runs once: the node is not run again, and the turn ends."""
+    seen = Seen()
+    model = ChunkModel(turns=[CUT], streaming=True)
+    (send_email, *_) = tools(seen)
+
+    def call(state):
+        send_email.invoke({"to": "bob"})
+        return {"messages": [model.invoke(state["messages"])]}
+
+    messages = graph_of(call).invoke({"messages": [HumanMessage("go")]})["messages"]
+    assert [m.type for m in messages] == ["human", "ai"]
+    assert not messages[-1].tool_calls
+    assert len(model.received) == 1
+
+
 def test_a_model_in_a_subgraph():
     """The cut call does not run, and the outer graph does not run the whole agent again."""
     seen = Seen()

@@ -1066,7 +1066,7 @@ def test_a_model_node_that_is_not_there():
 @pytest.mark.parametrize("value", [3, [], [1], ""])
 def test_a_model_node_that_is_no_name(value: Any):
     """What is no name is quoted."""
-    with pytest.raises(GraphError, match="model_node="):
+    with pytest.raises(OptionError, match="model_node="):
         with_patching(plain("agent"), model_node=value)
 
 
