@@ -160,6 +160,8 @@ def _result_among(
     own = [message for message in messages if _is_result_of(message, made.id)]
     own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
     twins = [twin for twin in calls if twin.id == made.id and twin.source == "tool_calls"]
+    if twins and made not in twins:
+        return None  # LangGraph runs the calls in `tool_calls`
     if len(twins) <= 1:
         return next(iter(own), None)
     same = [twin for twin in twins if label(twin.name) == label(made.name)]

@@ -72,19 +72,21 @@ class TruncationGuard(BaseCallbackHandler):
     """
 
     run_inline = True
-    ignore_chain = True
     ignore_retriever = True
     ignore_retry = True
     ignore_custom_event = True
     ignore_agent = False
+    ignore_chain = False
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._config = config
-        self._drops = self.ignore_agent = drops  # no tool matters if the node is not run again
+        self._drops = drops
+        self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
         self._event_runs: set[UUID] = set()
         self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
         self._models: dict[UUID, Any] = {}  # the metadata of each run
+        self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
         self._token: Token[Any] | None = None
 
@@ -101,6 +103,10 @@ class TruncationGuard(BaseCallbackHandler):
     def on_tool_start(self, *_: Any, **__: Any) -> None:
         """Note that a tool runs below the node."""
         self._ran_tool = True
+
+    def on_chain_start(self, *_: Any, metadata: Any = None, **__: Any) -> None:
+        """Note what runs below the node."""
+        self._chains.append(metadata)
 
     def on_llm_start(self, *_: Any, run_id: UUID, metadata: Any = None, **__: Any) -> None:
         """Collect the chunks of a model run, if this guard is in charge."""
@@ -178,9 +184,10 @@ class TruncationGuard(BaseCallbackHandler):
 
     @property
     def ran_one_model(self) -> bool:
-        """Whether one model ran below the node, not in a graph, and no tool."""
-        nested = [self._is_nested(metadata) for metadata in self._models.values()]
-        return nested == [False] and not self._ran_tool
+        """Whether one model ran below the node, and no tool and no graph."""
+        if len(self._models) != 1 or self._ran_tool:
+            return False
+        return not any(map(self._is_nested, [*self._models.values(), *self._chains]))
 
     def _is_nested(self, metadata: Mapping[str, Any] | None) -> bool:
         """Whether what started with this metadata belongs to a graph below the node."""

@@ -389,6 +389,22 @@ def test_a_node_that_runs_a_tool_itself():
     assert len(model.received) == 1
 
 
+def test_a_node_that_calls_a_graph_without_a_model():
+    """What that graph does is done once: the node is not run again, and the turn ends."""
+    sent: list[str] = []
+    mailing = StateGraph(MessagesState).add_node("mail", lambda _: sent.append("mail"))
+    mail = mailing.add_edge(START, "mail").compile()
+    model = ChunkModel(turns=[CUT], streaming=True)
+
+    def call(state):
+        mail.invoke(state)
+        return {"messages": [model.invoke(state["messages"])]}
+
+    messages = graph_of(call).invoke({"messages": [HumanMessage("go")]})["messages"]
+    assert sent == ["mail"]
+    assert not messages[-1].tool_calls
+
+
 def test_a_model_in_a_subgraph():
     """The cut call does not run, and the outer graph does not run the whole agent again."""
     seen = Seen()
