@@ -117,15 +117,6 @@ def parent_namespace(namespace: str) -> str:
     return namespace.rpartition("|")[0]
 
 
-def may_run_in_task(namespace: str, parent: str, task_id: str) -> bool:
-    """Whether a namespace below `parent` may be that of a subgraph that a task ran.
-
-    A segment without a task id may belong to any task.
-    """
-    first = namespace.removeprefix(f"{parent}|").partition("|")[0]
-    return ":" not in first or task_of_namespace(first) == task_id
-
-
 def keeps_state_between_runs(namespace: str) -> bool:
     """Whether a segment of a namespace names no task, so that later runs use it too.
 
@@ -207,11 +198,6 @@ def later_checkpoint_id(checkpoint_id: str, ticks: int) -> str | None:
 def is_delta_channel(channel: Any) -> bool:
     """Whether the value of a channel is spread over the writes of many checkpoints."""
     return isinstance(channel, _DELTA_CHANNEL)
-
-
-def is_delta_snapshot(value: object) -> bool:
-    """Whether a stored value is the snapshot that a `DeltaChannel` stores now and then."""
-    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("value",)
 
 
 def whole_value(value: Any) -> Any:

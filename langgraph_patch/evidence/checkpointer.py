@@ -96,40 +96,35 @@ def newest(
 ) -> IOGenerator[CheckpointTuple | None]:
     """The checkpoint that a config names, or the newest; None if there is none.
 
-    If the named one is not written within some seconds, it is the one before it.
+    If the named one is not written within some seconds, it is the newest one.
     """
     end = time.monotonic() + seconds
-    wanted = configured_id(config)
-    saved: CheckpointTuple | None
     while True:
+        saved: CheckpointTuple | None
         saved = yield from _ask(reader, config, call_method(reader.saver, "get_tuple", config))
-        if saved is not None or wanted is None or reader.error or time.monotonic() > end:
-            break
+        if saved is not None or configured_id(config) is None or reader.error:
+            return saved
+        if time.monotonic() > end:
+            config = _without_id(config)
+            continue
         yield IORequest(partial(time.sleep, _POLL_SECONDS), partial(asyncio.sleep, _POLL_SECONDS))
-    if saved is not None or wanted is None or reader.error:
-        return saved
-    older: list[CheckpointTuple] = []
 
-    def receive(each: CheckpointTuple) -> bool:
-        older.append(each)
-        return True
 
-    yield from _list(reader, config, config, 1, receive)
-    return older[0] if older else None
+def _without_id(config: RunnableConfig) -> RunnableConfig:
+    named = config["configurable"]
+    return {"configurable": {k: v for k, v in named.items() if k != "checkpoint_id"}}
 
 
 def _list(
     reader: Reader,
     config: RunnableConfig,
-    before: CheckpointTuple | RunnableConfig,
+    before: CheckpointTuple,
     limit: int,
     is_enough: Callable[[CheckpointTuple], bool],
 ) -> IOGenerator[bool]:
     """List checkpoints older than one; whether one was enough, or nothing can be read."""
-    place = before.config if isinstance(before, CheckpointTuple) else before
-    thread = {k: v for k, v in config["configurable"].items() if k != "checkpoint_id"}
-    arguments = {"before": place, "limit": limit}
-    found = read_until(is_enough, reader.saver, {"configurable": thread}, arguments)
+    arguments = {"before": before.config, "limit": limit}
+    found = read_until(is_enough, reader.saver, _without_id(config), arguments)
     return (yield from _ask(reader, config, found)) is not False
 
 

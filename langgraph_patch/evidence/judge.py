@@ -75,23 +75,8 @@ def judge(call: Call, window: Window) -> Verdict:
             if found.result is None or found.result.content != result.content:
                 ran = Ran(view.step, writer) if writer else None
                 found = replace(found, finding=Finding(result=result), writer=ran)
-    beside = None if found.result else _result_beside(call, window)
-    if beside is not None:
-        found = replace(found, finding=Finding(result=beside), writer=None)
     steps = [*_pending_steps(window), *(ran.step for ran in found.own)]
     return replace(found, last=max(steps, key=lambda step: step.id, default=None))
-
-
-def _result_beside(call: Call, window: Window) -> ToolMessage | None:
-    """The result that the task that wrote the message wrote behind it: it ran its tools itself."""
-    written = window.writer.messages if window.writer else []
-    places = [i for i, m in enumerate(written) if is_version(m, window.message)]
-    if not places or not isinstance(message := written[places[-1]], AIMessage):
-        return None
-    calls = read_calls(message)
-    made = next((made for made in calls if is_same(made, call)), None)
-    behind = [m for m in written[places[-1] + 1 :] if isinstance(m, ToolMessage)]
-    return _result_among(behind, made, calls) if made else None
 
 
 # --- the own task -------------------------------------------------------------------------------

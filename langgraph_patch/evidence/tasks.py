@@ -341,7 +341,7 @@ def messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
     if isinstance(value, BaseMessage):
         yield value
     elif isinstance(value, list | tuple):
-        for part in value[1:] if value[:1] == (messages_key,) else value:
+        for part in value:
             yield from messages_in(part, messages_key)
     elif isinstance(value, Overwrite):
         yield from messages_in(value.value, messages_key)
