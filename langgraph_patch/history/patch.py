@@ -38,7 +38,7 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.repair import Change, repair_history
+from langgraph_patch.history.repair import Change, Repair, repair_history
 from langgraph_patch.history.texts import CAUSES, Evidence, Finding
 
 
@@ -228,7 +228,7 @@ def patch_reading(
         evidence: What checkpoints recorded about calls without a result.
     """
     history = cast("list[BaseMessage]", reading.messages)
-    messages, changes = repair_history(reading, evidence or {}, placeholder)
+    messages, changes = repair_history(Repair(reading, evidence or {}, placeholder))
     return Patch(messages if changes else history, tuple(changes), history)
 
 
