@@ -45,24 +45,28 @@ Custom calls and wrapped blocks have no key here, so that a history with them go
 results of custom calls have a form of their own.
 """
 
+_ID_KEY = _ID_KEYS.get
+
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """The characters that `VALID_ID` allows."""
 
 
 def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every model call
-    messages: Sequence[Any], *, leaves_open: bool, look_again: bool = False
+    messages: Sequence[Any], *, leaves_open: bool = False, look_again: bool = False
 ) -> bool:
     """Whether all are messages, every call is valid, and its results directly follow it.
 
     Args:
         messages: The items of a history, of any type; never changed.
-        leaves_open: Whether calls at the end may be without results.
+        leaves_open: Whether calls at the end may be without results. Default: False.
         look_again: Whether a placeholder that asks for another search makes the history one to be
             read. Default: False.
     """
     waiting: set[str] = set()
     ids: list[str] = []
     names: set[Any] = {None}
+    if not isinstance(messages, list):
+        return False  # the items of another sequence are converted first
     try:
         for message in messages:
             kind = type(message)
@@ -156,8 +160,8 @@ def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
     unseen = set(listed)
     for block in content:
         if type(block) is dict:
-            if (kind := block.get("type")) in _ID_KEYS:
-                unseen.remove(block[_ID_KEYS[kind]])
+            if (id_key := _ID_KEY(block.get("type"))) is not None:
+                unseen.remove(block[id_key])
         elif type(block) is not str:
             return False
     return True

@@ -103,14 +103,39 @@ class CallingMessage:
 # --- the calls by what a result can name of them -------------------------------------------
 
 
+@dataclass(slots=True)
+class _Place:
+    """The calls of one message that have one key, and the results that come after it.
+
+    Attributes:
+        names: The tools that calls with this key name, in the whole history.
+        calls: The calls that have the key.
+        earlier: The calls that had it before a repair renamed them.
+        own_names: The tools that all of them name.
+        results: The results.
+        placeholders: The placeholders among the results. They get what is left.
+    """
+
+    names: set[str]
+    calls: list[PairedCall] = field(default_factory=list)
+    earlier: list[PairedCall] = field(default_factory=list)
+    own_names: set[str] = field(default_factory=set)
+    results: list[StoredResult] = field(default_factory=list)
+    placeholders: list[StoredResult] = field(default_factory=list)
+
+    def add(self, paired: PairedCall, *, is_current: bool) -> None:
+        """Add a call."""
+        (self.calls if is_current else self.earlier).append(paired)
+        self.own_names.add(paired.label)
+        self.names.add(paired.label)
+
+
 class _Index:
-    """All calls, by their keys: ids, also earlier ones, the tool, and nothing.
+    """The places of all calls.
 
     Attributes:
         messages: The index in the history -> the message that makes calls.
-        by_place: (index, key) -> the calls of that message that have the key.
-        names_at: (index, key) -> the tools that these calls name.
-        names: The key -> the tools that its calls name, in the whole history.
+        places: (index, key) -> the calls of that message that have the key.
         before: The index of a message with results -> that of the last one before it that holds
             more than results.
     """
@@ -122,15 +147,13 @@ class _Index:
     ) -> None:
         self.messages = calling_messages
         self._stored_results = stored_results
-        self.by_place: dict[tuple[int, Hashable], list[PairedCall]] = defaultdict(list)
-        self.names_at: dict[tuple[int, Hashable], set[str]] = defaultdict(set)
-        self.names: dict[Hashable, set[str]] = defaultdict(set)
+        self.places: dict[tuple[int, Hashable], _Place] = {}
+        names: dict[Hashable, set[str]] = defaultdict(set)
         for index, calling in calling_messages.items():
             for paired in calling.calls:
-                for key in _keys_of(paired.call):
-                    self.by_place[index, key].append(paired)
-                    self.names_at[index, key].add(paired.label)
-                    self.names[key].add(paired.label)
+                for key, is_current in _keys_of(paired.call).items():
+                    place = self.places.setdefault((index, key), _Place(names[key]))
+                    place.add(paired, is_current=is_current)
         self.before: dict[int, int] = {}
         for index in sorted(stored_results):
             self.before[index] = self.results_before(index).start - 1
@@ -142,22 +165,21 @@ class _Index:
             return range(index, index)
         return range(self.before[index - 1] + 1, index)
 
-    def agrees(self, stored: StoredResult, index: int, key: Hashable) -> bool:
+    def agrees(self, stored: StoredResult, index: int, place: _Place) -> bool:
         """Whether the tool that a result names is that of its calls in a message (rule 2)."""
-        names = self.names[key]
-        is_own_name = stored.label is not None and stored.label not in names
+        is_own_name = stored.label is not None and stored.label not in place.names
         if is_own_name and self.before[stored.index] > index:
             return False
-        return _agree(stored.label, self.names_at[index, key], names)
+        return _agree(stored.label, place.own_names, place.names)
 
 
-def _keys_of(call: Call) -> set[Hashable]:
-    """What a result can name of a call: its id, an earlier id, its tool, nothing."""
-    return {*_current_keys_of(call), *(("id", call_id) for call_id in call.earlier_ids)}
+def _keys_of(call: Call) -> dict[Hashable, bool]:
+    """What a result can name of a call: its id or an earlier one, its tool, nothing.
 
-
-def _current_keys_of(call: Call) -> tuple[Hashable, ...]:
-    return ("id", call.id), ("name", call.name), "any"
+    False for an earlier id.
+    """
+    earlier: dict[Hashable, bool] = {("id", call_id): False for call_id in call.earlier_ids}
+    return {**earlier, ("id", call.id): True, ("name", call.name): True, "any": True}
 
 
 def _key_of_result(result: Result) -> Hashable:
@@ -175,29 +197,7 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
     return label is None or label not in all_names or label in names or "" in names
 
 
-# --- the nearest earlier message that has a call of a result ---------------------------
-
-
-@dataclass(slots=True)
-class _Group:
-    """The results of one key that come after one message, and the calls they may belong to.
-
-    Attributes:
-        calls: The calls that have the key.
-        earlier: The calls that had it before a repair renamed them.
-        names: The tools that calls of this key name, in the whole history.
-        results: The results.
-    """
-
-    calls: list[PairedCall]
-    earlier: list[PairedCall]
-    names: set[str]
-    results: list[StoredResult] = field(default_factory=list)
-
-    @property
-    def real(self) -> list[StoredResult]:
-        """The results that are no placeholders and have no call yet."""
-        return [s for s in self.results if not s.is_placeholder and s.paired_call is None]
+# --- pairing ------------------------------------------------------------------------------
 
 
 def pair(
@@ -209,33 +209,37 @@ def pair(
     First results that name a call, then results that name only a tool, then human messages
     that are a result only if the call has no other. Placeholders get what is left.
     """
-    passes: dict[bool | None, dict[int, list[StoredResult]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for index, parts in stored_results.items():
-        for stored in parts:
-            names_call = stored.result.call_id is not None
-            passes[names_call if stored.result.is_certain else None][index].append(stored)
     calls = _Index(calling_messages, stored_results)
-    groups: list[_Group] = []
-    for kind in (True, False, None):
-        if results := passes.get(kind):
-            found, early = _grouped(results, calls)
-            groups += found
-            for group in found:
-                _pair_group(group, is_certain=kind is not None)
-            for group in found:
-                _pair_renamed(group)
-            _pair_early_results(early, calls)
-    for group in groups:
-        _pair_in_order(group.calls, [s for s in group.results if s.is_placeholder], group.names)
+    everything = [stored for parts in stored_results.values() for stored in parts]
+    certain = [stored for stored in everything if stored.result.is_certain]
+    _pair_results([s for s in certain if s.result.call_id is not None], calls)
+    _pair_results([s for s in certain if s.result.call_id is None], calls)
+    _pair_results([s for s in everything if not s.result.is_certain], calls)
+    for place in calls.places.values():
+        _pair_in_order(place.calls, place.placeholders, place.names)
 
 
-def _grouped(
+def _pair_results(results: Sequence[StoredResult], calls: _Index) -> None:
+    """Pair results of one kind, in the order of the history."""
+    if not results:
+        return
+    by_index: dict[int, list[StoredResult]] = defaultdict(list)
+    for stored in results:
+        by_index[stored.index].append(stored)
+    early = _place_results(by_index, calls)
+    found = [place for place in calls.places.values() if place.results]
+    for place in found:
+        _pair_place(place)
+    for place in found:
+        _pair_renamed(place)
+        place.results = []
+    _pair_early_results(early, calls)
+
+
+def _place_results(
     results: Mapping[int, Sequence[StoredResult]], calls: _Index
-) -> tuple[list[_Group], dict[int, list[StoredResult]]]:
-    """The results by the nearest earlier message with a call of theirs, and those without one."""
-    groups: dict[tuple[int, Hashable], _Group] = {}
+) -> dict[int, list[StoredResult]]:
+    """Add results to the nearest earlier message with a call of theirs; return those without."""
     early: dict[int, list[StoredResult]] = defaultdict(list)
     nearest: dict[Hashable, int] = {}
     names_before: dict[Hashable, set[str]] = defaultdict(set)
@@ -247,39 +251,27 @@ def _grouped(
                     names_before[key].add(paired.label)
         for stored in results.get(index, ()):
             key = _key_of_result(stored.result)
-            place = nearest.get(key)
-            if place is not None and calls.agrees(stored, place, key):
-                if (place, key) not in groups:
-                    groups[place, key] = _group(place, key, calls)
-                groups[place, key].results.append(stored)
+            place = calls.places[nearest[key], key] if key in nearest else None
+            if place is not None and calls.agrees(stored, nearest[key], place):
+                (place.placeholders if stored.is_placeholder else place.results).append(stored)
             elif place is None or stored.label not in names_before[key]:
                 early[index].append(stored)
-    return list(groups.values()), early
+    return early
 
 
-def _group(index: int, key: Hashable, calls: _Index) -> _Group:
-    found = calls.by_place[index, key]
-    earlier = [p for p in found if key not in _current_keys_of(p.call)]
-    current = [p for p in found if key in _current_keys_of(p.call)]
-    return _Group(current, earlier, calls.names[key])
+def _pair_place(place: _Place) -> None:
+    """Pair results with the calls that have their key."""
+    possible = sum(paired.real is None for paired in (*place.calls, *place.earlier))
+    if place.results[0].result.is_certain or len(place.results) >= possible:
+        _assign([p for p in place.calls if p.real is None], place.results, place.names)
 
 
-# --- the calls of one message -----------------------------------------------------------
-
-
-def _pair_group(group: _Group, *, is_certain: bool) -> None:
-    """Pair the real results of a group with the calls that have its key."""
-    results, possible = group.real, [*group.calls, *group.earlier]
-    if not is_certain and len(results) < sum(paired.real is None for paired in possible):
-        return
-    _assign([paired for paired in group.calls if paired.real is None], results, group.names)
-
-
-def _pair_renamed(group: _Group) -> None:
+def _pair_renamed(place: _Place) -> None:
     """Pair what is left with calls that were renamed, if the calls with the id have results."""
-    free = [paired for paired in group.earlier if paired.real is None]
-    if free and group.real and all(paired.real is not None for paired in group.calls):
-        _assign(free, group.real, group.names)
+    free = [paired for paired in place.earlier if paired.real is None]
+    left = [stored for stored in place.results if stored.paired_call is None]
+    if free and left and all(paired.real is not None for paired in place.calls):
+        _assign(free, left, place.names)
 
 
 def _assign(
@@ -360,7 +352,9 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Ind
                 if not stored.is_placeholder:
                     by_key[_key_of_result(stored.result)].append(stored)
         for key, results in by_key.items():
-            free = [p for p in calls.by_place.get((index, key), ()) if p.real is None]
+            place = calls.places.get((index, key))
+            possible = [*place.calls, *place.earlier] if place else []
+            free = [paired for paired in possible if paired.real is None]
             names = {paired.label for paired in free}
             agreeing = [s for s in results if s.label is None or s.label in names or "" in names]
             _assign(free, agreeing, names)

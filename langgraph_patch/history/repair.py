@@ -119,8 +119,8 @@ _Written: TypeAlias = tuple[list[BaseMessage], list[Change]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """What a repair is made of.
+class RepairInput:
+    """What a repair reads.
 
     Attributes:
         reading: The history with its calls and results paired.
@@ -133,13 +133,13 @@ class Repair:
     placeholder: Placeholder | None = None
 
 
-def repair_history(repair: Repair) -> _Written:
+def repair_history(source: RepairInput) -> _Written:
     """Write the history in its repaired form.
 
     Returns:
         The repaired messages, and the changes in the order of the history.
     """
-    reading = repair.reading
+    reading = source.reading
     messages: list[BaseMessage] = []
     changes: list[Change] = []
     for index, stored in enumerate(reading.messages):
@@ -149,7 +149,7 @@ def repair_history(repair: Repair) -> _Written:
             changes.append(_corrected(index, stored, message))
         written: _Written = [message], []
         if (calling := reading.calling_messages.get(index)) is not None:
-            written = _write_with_results(calling, repair)
+            written = _write_with_results(calling, source)
         elif results is not None:
             written = _write_without_results(message, results, reading)
         messages += written[0]
@@ -169,31 +169,31 @@ def dangling_calls(
     Returns:
         For each call its key in `evidence` and the call, in the order of the history.
     """
-    repair = Repair(reading, evidence)
+    source = RepairInput(reading, evidence)
     return [
         (paired.call.key, _dangling_call(paired, finding))
         for paired in reading.paired_calls
-        if (finding := _finding_to_write(paired, repair)) and finding.result is None
+        if (finding := _finding_to_write(paired, source)) and finding.result is None
     ]
 
 
 # --- what the result of a call is ----------------------------------------------------------
 
 
-def _finding_to_write(paired: PairedCall, repair: Repair) -> Finding | None:
+def _finding_to_write(paired: PairedCall, source: RepairInput) -> Finding | None:
     """What is known of a call that gets a new result; None if it stays as it is.
 
     It stays with a real result, with a placeholder that is up to date, or without a result.
     """
-    if paired.real is not None or _stays_open(paired, repair.reading):
+    if paired.real is not None or _stays_open(paired, source.reading):
         return None
-    found = repair.evidence.get(paired.call.key)
+    found = source.evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
     stored = _stored_placeholder(paired)
     if stored is None or not is_placeholder(stored):  # none, or of another package or a client
         return found or Finding()
-    is_new = found is not None and is_better(found, stored, looked_again=repair.reading.look_again)
+    is_new = found is not None and is_better(found, stored, looked_again=source.reading.look_again)
     return found if is_new else None
 
 
@@ -241,20 +241,20 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 # --- a message that calls tools ------------------------------------------------------------
 
 
-def _write_with_results(calling: CallingMessage, repair: Repair) -> _Written:
+def _write_with_results(calling: CallingMessage, source: RepairInput) -> _Written:
     """The message and the result of each of its calls."""
-    findings = {paired: _finding_to_write(paired, repair) for paired in calling.calls}
+    findings = {paired: _finding_to_write(paired, source) for paired in calling.calls}
     missing = [paired for paired in calling.calls if findings[paired] is not None]
     kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
     is_whole = len(missing) + len(kept) == len(calling.calls)
     message, changes = _write_calling_message(calling, leaves_open=not is_whole)
     messages: list[BaseMessage] = [message]
-    human_follows = bool(missing) and _human_follows(calling, repair.reading)
+    human_follows = bool(missing) and _human_follows(calling, source.reading)
     for paired in _order_of_results(calling, kept, missing):
         if (finding := findings[paired]) is None:
-            result, found = _write_answer(paired, repair.reading)
+            result, found = _write_answer(paired, source.reading)
         else:
-            result, found = _write_new(paired, finding, repair, human_follows=human_follows)
+            result, found = _write_new(paired, finding, source, human_follows=human_follows)
         messages.append(result)
         changes += found
     return messages, changes
@@ -367,7 +367,7 @@ def _change_of_answer(
 
 
 def _write_new(
-    paired: PairedCall, finding: Finding, repair: Repair, *, human_follows: bool
+    paired: PairedCall, finding: Finding, source: RepairInput, *, human_follows: bool
 ) -> tuple[ToolMessage, list[Change]]:
     """The recorded result of a call, else a placeholder."""
     before = _stored_placeholder(paired)
@@ -375,7 +375,7 @@ def _write_new(
     cause: Cause | None = None
     if finding.result is not None:
         kind, message = "recovered", recovered_result(finding, finding.result)
-        if message.id is None or message.id in repair.reading.message_ids - {before and before.id}:
+        if message.id is None or message.id in source.reading.message_ids - {before and before.id}:
             message = message.model_copy(update={"id": _result_id(paired)})
     elif before is not None and is_placeholder(before) and states_nothing(finding):
         message = without_mark(before)  # another search found no more than the placeholder states
@@ -385,7 +385,7 @@ def _write_new(
         message = make_placeholder(
             call,
             paired.call.ordinal,
-            repair.placeholder,
+            source.placeholder,
             human_follows=human_follows,
             look_again=finding.look_again,
         )

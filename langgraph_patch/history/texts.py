@@ -77,6 +77,11 @@ class Finding:
     look_again: bool = False
     not_kept: tuple[str, ...] = ()
 
+    def is_valid(self) -> bool:
+        """Whether its cause is known, and its result is one."""
+        is_result = self.result is None or isinstance(self.result, ToolMessage)
+        return is_result and self.cause in (*CAUSES, "reconciled")
+
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]
 """The index of an `AIMessage` in the history and the position of a call in it -> the finding.
