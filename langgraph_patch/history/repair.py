@@ -335,25 +335,25 @@ def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
 def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Change]]:
     """The stored answer of a call."""
     answer = _answer_of(paired)
-    message = write_result(answer.result.message, paired)
-    if not answer.result.is_tool_message and message.id is None:
-        message = message.model_copy(update={"id": _result_id(paired)})
     before = reading.messages[answer.index]
+    message = write_result(answer.result.message, paired)
     changes: list[Change] = []
-    if answer.index in reading.corrected and answer.result.is_tool_message:
+    if not isinstance(before, ToolMessage):
+        message = message if message.id else message.model_copy(update={"id": _result_id(paired)})
+    elif answer.index in reading.corrected:
         changes.append(_corrected(answer.index, before, message))
-    found = _change_of_answer(paired, answer, message)
+    found = _change_of_answer(paired, answer, before, message)
     if found is not None:
         changes.append(_change(*found, answer.index, paired, before=before, after=message))
     return message, changes
 
 
 def _change_of_answer(
-    paired: PairedCall, answer: StoredResult, message: ToolMessage
+    paired: PairedCall, answer: StoredResult, before: BaseMessage, message: ToolMessage
 ) -> tuple[ChangeKind, DefectKind] | None:
     """What `message` changes of the stored answer, if the new id or name of its call is not all."""
     stored = answer.result.message
-    if not answer.result.is_tool_message:
+    if not isinstance(before, ToolMessage):
         return "converted", "wrong_role"
     if not paired.calling.has_in_place(answer):
         return "moved", "misplaced"
@@ -434,10 +434,7 @@ def _dropped(stored: StoredResult, reading: Reading) -> Change:
 
 def _corrected(index: int, before: BaseMessage, after: BaseMessage) -> Change:
     """The change of a message with fields that bypassed LangChain's validation."""
-    call_id, name = "", None
-    if isinstance(after, ToolMessage):
-        call_id, name = after.tool_call_id, after.name
-    return Change("corrected", "bad_field", index, call_id, name, None, before, after)
+    return Change("corrected", "bad_field", index, "", None, None, before, after)
 
 
 def _change(

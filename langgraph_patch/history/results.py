@@ -7,7 +7,6 @@ decides which result belongs to which call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +29,6 @@ class Result:
         call_id: The id of the call that the result names, or None if it names no call.
         name: The tool that the result names, or None.
         message: The result as a `ToolMessage`.
-        is_tool_message: Whether it is stored as a `ToolMessage`.
         is_certain: False for a human message that has a call id in `additional_kwargs`: it
             is a result only if that call has no other.
     """
@@ -38,16 +36,15 @@ class Result:
     call_id: str | None
     name: str | None
     message: ToolMessage
-    is_tool_message: bool
     is_certain: bool = True
 
 
 def read_results(message: BaseMessage) -> list[Result]:
     """The results in `message`; an empty list if there are none."""
     if isinstance(message, ToolMessage):
-        return [Result(text_of(message.tool_call_id), message.name, message, is_tool_message=True)]
+        return [Result(text_of(message.tool_call_id), message.name, message)]
     if isinstance(message, FunctionMessage):
-        return [Result(None, message.name, _as_tool_message(message, ""), is_tool_message=False)]
+        return [Result(None, message.name, _as_tool_message(message, ""))]
     if isinstance(message, ChatMessage):
         return _results_of_chat(message)
     if isinstance(message, HumanMessage):
@@ -62,7 +59,7 @@ def _results_of_chat(message: ChatMessage) -> list[Result]:
     call_id = call_id if isinstance(call_id, str) else None
     name = message.name or message.additional_kwargs.get("name")
     name = name if isinstance(name, str) else None
-    return [Result(call_id, name, _as_tool_message(message, call_id or ""), is_tool_message=False)]
+    return [Result(call_id, name, _as_tool_message(message, call_id or ""))]
 
 
 def _results_of_human(message: HumanMessage) -> list[Result]:
@@ -75,24 +72,14 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
                 tool_call_id=text_of(block.get("tool_use_id")),
                 status="error" if block.get("is_error") else "success",
             ),
-            is_tool_message=False,
         )
-        for block in _result_blocks(message)
+        for block in filter(_is_result_block, dicts(message.content))
     ]
     call_id = message.additional_kwargs.get("tool_call_id")
     if not results and isinstance(call_id, str):
         converted = _as_tool_message(message, call_id)
-        return [Result(call_id, None, converted, is_tool_message=False, is_certain=False)]
+        return [Result(call_id, None, converted, is_certain=False)]
     return results
-
-
-def has_result_blocks(message: HumanMessage) -> bool:
-    """Whether a human message contains `tool_result` blocks."""
-    return any(True for _ in _result_blocks(message))
-
-
-def _result_blocks(message: HumanMessage) -> Iterator[Mapping[str, Any]]:
-    return filter(_is_result_block, dicts(message.content))
 
 
 def _is_result_block(block: object) -> bool:
@@ -102,9 +89,11 @@ def _is_result_block(block: object) -> bool:
 
 def without_results(message: BaseMessage) -> BaseMessage | None:
     """What remains of a message without its results; None if nothing remains."""
-    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
+    if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
         return None
     content = [block for block in message.content if not _is_result_block(block)]
+    if len(content) == len(message.content):
+        return None
     extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
     update = {"content": content, "additional_kwargs": extra}
     return message.model_copy(update=update) if content else None

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.ids import MAX_ID, MAX_NAME
 
 MAX_TEXT = 500
 """The maximum length of a default text.
@@ -262,7 +261,7 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
         key = f"{key}, {call.detail}"
     if human_follows and f"{key}, human follows" in texts:
         key = f"{key}, human follows"
-    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
+    names = {"name": call.name, "id": call.tool_call_id}
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
     error = _shortened(call.error or "", available // 2 if call.inner else available)
     text = texts[key].format(**names, error=error)
