@@ -169,7 +169,7 @@ def first_result(
         made = [{"name": calls[i].name, "args": {}, "id": call.id} for i in twins]
         reading = read_history([AIMessage("", tool_calls=made), *results])
         real = reading.calling_messages[0].calls[twins.index(call.ordinal)].real
-        return None if real is None else real.result.message
+        return None if real is None else real.message
     return next(iter(results), None)
 
 

@@ -17,10 +17,8 @@ from typing import Any
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
     HumanMessage,
+    SystemMessage,
     ToolMessage,
 )
 
@@ -117,9 +115,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if extra and "tool_call_id" in extra:
                     return False
-            elif not _is_neither_call_nor_result(message) or not (
-                type(content) is str or _are_blocks(content)
-            ):
+            elif kind is not SystemMessage or not (type(content) is str or _are_blocks(content)):
                 return False
         return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
@@ -165,14 +161,6 @@ def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
         elif type(block) is not str:
             return False
     return True
-
-
-def _is_neither_call_nor_result(message: object) -> bool:
-    """Whether a message of another class can contain neither calls nor results."""
-    if isinstance(message, ChatMessage):
-        return isinstance(message.role, str) and message.role not in {"tool", "function"}
-    checked_above = AIMessage | ToolMessage | HumanMessage | FunctionMessage
-    return isinstance(message, BaseMessage) and not isinstance(message, checked_above)
 
 
 def _are_valid(ids: Sequence[str]) -> bool:

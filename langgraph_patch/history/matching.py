@@ -36,26 +36,6 @@ from langgraph_patch.history.results import Result
 
 
 @dataclass(slots=True, eq=False)
-class StoredResult:
-    """One result: the `part`-th of those in the message at `index`."""
-
-    index: int
-    part: int
-    result: Result
-    is_placeholder: bool
-    is_foreign: bool = False
-    """Whether it is a placeholder of another package."""
-    holds_more: bool = False
-    """Whether its message holds more than results."""
-    paired_call: PairedCall | None = None
-
-    @property
-    def label(self) -> str | None:
-        """The tool that the result names, in the form of a valid name; None if it names none."""
-        return valid_name(self.result.name) if self.result.name else None
-
-
-@dataclass(slots=True, eq=False)
 class PairedCall:
     """One call and its result.
 
@@ -66,8 +46,8 @@ class PairedCall:
     call: Call
     new_id: str
     new_name: str
-    real: StoredResult | None = None
-    placeholder: StoredResult | None = None
+    real: Result | None = None
+    placeholder: Result | None = None
 
     @property
     def label(self) -> str:
@@ -75,7 +55,7 @@ class PairedCall:
         return valid_name(self.call.name) if self.call.name else ""
 
     @property
-    def answer(self) -> StoredResult | None:
+    def answer(self) -> Result | None:
         """The real result, else the placeholder."""
         return self.real or self.placeholder
 
@@ -95,7 +75,7 @@ class CallingMessage:
     end: int = 0
     """The first index after the message that does not hold one of its results."""
 
-    def has_in_place(self, stored: StoredResult) -> bool:
+    def has_in_place(self, stored: Result) -> bool:
         """Whether a result is stored directly after this message."""
         return self.index < stored.index < self.end
 
@@ -120,8 +100,8 @@ class _Place:
     calls: list[PairedCall] = field(default_factory=list)
     earlier: list[PairedCall] = field(default_factory=list)
     own_names: set[str] = field(default_factory=set)
-    results: list[StoredResult] = field(default_factory=list)
-    placeholders: list[StoredResult] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    placeholders: list[Result] = field(default_factory=list)
 
     def add(self, paired: PairedCall, *, is_current: bool) -> None:
         """Add a call."""
@@ -143,7 +123,7 @@ class _Index:
     def __init__(
         self,
         calling_messages: Mapping[int, CallingMessage],
-        stored_results: Mapping[int, Sequence[StoredResult]],
+        stored_results: Mapping[int, Sequence[Result]],
     ) -> None:
         self.messages = calling_messages
         self._stored_results = stored_results
@@ -161,11 +141,11 @@ class _Index:
     def results_before(self, index: int) -> range:
         """The indexes of the messages directly before one that hold results and nothing else."""
         parts = self._stored_results.get(index - 1, ())
-        if not parts or any(s.holds_more or not s.result.is_certain for s in parts):
+        if not parts or any(s.holds_more or not s.is_certain for s in parts):
             return range(index, index)
         return range(self.before[index - 1] + 1, index)
 
-    def agrees(self, stored: StoredResult, index: int, place: _Place) -> bool:
+    def agrees(self, stored: Result, index: int, place: _Place) -> bool:
         """Whether the tool that a result names is that of its calls in a message (rule 2)."""
         is_own_name = stored.label is not None and stored.label not in place.names
         if is_own_name and self.before[stored.index] > index:
@@ -202,7 +182,7 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
 
 def pair(
     calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[StoredResult]],
+    stored_results: Mapping[int, Sequence[Result]],
 ) -> None:
     """Find the call of each result.
 
@@ -211,19 +191,19 @@ def pair(
     """
     calls = _Index(calling_messages, stored_results)
     everything = [stored for parts in stored_results.values() for stored in parts]
-    certain = [stored for stored in everything if stored.result.is_certain]
-    _pair_results([s for s in certain if s.result.call_id is not None], calls)
-    _pair_results([s for s in certain if s.result.call_id is None], calls)
-    _pair_results([s for s in everything if not s.result.is_certain], calls)
+    certain = [stored for stored in everything if stored.is_certain]
+    _pair_results([s for s in certain if s.call_id is not None], calls)
+    _pair_results([s for s in certain if s.call_id is None], calls)
+    _pair_results([s for s in everything if not s.is_certain], calls)
     for place in calls.places.values():
         _pair_in_order(place.calls, place.placeholders, place.names)
 
 
-def _pair_results(results: Sequence[StoredResult], calls: _Index) -> None:
+def _pair_results(results: Sequence[Result], calls: _Index) -> None:
     """Pair results of one kind, in the order of the history."""
     if not results:
         return
-    by_index: dict[int, list[StoredResult]] = defaultdict(list)
+    by_index: dict[int, list[Result]] = defaultdict(list)
     for stored in results:
         by_index[stored.index].append(stored)
     early = _place_results(by_index, calls)
@@ -237,10 +217,10 @@ def _pair_results(results: Sequence[StoredResult], calls: _Index) -> None:
 
 
 def _place_results(
-    results: Mapping[int, Sequence[StoredResult]], calls: _Index
-) -> dict[int, list[StoredResult]]:
+    results: Mapping[int, Sequence[Result]], calls: _Index
+) -> dict[int, list[Result]]:
     """Add results to the nearest earlier message with a call of theirs; return those without."""
-    early: dict[int, list[StoredResult]] = defaultdict(list)
+    early: dict[int, list[Result]] = defaultdict(list)
     nearest: dict[Hashable, int] = {}
     names_before: dict[Hashable, set[str]] = defaultdict(set)
     for index in sorted(calls.messages.keys() | results.keys()):
@@ -250,7 +230,7 @@ def _place_results(
                     nearest[key] = index
                     names_before[key].add(paired.label)
         for stored in results.get(index, ()):
-            key = _key_of_result(stored.result)
+            key = _key_of_result(stored)
             place = calls.places[nearest[key], key] if key in nearest else None
             if place is not None and calls.agrees(stored, nearest[key], place):
                 (place.placeholders if stored.is_placeholder else place.results).append(stored)
@@ -262,25 +242,25 @@ def _place_results(
 def _pair_place(place: _Place) -> None:
     """Pair results with the calls that have their key."""
     possible = sum(paired.real is None for paired in (*place.calls, *place.earlier))
-    if place.results[0].result.is_certain or len(place.results) >= possible:
+    if place.results[0].is_certain or len(place.results) >= possible:
         _assign([p for p in place.calls if p.real is None], place.results, place.names)
 
 
 def _pair_renamed(place: _Place) -> None:
     """Pair what is left with calls that were renamed, if the calls with the id have results."""
     free = [paired for paired in place.earlier if paired.real is None]
-    left = [stored for stored in place.results if stored.paired_call is None]
+    left = [stored for stored in place.results if stored.call_index is None]
     if free and left and all(paired.real is not None for paired in place.calls):
         _assign(free, left, place.names)
 
 
 def _assign(
-    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
+    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
     """Pair results with calls of one message if there are enough of them (rules 2 to 4)."""
     own_names = {paired.label for paired in calls}
     if len(own_names) > 1:
-        by_name: dict[str | None, list[StoredResult]] = defaultdict(list)
+        by_name: dict[str | None, list[Result]] = defaultdict(list)
         for stored in results:
             by_name[stored.label].append(stored)
         calls_by_name: dict[str, list[PairedCall]] = defaultdict(list)
@@ -294,14 +274,14 @@ def _assign(
         results = [
             stored
             for stored in results
-            if stored.paired_call is None and _agree(stored.label, own_names, names)
+            if stored.call_index is None and _agree(stored.label, own_names, names)
         ]
     if len(results) >= len(calls):
         _pair_in_order(calls, results, names)
 
 
 def _pair_in_order(
-    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
+    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
     """Pair each result with the first call that is left and agrees with it."""
     queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
@@ -319,7 +299,7 @@ def _pair_in_order(
                 break
 
 
-def _preferred(results: Sequence[StoredResult], count: int) -> Sequence[StoredResult]:
+def _preferred(results: Sequence[Result], count: int) -> Sequence[Result]:
     """At most `count` results, in their order; placeholders of other packages last."""
     if len(results) <= count:
         return results
@@ -327,8 +307,8 @@ def _preferred(results: Sequence[StoredResult], count: int) -> Sequence[StoredRe
     return sorted(chosen, key=lambda stored: (stored.index, stored.part))
 
 
-def _connect(paired: PairedCall, stored: StoredResult) -> None:
-    stored.paired_call = paired
+def _connect(paired: PairedCall, stored: Result) -> None:
+    stored.call_index = paired.calling.index
     if stored.is_placeholder:
         paired.placeholder = stored
     else:
@@ -338,7 +318,7 @@ def _connect(paired: PairedCall, stored: StoredResult) -> None:
 # --- results before their call ----------------------------------------------------------
 
 
-def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Index) -> None:
+def _pair_early_results(early: Mapping[int, Sequence[Result]], calls: _Index) -> None:
     """Pair results with calls of the next message, if only results are stored between them.
 
     Not placeholders: the text of a placeholder is true only for its own call.
@@ -346,11 +326,11 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Ind
     if not early:
         return
     for index in calls.messages:
-        by_key: dict[Hashable, list[StoredResult]] = defaultdict(list)
+        by_key: dict[Hashable, list[Result]] = defaultdict(list)
         for before in calls.results_before(index):
             for stored in early.get(before, ()):
                 if not stored.is_placeholder:
-                    by_key[_key_of_result(stored.result)].append(stored)
+                    by_key[_key_of_result(stored)].append(stored)
         for key, results in by_key.items():
             place = calls.places.get((index, key))
             possible = [*place.calls, *place.earlier] if place else []

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
     Placeholder,
@@ -26,7 +26,7 @@ from langgraph_patch.history.placeholders import (
     states_nothing,
     without_mark,
 )
-from langgraph_patch.history.results import without_results
+from langgraph_patch.history.results import Result, without_results
 from langgraph_patch.history.rewrite import write_calls, write_result
 from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
 
@@ -198,7 +198,7 @@ def _finding_to_write(paired: PairedCall, source: RepairInput) -> Finding | None
 
 
 def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:
-    return None if paired.placeholder is None else paired.placeholder.result.message
+    return None if paired.placeholder is None else paired.placeholder.message
 
 
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
@@ -315,7 +315,7 @@ def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
     return answer.index < paired.calling.index, answer.index, answer.part
 
 
-def _answer_of(paired: PairedCall) -> StoredResult:
+def _answer_of(paired: PairedCall) -> Result:
     answer = paired.answer
     assert answer is not None  # noqa: S101 - its finding says that the answer stays
     return answer
@@ -336,7 +336,7 @@ def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, li
     """The stored answer of a call."""
     answer = _answer_of(paired)
     before = reading.messages[answer.index]
-    message = write_result(answer.result.message, paired)
+    message = write_result(answer.message, paired)
     changes: list[Change] = []
     if not isinstance(before, ToolMessage):
         message = message if message.id else message.model_copy(update={"id": _result_id(paired)})
@@ -349,10 +349,10 @@ def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, li
 
 
 def _change_of_answer(
-    paired: PairedCall, answer: StoredResult, before: BaseMessage, message: ToolMessage
+    paired: PairedCall, answer: Result, before: BaseMessage, message: ToolMessage
 ) -> tuple[ChangeKind, DefectKind] | None:
     """What `message` changes of the stored answer, if the new id or name of its call is not all."""
-    stored = answer.result.message
+    stored = answer.message
     if not isinstance(before, ToolMessage):
         return "converted", "wrong_role"
     if not paired.calling.has_in_place(answer):
@@ -408,21 +408,21 @@ def _result_id(paired: PairedCall) -> str:
 
 
 def _write_without_results(
-    message: BaseMessage, results: Sequence[StoredResult], reading: Reading
+    message: BaseMessage, results: Sequence[Result], reading: Reading
 ) -> _Written:
     """What remains of the message: each result is written after its call, or dropped."""
-    unpaired = [stored for stored in results if stored.paired_call is None]
-    if any(not stored.result.is_certain for stored in unpaired):
+    unpaired = [stored for stored in results if stored.call_index is None]
+    if any(not stored.is_certain for stored in unpaired):
         return [message], []
     remainder = without_results(message)
     changes = [_dropped(stored, reading) for stored in unpaired]
     return [] if remainder is None else [remainder], changes
 
 
-def _dropped(stored: StoredResult, reading: Reading) -> Change:
-    call_id, name = stored.result.call_id or "", stored.result.name
+def _dropped(stored: Result, reading: Reading) -> Change:
+    call_id, name = stored.call_id or "", stored.name
     defect: DefectKind = "orphan"
-    if stored.result.call_id in reading.call_ids:
+    if stored.call_id in reading.call_ids:
         synthetic = stored.is_placeholder or stored.is_foreign
         defect = "superseded" if synthetic else "duplicate"
     before = reading.messages[stored.index]

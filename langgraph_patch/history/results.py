@@ -19,9 +19,10 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.calls import dicts, text_of
+from langgraph_patch.history.ids import valid_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Result:
     """One result of a call.
 
@@ -31,16 +32,46 @@ class Result:
         message: The result as a `ToolMessage`.
         is_certain: False for a human message that has a call id in `additional_kwargs`: it
             is a result only if that call has no other.
+        index: The index of its message in the history.
+        part: Its position among the results of its message.
+        holds_more: Whether its message holds more than results.
+        is_placeholder: Whether it is a placeholder, which gives way to a real result.
+        is_foreign: Whether it is a placeholder of another package.
+        call_index: The index of the message that makes its call; None if it has no call.
     """
 
     call_id: str | None
     name: str | None
     message: ToolMessage
     is_certain: bool = True
+    index: int = 0
+    part: int = 0
+    holds_more: bool = False
+    is_placeholder: bool = False
+    is_foreign: bool = False
+    call_index: int | None = None
+
+    @property
+    def label(self) -> str | None:
+        """The tool that the result names, in the form of a valid name; None if it names none."""
+        return valid_name(self.name) if self.name else None
 
 
-def read_results(message: BaseMessage) -> list[Result]:
-    """The results in `message`; an empty list if there are none."""
+def read_results(message: BaseMessage, index: int = 0) -> list[Result]:
+    """The results in `message`; an empty list if there are none.
+
+    Args:
+        message: The message; its fields are valid (`damaged_fields`).
+        index: Its index in the history. Default: 0.
+    """
+    found = _results_of(message)
+    holds_more = bool(found) and without_results(message) is not None
+    for part, result in enumerate(found):
+        result.index, result.part, result.holds_more = index, part, holds_more
+    return found
+
+
+def _results_of(message: BaseMessage) -> list[Result]:
     if isinstance(message, ToolMessage):
         return [Result(text_of(message.tool_call_id), message.name, message)]
     if isinstance(message, FunctionMessage):
