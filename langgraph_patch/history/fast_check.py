@@ -10,7 +10,6 @@ the end. Measure every change with `python tests/benchmarks core`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from string import ascii_letters, digits
 from typing import Any
 
@@ -28,7 +27,11 @@ from langgraph_patch.history.calls import (
     complete_args,
 )
 from langgraph_patch.history.ids import MAX_ID, VALID_NAME
-from langgraph_patch.history.placeholders import CLIENT_FAKE_TEXTS, asks_to_look_again
+from langgraph_patch.history.placeholders import (
+    AGENT_CHAT_UI_TEXT,
+    ASSISTANT_UI_TEXT,
+    asks_to_look_again,
+)
 
 _NO_KEY = object()
 """A key that no block has."""
@@ -79,12 +82,15 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if fields["name"] not in names:
+                name = fields["name"]
+                if name not in names:
                     return False
                 if extra and look_again and asks_to_look_again(message):
                     return False
                 if type(content) is str:
-                    if content in CLIENT_FAKE_TEXTS:
+                    if content == AGENT_CHAT_UI_TEXT:
+                        return False
+                    if name is None and content == ASSISTANT_UI_TEXT:
                         return False
                 elif not _are_blocks(content):
                     return False
@@ -143,24 +149,21 @@ def _add_valid_name(name: object, names: set[Any]) -> bool:
     return True
 
 
-def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
+def _blocks_are_listed(content: object, listed: set[str]) -> bool:
     """Whether a content is a list of strings and dicts, and each block that is a call is listed.
 
     Each call may have one block at most.
-
-    Raises:
-        KeyError: If a block is not listed, or is the second of its call.
     """
     if type(content) is not list:
         return False
-    unseen = set(listed)
+    ids = []
     for block in content:
         if type(block) is dict:
             if (id_key := _ID_KEY(block.get("type"))) is not None:
-                unseen.remove(block[id_key])
+                ids.append(block[id_key])
         elif type(block) is not str:
             return False
-    return True
+    return not ids or (listed.issuperset(ids) and len(set(ids)) == len(ids))
 
 
 def _are_valid(ids: Sequence[str]) -> bool:
