@@ -57,7 +57,8 @@ def _hashable(value: Any) -> Hashable | None:
         hash(value)
     except Exception:  # noqa: BLE001 - the value may be anything
         return None
-    return value  # type: ignore[no-any-return]
+    found: Hashable = value
+    return found
 
 
 def _content(value: Any) -> Any:
