@@ -26,7 +26,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
 from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, is_same, is_version, label
+from langgraph_patch.evidence.window import View, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
@@ -75,17 +75,6 @@ class Call:
         return self.index, self.ordinal
 
 
-class _Stored(NamedTuple):
-    """A call as one part of the message holds it."""
-
-    id: object
-    name: object
-    args: object
-    source: Source
-    block_type: str | None = None
-    tool_call: Mapping[str, Any] | None = None
-
-
 def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
     """All calls of `message`, each once.
 
@@ -106,7 +95,10 @@ def read_calls(message: AIMessage, index: int = 0) -> list[Call]:
     found += [_call_of_block(block) for unlisted in blocks.values() for block in unlisted]
     found = found or [_call_of_raw(raw) for raw in _raw_calls(message)]
     earlier = _earlier_ids(message) if found else {}
-    return [_new_call(index, ordinal, stored, earlier) for ordinal, stored in enumerate(found)]
+    return [
+        replace(call, index=index, ordinal=ordinal, earlier_ids=earlier.get(call.id, ()))
+        for ordinal, call in enumerate(found)
+    ]
 
 
 def _listed_call(
@@ -114,57 +106,48 @@ def _listed_call(
     source: Source,
     blocks: Mapping[str, list[Mapping[str, Any]]],
     chunk_args: Mapping[str, list[Any]],
-) -> _Stored:
+) -> Call:
     """An item of `tool_calls` or `invalid_tool_calls`; its block and chunk are removed."""
     call_id = text_of(item.get("id"))
     block = blocks[call_id].pop(0) if blocks.get(call_id) else None
     args = item.get("args")
     if chunk_args.get(call_id) and complete_args(streamed := chunk_args[call_id].pop(0)) is None:
         args = streamed  # incomplete; LangChain's partial JSON parser made complete ones of them
-    is_whole = source == "tool_calls" and isinstance(args, dict)
     if source == "invalid_tool_calls" and item.get("error") == STOPPED:
         source = "stopped"
-    block_type = block["type"] if block else None
-    return _Stored(call_id, item.get("name"), args, source, block_type, item if is_whole else None)
+    call = _new_call(item, "id", args, source, block["type"] if block else None)
+    is_whole = source == "tool_calls" and isinstance(args, dict)
+    return replace(call, tool_call=item) if is_whole else call
 
 
-def _call_of_block(block: Mapping[str, Any]) -> _Stored:
+def _call_of_block(block: Mapping[str, Any]) -> Call:
     id_key, args_key = CALL_BLOCKS[block["type"]]
     args = block.get(args_key)
     if block["type"] == "tool_use" and not args:
         args = block.get("partial_json", args)  # part of a stream of Claude
     if block["type"] == CUSTOM_CALL:
         args = {"__arg1": args}  # the form that langchain-openai gives to free-text input
-    return _Stored(block.get(id_key), block.get("name"), args, "content", block["type"])
+    return _new_call(block, id_key, args, "content", block["type"])
 
 
-def _call_of_raw(raw: Mapping[str, Any]) -> _Stored:
+def _call_of_raw(raw: Mapping[str, Any]) -> Call:
     function = raw.get("function")
-    function = function if isinstance(function, Mapping) else {}
-    return _Stored(
-        raw.get("id"), function.get("name"), function.get("arguments"), "additional_kwargs"
-    )
+    function = {**function, "id": raw.get("id")} if isinstance(function, Mapping) else raw
+    return _new_call(function, "id", function.get("arguments"), "additional_kwargs")
 
 
 def _new_call(
-    index: int, ordinal: int, stored: _Stored, earlier_ids: Mapping[str, tuple[str, ...]]
+    item: Mapping[str, Any], id_key: str, stored: Any, source: Source, block_type: str | None = None
 ) -> Call:
+    """A call with the id and name of a stored item; its place in the history is set later."""
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
-    unfinished = stored.source in ("invalid_tool_calls", "stopped") and not stored.args
-    args = None if unfinished else complete_args(stored.args)
-    call_id = text_of(stored.id)
-    return Call(
-        index=index,
-        ordinal=ordinal,
-        id=call_id,
-        name=text_of(stored.name),
-        args=args or {},
-        raw_args=None if args is not None else _raw_text(stored.args),
-        source=stored.source,
-        earlier_ids=earlier_ids.get(call_id, ()),
-        block_type=stored.block_type,
-        tool_call=stored.tool_call,
-    )
+    unfinished = source in ("invalid_tool_calls", "stopped") and not stored
+    args = None if unfinished else complete_args(stored)
+    raw_args = None
+    if args is None:
+        raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
+    call_id, name = text_of(item.get(id_key)), text_of(item.get("name"))
+    return Call(0, 0, call_id, name, args or {}, raw_args, source, block_type=block_type)
 
 
 def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
@@ -198,10 +181,6 @@ def complete_args(stored: object) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
-
-
-def _raw_text(stored: object) -> str:
-    return stored if isinstance(stored, str) else "" if stored is None else repr(stored)
 
 
 def call_blocks(message: AIMessage) -> Iterator[tuple[int, Mapping[str, Any]]]:

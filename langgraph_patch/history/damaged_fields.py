@@ -57,7 +57,8 @@ def _hashable(value: Any) -> Hashable | None:
         hash(value)
     except Exception:  # noqa: BLE001 - the value may be anything
         return None
-    return value  # type: ignore[no-any-return]
+    found: Hashable = value
+    return found
 
 
 def _content(value: Any) -> Any:
@@ -65,10 +66,9 @@ def _content(value: Any) -> Any:
         return value
     if not isinstance(value, list | tuple):
         return _text(value)
-    if isinstance(value, list) and all(isinstance(item, str | dict) for item in value):
-        return value
-    items = (item for item in value if item is not None)
-    return [item if isinstance(item, str | dict) else _text(item) for item in items]
+    items = [item for item in value if item is not None]
+    valid = [item if isinstance(item, str | dict) else _text(item) for item in items]
+    return _unless_equal(valid, value)
 
 
 def _text(value: Any) -> str:
@@ -79,26 +79,21 @@ def _text(value: Any) -> str:
 
 
 def _call_id(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, UUID | int | float) else ""
+    return str(value) if isinstance(value, str | UUID | int | float) else ""
 
 
 def _calls(value: Any) -> Any:
-    found = dicts(value)
-    return value if isinstance(value, list) and len(found) == len(value) else found
+    return _unless_equal(dicts(value), value)
+
+
+def _unless_equal(valid: list[Any], value: Any) -> Any:
+    """The stored list, if it has valid items only."""
+    is_valid = isinstance(value, list) and list(map(id, valid)) == list(map(id, value))
+    return value if is_valid else valid
 
 
 def _mapping(value: Any) -> Any:
     return value if isinstance(value, dict) else {}
-
-
-def _name(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _role(value: Any) -> str:
-    return value if isinstance(value, str) else "user"
 
 
 _VALID: Mapping[str, Callable[[Any], Any]] = {
@@ -106,8 +101,8 @@ _VALID: Mapping[str, Callable[[Any], Any]] = {
     "additional_kwargs": _mapping,
     "response_metadata": _mapping,
     "id": _hashable,
-    "name": _name,
-    "role": _role,
+    "name": lambda value: value if isinstance(value, str) else None,
+    "role": lambda value: value if isinstance(value, str) else "user",
     "tool_call_id": _call_id,
     "tool_calls": _calls,
     "invalid_tool_calls": _calls,

@@ -10,17 +10,14 @@ the end. Measure every change with `python tests/benchmarks core`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from string import ascii_letters, digits
 from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
     HumanMessage,
+    SystemMessage,
     ToolMessage,
 )
 
@@ -30,7 +27,11 @@ from langgraph_patch.history.calls import (
     complete_args,
 )
 from langgraph_patch.history.ids import MAX_ID, VALID_NAME
-from langgraph_patch.history.placeholders import CLIENT_FAKE_TEXTS, asks_to_look_again
+from langgraph_patch.history.placeholders import (
+    AGENT_CHAT_UI_TEXT,
+    ASSISTANT_UI_TEXT,
+    asks_to_look_again,
+)
 
 _NO_KEY = object()
 """A key that no block has."""
@@ -45,24 +46,28 @@ Custom calls and wrapped blocks have no key here, so that a history with them go
 results of custom calls have a form of their own.
 """
 
+_ID_KEY = _ID_KEYS.get
+
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """The characters that `VALID_ID` allows."""
 
 
 def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every model call
-    messages: Sequence[Any], *, leaves_open: bool, look_again: bool = False
+    messages: Sequence[Any], *, leaves_open: bool = False, look_again: bool = False
 ) -> bool:
     """Whether all are messages, every call is valid, and its results directly follow it.
 
     Args:
         messages: The items of a history, of any type; never changed.
-        leaves_open: Whether calls at the end may be without results.
+        leaves_open: Whether calls at the end may be without results. Default: False.
         look_again: Whether a placeholder that asks for another search makes the history one to be
             read. Default: False.
     """
     waiting: set[str] = set()
     ids: list[str] = []
     names: set[Any] = {None}
+    if not isinstance(messages, list):
+        return False  # the items of another sequence are converted first
     try:
         for message in messages:
             kind = type(message)
@@ -77,12 +82,15 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
-                if fields["name"] not in names:
+                name = fields["name"]
+                if name not in names:
                     return False
                 if extra and look_again and asks_to_look_again(message):
                     return False
                 if type(content) is str:
-                    if content in CLIENT_FAKE_TEXTS:
+                    if content == AGENT_CHAT_UI_TEXT:
+                        return False
+                    if name is None and content == ASSISTANT_UI_TEXT:
                         return False
                 elif not _are_blocks(content):
                     return False
@@ -113,9 +121,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     return False
                 if extra and "tool_call_id" in extra:
                     return False
-            elif not _is_neither_call_nor_result(message) or not (
-                type(content) is str or _are_blocks(content)
-            ):
+            elif kind is not SystemMessage or not (type(content) is str or _are_blocks(content)):
                 return False
         return (leaves_open or not waiting) and _are_valid(ids)
     except (AttributeError, KeyError, TypeError):
@@ -143,32 +149,21 @@ def _add_valid_name(name: object, names: set[Any]) -> bool:
     return True
 
 
-def _blocks_are_listed(content: object, listed: AbstractSet[str]) -> bool:
+def _blocks_are_listed(content: object, listed: set[str]) -> bool:
     """Whether a content is a list of strings and dicts, and each block that is a call is listed.
 
     Each call may have one block at most.
-
-    Raises:
-        KeyError: If a block is not listed, or is the second of its call.
     """
     if type(content) is not list:
         return False
-    unseen = set(listed)
+    ids = []
     for block in content:
         if type(block) is dict:
-            if (kind := block.get("type")) in _ID_KEYS:
-                unseen.remove(block[_ID_KEYS[kind]])
+            if (id_key := _ID_KEY(block.get("type"))) is not None:
+                ids.append(block[id_key])
         elif type(block) is not str:
             return False
-    return True
-
-
-def _is_neither_call_nor_result(message: object) -> bool:
-    """Whether a message of another class can contain neither calls nor results."""
-    if isinstance(message, ChatMessage):
-        return isinstance(message.role, str) and message.role not in {"tool", "function"}
-    checked_above = AIMessage | ToolMessage | HumanMessage | FunctionMessage
-    return isinstance(message, BaseMessage) and not isinstance(message, checked_above)
+    return not ids or (listed.issuperset(ids) and len(set(ids)) == len(ids))
 
 
 def _are_valid(ids: Sequence[str]) -> bool:

@@ -36,26 +36,6 @@ from langgraph_patch.history.results import Result
 
 
 @dataclass(slots=True, eq=False)
-class StoredResult:
-    """One result: the `part`-th of those in the message at `index`."""
-
-    index: int
-    part: int
-    result: Result
-    is_placeholder: bool
-    is_foreign: bool = False
-    """Whether it is a placeholder of another package."""
-    holds_more: bool = False
-    """Whether its message holds more than results."""
-    paired_call: PairedCall | None = None
-
-    @property
-    def label(self) -> str | None:
-        """The tool that the result names, in the form of a valid name; None if it names none."""
-        return valid_name(self.result.name) if self.result.name else None
-
-
-@dataclass(slots=True, eq=False)
 class PairedCall:
     """One call and its result.
 
@@ -66,8 +46,8 @@ class PairedCall:
     call: Call
     new_id: str
     new_name: str
-    real: StoredResult | None = None
-    placeholder: StoredResult | None = None
+    real: Result | None = None
+    placeholder: Result | None = None
 
     @property
     def label(self) -> str:
@@ -75,7 +55,7 @@ class PairedCall:
         return valid_name(self.call.name) if self.call.name else ""
 
     @property
-    def answer(self) -> StoredResult | None:
+    def answer(self) -> Result | None:
         """The real result, else the placeholder."""
         return self.real or self.placeholder
 
@@ -95,7 +75,7 @@ class CallingMessage:
     end: int = 0
     """The first index after the message that does not hold one of its results."""
 
-    def has_in_place(self, stored: StoredResult) -> bool:
+    def has_in_place(self, stored: Result) -> bool:
         """Whether a result is stored directly after this message."""
         return self.index < stored.index < self.end
 
@@ -103,14 +83,39 @@ class CallingMessage:
 # --- the calls by what a result can name of them -------------------------------------------
 
 
+@dataclass(slots=True)
+class _Place:
+    """The calls of one message that have one key, and the results that come after it.
+
+    Attributes:
+        names: The tools that calls with this key name, in the whole history.
+        calls: The calls that have the key.
+        earlier: The calls that had it before a repair renamed them.
+        own_names: The tools that all of them name.
+        results: The results.
+        placeholders: The placeholders among the results. They get what is left.
+    """
+
+    names: set[str]
+    calls: list[PairedCall] = field(default_factory=list)
+    earlier: list[PairedCall] = field(default_factory=list)
+    own_names: set[str] = field(default_factory=set)
+    results: list[Result] = field(default_factory=list)
+    placeholders: list[Result] = field(default_factory=list)
+
+    def add(self, paired: PairedCall, *, is_current: bool) -> None:
+        """Add a call."""
+        (self.calls if is_current else self.earlier).append(paired)
+        self.own_names.add(paired.label)
+        self.names.add(paired.label)
+
+
 class _Index:
-    """All calls, by their keys: ids, also earlier ones, the tool, and nothing.
+    """The places of all calls.
 
     Attributes:
         messages: The index in the history -> the message that makes calls.
-        by_place: (index, key) -> the calls of that message that have the key.
-        names_at: (index, key) -> the tools that these calls name.
-        names: The key -> the tools that its calls name, in the whole history.
+        places: (index, key) -> the calls of that message that have the key.
         before: The index of a message with results -> that of the last one before it that holds
             more than results.
     """
@@ -118,19 +123,17 @@ class _Index:
     def __init__(
         self,
         calling_messages: Mapping[int, CallingMessage],
-        stored_results: Mapping[int, Sequence[StoredResult]],
+        stored_results: Mapping[int, Sequence[Result]],
     ) -> None:
         self.messages = calling_messages
         self._stored_results = stored_results
-        self.by_place: dict[tuple[int, Hashable], list[PairedCall]] = defaultdict(list)
-        self.names_at: dict[tuple[int, Hashable], set[str]] = defaultdict(set)
-        self.names: dict[Hashable, set[str]] = defaultdict(set)
+        self.places: dict[tuple[int, Hashable], _Place] = {}
+        names: dict[Hashable, set[str]] = defaultdict(set)
         for index, calling in calling_messages.items():
             for paired in calling.calls:
-                for key in _keys_of(paired.call):
-                    self.by_place[index, key].append(paired)
-                    self.names_at[index, key].add(paired.label)
-                    self.names[key].add(paired.label)
+                for key, is_current in _keys_of(paired.call).items():
+                    place = self.places.setdefault((index, key), _Place(names[key]))
+                    place.add(paired, is_current=is_current)
         self.before: dict[int, int] = {}
         for index in sorted(stored_results):
             self.before[index] = self.results_before(index).start - 1
@@ -138,26 +141,25 @@ class _Index:
     def results_before(self, index: int) -> range:
         """The indexes of the messages directly before one that hold results and nothing else."""
         parts = self._stored_results.get(index - 1, ())
-        if not parts or any(s.holds_more or not s.result.is_certain for s in parts):
+        if not parts or any(s.holds_more or not s.is_certain for s in parts):
             return range(index, index)
         return range(self.before[index - 1] + 1, index)
 
-    def agrees(self, stored: StoredResult, index: int, key: Hashable) -> bool:
+    def agrees(self, stored: Result, index: int, place: _Place) -> bool:
         """Whether the tool that a result names is that of its calls in a message (rule 2)."""
-        names = self.names[key]
-        is_own_name = stored.label is not None and stored.label not in names
+        is_own_name = stored.label is not None and stored.label not in place.names
         if is_own_name and self.before[stored.index] > index:
             return False
-        return _agree(stored.label, self.names_at[index, key], names)
+        return _agree(stored.label, place.own_names, place.names)
 
 
-def _keys_of(call: Call) -> set[Hashable]:
-    """What a result can name of a call: its id, an earlier id, its tool, nothing."""
-    return {*_current_keys_of(call), *(("id", call_id) for call_id in call.earlier_ids)}
+def _keys_of(call: Call) -> dict[Hashable, bool]:
+    """What a result can name of a call: its id or an earlier one, its tool, nothing.
 
-
-def _current_keys_of(call: Call) -> tuple[Hashable, ...]:
-    return ("id", call.id), ("name", call.name), "any"
+    False for an earlier id.
+    """
+    earlier: dict[Hashable, bool] = {("id", call_id): False for call_id in call.earlier_ids}
+    return {**earlier, ("id", call.id): True, ("name", call.name): True, "any": True}
 
 
 def _key_of_result(result: Result) -> Hashable:
@@ -175,68 +177,50 @@ def _agree(label: str | None, names: AbstractSet[str], all_names: AbstractSet[st
     return label is None or label not in all_names or label in names or "" in names
 
 
-# --- the nearest earlier message that has a call of a result ---------------------------
-
-
-@dataclass(slots=True)
-class _Group:
-    """The results of one key that come after one message, and the calls they may belong to.
-
-    Attributes:
-        calls: The calls that have the key.
-        earlier: The calls that had it before a repair renamed them.
-        names: The tools that calls of this key name, in the whole history.
-        results: The results.
-    """
-
-    calls: list[PairedCall]
-    earlier: list[PairedCall]
-    names: set[str]
-    results: list[StoredResult] = field(default_factory=list)
-
-    @property
-    def real(self) -> list[StoredResult]:
-        """The results that are no placeholders and have no call yet."""
-        return [s for s in self.results if not s.is_placeholder and s.paired_call is None]
+# --- pairing ------------------------------------------------------------------------------
 
 
 def pair(
     calling_messages: Mapping[int, CallingMessage],
-    stored_results: Mapping[int, Sequence[StoredResult]],
+    stored_results: Mapping[int, Sequence[Result]],
 ) -> None:
     """Find the call of each result.
 
     First results that name a call, then results that name only a tool, then human messages
     that are a result only if the call has no other. Placeholders get what is left.
     """
-    passes: dict[bool | None, dict[int, list[StoredResult]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for index, parts in stored_results.items():
-        for stored in parts:
-            names_call = stored.result.call_id is not None
-            passes[names_call if stored.result.is_certain else None][index].append(stored)
     calls = _Index(calling_messages, stored_results)
-    groups: list[_Group] = []
-    for kind in (True, False, None):
-        if results := passes.get(kind):
-            found, early = _grouped(results, calls)
-            groups += found
-            for group in found:
-                _pair_group(group, is_certain=kind is not None)
-            for group in found:
-                _pair_renamed(group)
-            _pair_early_results(early, calls)
-    for group in groups:
-        _pair_in_order(group.calls, [s for s in group.results if s.is_placeholder], group.names)
+    everything = [stored for parts in stored_results.values() for stored in parts]
+    certain = [stored for stored in everything if stored.is_certain]
+    _pair_results([s for s in certain if s.call_id is not None], calls)
+    _pair_results([s for s in certain if s.call_id is None], calls)
+    _pair_results([s for s in everything if not s.is_certain], calls)
+    for place in calls.places.values():
+        _pair_in_order(place.calls, place.placeholders, place.names)
 
 
-def _grouped(
-    results: Mapping[int, Sequence[StoredResult]], calls: _Index
-) -> tuple[list[_Group], dict[int, list[StoredResult]]]:
-    """The results by the nearest earlier message with a call of theirs, and those without one."""
-    groups: dict[tuple[int, Hashable], _Group] = {}
-    early: dict[int, list[StoredResult]] = defaultdict(list)
+def _pair_results(results: Sequence[Result], calls: _Index) -> None:
+    """Pair results of one kind, in the order of the history."""
+    if not results:
+        return
+    by_index: dict[int, list[Result]] = defaultdict(list)
+    for stored in results:
+        by_index[stored.index].append(stored)
+    early = _place_results(by_index, calls)
+    found = [place for place in calls.places.values() if place.results]
+    for place in found:
+        _pair_place(place)
+    for place in found:
+        _pair_renamed(place)
+        place.results = []
+    _pair_early_results(early, calls)
+
+
+def _place_results(
+    results: Mapping[int, Sequence[Result]], calls: _Index
+) -> dict[int, list[Result]]:
+    """Add results to the nearest earlier message with a call of theirs; return those without."""
+    early: dict[int, list[Result]] = defaultdict(list)
     nearest: dict[Hashable, int] = {}
     names_before: dict[Hashable, set[str]] = defaultdict(set)
     for index in sorted(calls.messages.keys() | results.keys()):
@@ -246,49 +230,37 @@ def _grouped(
                     nearest[key] = index
                     names_before[key].add(paired.label)
         for stored in results.get(index, ()):
-            key = _key_of_result(stored.result)
-            place = nearest.get(key)
-            if place is not None and calls.agrees(stored, place, key):
-                if (place, key) not in groups:
-                    groups[place, key] = _group(place, key, calls)
-                groups[place, key].results.append(stored)
+            key = _key_of_result(stored)
+            place = calls.places[nearest[key], key] if key in nearest else None
+            if place is not None and calls.agrees(stored, nearest[key], place):
+                (place.placeholders if stored.is_placeholder else place.results).append(stored)
             elif place is None or stored.label not in names_before[key]:
                 early[index].append(stored)
-    return list(groups.values()), early
+    return early
 
 
-def _group(index: int, key: Hashable, calls: _Index) -> _Group:
-    found = calls.by_place[index, key]
-    earlier = [p for p in found if key not in _current_keys_of(p.call)]
-    current = [p for p in found if key in _current_keys_of(p.call)]
-    return _Group(current, earlier, calls.names[key])
+def _pair_place(place: _Place) -> None:
+    """Pair results with the calls that have their key."""
+    possible = sum(paired.real is None for paired in (*place.calls, *place.earlier))
+    if place.results[0].is_certain or len(place.results) >= possible:
+        _assign([p for p in place.calls if p.real is None], place.results, place.names)
 
 
-# --- the calls of one message -----------------------------------------------------------
-
-
-def _pair_group(group: _Group, *, is_certain: bool) -> None:
-    """Pair the real results of a group with the calls that have its key."""
-    results, possible = group.real, [*group.calls, *group.earlier]
-    if not is_certain and len(results) < sum(paired.real is None for paired in possible):
-        return
-    _assign([paired for paired in group.calls if paired.real is None], results, group.names)
-
-
-def _pair_renamed(group: _Group) -> None:
+def _pair_renamed(place: _Place) -> None:
     """Pair what is left with calls that were renamed, if the calls with the id have results."""
-    free = [paired for paired in group.earlier if paired.real is None]
-    if free and group.real and all(paired.real is not None for paired in group.calls):
-        _assign(free, group.real, group.names)
+    free = [paired for paired in place.earlier if paired.real is None]
+    left = [stored for stored in place.results if stored.call_index is None]
+    if free and left and all(paired.real is not None for paired in place.calls):
+        _assign(free, left, place.names)
 
 
 def _assign(
-    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
+    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
     """Pair results with calls of one message if there are enough of them (rules 2 to 4)."""
     own_names = {paired.label for paired in calls}
     if len(own_names) > 1:
-        by_name: dict[str | None, list[StoredResult]] = defaultdict(list)
+        by_name: dict[str | None, list[Result]] = defaultdict(list)
         for stored in results:
             by_name[stored.label].append(stored)
         calls_by_name: dict[str, list[PairedCall]] = defaultdict(list)
@@ -302,14 +274,14 @@ def _assign(
         results = [
             stored
             for stored in results
-            if stored.paired_call is None and _agree(stored.label, own_names, names)
+            if stored.call_index is None and _agree(stored.label, own_names, names)
         ]
     if len(results) >= len(calls):
         _pair_in_order(calls, results, names)
 
 
 def _pair_in_order(
-    calls: Sequence[PairedCall], results: Sequence[StoredResult], names: AbstractSet[str]
+    calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
     """Pair each result with the first call that is left and agrees with it."""
     queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
@@ -327,7 +299,7 @@ def _pair_in_order(
                 break
 
 
-def _preferred(results: Sequence[StoredResult], count: int) -> Sequence[StoredResult]:
+def _preferred(results: Sequence[Result], count: int) -> Sequence[Result]:
     """At most `count` results, in their order; placeholders of other packages last."""
     if len(results) <= count:
         return results
@@ -335,8 +307,8 @@ def _preferred(results: Sequence[StoredResult], count: int) -> Sequence[StoredRe
     return sorted(chosen, key=lambda stored: (stored.index, stored.part))
 
 
-def _connect(paired: PairedCall, stored: StoredResult) -> None:
-    stored.paired_call = paired
+def _connect(paired: PairedCall, stored: Result) -> None:
+    stored.call_index = paired.calling.index
     if stored.is_placeholder:
         paired.placeholder = stored
     else:
@@ -346,7 +318,7 @@ def _connect(paired: PairedCall, stored: StoredResult) -> None:
 # --- results before their call ----------------------------------------------------------
 
 
-def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Index) -> None:
+def _pair_early_results(early: Mapping[int, Sequence[Result]], calls: _Index) -> None:
     """Pair results with calls of the next message, if only results are stored between them.
 
     Not placeholders: the text of a placeholder is true only for its own call.
@@ -354,13 +326,15 @@ def _pair_early_results(early: Mapping[int, Sequence[StoredResult]], calls: _Ind
     if not early:
         return
     for index in calls.messages:
-        by_key: dict[Hashable, list[StoredResult]] = defaultdict(list)
+        by_key: dict[Hashable, list[Result]] = defaultdict(list)
         for before in calls.results_before(index):
             for stored in early.get(before, ()):
                 if not stored.is_placeholder:
-                    by_key[_key_of_result(stored.result)].append(stored)
+                    by_key[_key_of_result(stored)].append(stored)
         for key, results in by_key.items():
-            free = [p for p in calls.by_place.get((index, key), ()) if p.real is None]
+            place = calls.places.get((index, key))
+            possible = [*place.calls, *place.earlier] if place else []
+            free = [paired for paired in possible if paired.real is None]
             names = {paired.label for paired in free}
             agreeing = [s for s in results if s.label is None or s.label in names or "" in names]
             _assign(free, agreeing, names)

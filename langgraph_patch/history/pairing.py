@@ -17,14 +17,14 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
 from langgraph_patch.history.damaged_fields import corrected, id_of
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
-from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult, pair
+from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
     asks_to_look_again,
     is_client_fake,
     is_foreign_placeholder,
     is_placeholder,
 )
-from langgraph_patch.history.results import Result, read_results, without_results
+from langgraph_patch.history.results import Result, read_results
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Reading:
     messages: Sequence[BaseMessage]
     corrected: Mapping[int, BaseMessage]
     calling_messages: Mapping[int, CallingMessage]
-    stored_results: Mapping[int, Sequence[StoredResult]]
+    stored_results: Mapping[int, Sequence[Result]]
     leaves_open: bool = False
     look_again: bool = False
 
@@ -67,10 +67,10 @@ class Reading:
         """The calls without a real result, also those with a final placeholder."""
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
-    def _is_final(self, placeholder: StoredResult | None) -> bool:
-        if placeholder is None or not is_placeholder(placeholder.result.message):
+    def _is_final(self, placeholder: Result | None) -> bool:
+        if placeholder is None or not is_placeholder(placeholder.message):
             return False
-        return not (self.look_again and asks_to_look_again(placeholder.result.message))
+        return not (self.look_again and asks_to_look_again(placeholder.message))
 
     @property
     def searches_again(self) -> bool:
@@ -78,7 +78,7 @@ class Reading:
         return self.look_again and any(
             paired.real is None
             and paired.placeholder is not None
-            and asks_to_look_again(paired.placeholder.result.message)
+            and asks_to_look_again(paired.placeholder.message)
             for paired in self.paired_calls
         )
 
@@ -115,7 +115,7 @@ def read_history(
             Default: False.
     """
     calling_messages: dict[int, CallingMessage] = {}
-    stored_results: dict[int, list[StoredResult]] = {}
+    stored_results: dict[int, list[Result]] = {}
     computer_calls: set[str] = set()
     skipped: set[int] = set()
     corrections: dict[int, BaseMessage] = {}
@@ -130,8 +130,9 @@ def read_history(
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             skipped.add(index)
-        elif results := read_results(message):
-            stored_results[index] = _stored(index, message, results, replace_foreign)
+        elif results := read_results(message, index):
+            _mark_placeholders(message, results, foreign=replace_foreign)
+            stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
@@ -145,21 +146,18 @@ def _calling_message(index: int, message: AIMessage, calls: Sequence[Call]) -> C
     return calling
 
 
-def _stored(
-    index: int,
-    message: BaseMessage,
-    results: Sequence[Result],
-    replace_foreign: bool,  # noqa: FBT001
-) -> list[StoredResult]:
+def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, foreign: bool) -> None:
+    """Note which results are placeholders.
+
+    Args:
+        message: The message that holds the results.
+        results: The results; they are changed.
+        foreign: Whether those of other packages count.
+    """
     is_foreign = is_foreign_placeholder(message)
-    is_synthetic = (
-        is_placeholder(message) or is_client_fake(message) or (replace_foreign and is_foreign)
-    )
-    holds_more = without_results(message) is not None
-    return [
-        StoredResult(index, part, result, is_synthetic, is_foreign, holds_more)
-        for part, result in enumerate(results)
-    ]
+    own = is_placeholder(message) or is_client_fake(message)
+    for result in results:
+        result.is_foreign, result.is_placeholder = is_foreign, own or (foreign and is_foreign)
 
 
 # --- ids and names in the repaired history -------------------------------------------------
@@ -194,7 +192,7 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 def _end_of_results(
     calling: CallingMessage,
     length: int,
-    stored_results: Mapping[int, Sequence[StoredResult]],
+    stored_results: Mapping[int, Sequence[Result]],
     skipped: AbstractSet[int],
 ) -> int:
     """The first index after a message that does not hold one of its results.
@@ -210,8 +208,8 @@ def _end_of_results(
     return length
 
 
-def _separates(stored: StoredResult, calling: CallingMessage) -> bool:
+def _separates(stored: Result, calling: CallingMessage) -> bool:
     """Whether a result stays in the history and is not one of this message's results."""
-    if stored.paired_call is None:
-        return not stored.result.is_certain  # a human message that is no result after all
-    return stored.paired_call.calling is not calling
+    if stored.call_index is None:
+        return not stored.is_certain  # a human message that is no result after all
+    return stored.call_index != calling.index

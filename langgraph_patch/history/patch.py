@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from langchain_core.messages import BaseMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.fast_check import is_valid
@@ -38,8 +38,8 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.repair import Change, repair_history
-from langgraph_patch.history.texts import CAUSES, Evidence, Finding
+from langgraph_patch.history.repair import Change, RepairInput, repair_history
+from langgraph_patch.history.texts import Evidence, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def patch_messages(
     """
     checked_placeholder(placeholder)
     _check_evidence(evidence)
-    if not evidence and not replace_foreign and _passes_fast_check(messages):
+    if not evidence and not replace_foreign and is_valid(messages):
         history = cast("list[BaseMessage]", messages)
         return Patch(history, (), history)
     reading = read_history(as_messages(messages), replace_foreign=replace_foreign)
@@ -169,7 +169,7 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
         >>> found.defect, found.index, found.name
         ('dangling', 0, 'wire')
     """
-    if _passes_fast_check(messages):
+    if is_valid(messages):
         return []
     return list(patch_reading(read_history(as_messages(messages))).changes)
 
@@ -201,9 +201,7 @@ def read_if_damaged(
     Raises:
         MessagesError: If `messages` is not a list of messages.
     """
-    if not replace_foreign and _passes_fast_check(
-        messages, leaves_open=leaves_open, look_again=look_again
-    ):
+    if not replace_foreign and is_valid(messages, leaves_open=leaves_open, look_again=look_again):
         return None
     reading = read_history(
         as_messages(messages),
@@ -228,7 +226,7 @@ def patch_reading(
         evidence: What checkpoints recorded about calls without a result.
     """
     history = cast("list[BaseMessage]", reading.messages)
-    messages, changes = repair_history(reading, evidence or {}, placeholder)
+    messages, changes = repair_history(RepairInput(reading, evidence or {}, placeholder))
     return Patch(messages if changes else history, tuple(changes), history)
 
 
@@ -250,26 +248,15 @@ def as_messages(value: object) -> list[BaseMessage]:
         issubclass(kind, BaseMessage) for kind in set(map(type, value))
     ):
         return value
+    expected = "a list of LangChain messages, or of dicts and tuples that LangGraph accepts"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise MessagesError(
-            f"{value!r:.200} is no list of messages: expected a list of LangChain messages "
-            f"(or of dicts and tuples that LangGraph accepts as messages)."
-        )
+        raise MessagesError(f"{value!r:.200} is no list of messages: expected {expected}.")
     try:
         return convert_to_messages(value)
     except Exception as error:  # the converter may raise anything
         raise MessagesError(
-            f"{value!r:.200} holds something that is no message: expected LangChain messages, "
-            f"or dicts and tuples that LangGraph accepts as messages."
+            f"{value!r:.200} holds something that is no message: expected {expected}."
         ) from error
-
-
-def _passes_fast_check(
-    value: object, *, leaves_open: bool = False, look_again: bool = False
-) -> bool:
-    return isinstance(value, list) and is_valid(
-        value, leaves_open=leaves_open, look_again=look_again
-    )
 
 
 def _check_evidence(evidence: object) -> None:
@@ -278,23 +265,10 @@ def _check_evidence(evidence: object) -> None:
     Raises:
         OptionError: If it has not the form of `Evidence`.
     """
-    if evidence is None:
-        return
-    if not isinstance(evidence, Mapping):
-        raise OptionError(f"evidence={evidence!r:.200}: expected a mapping from calls to findings.")
-    for key, found in evidence.items():
-        match key:
-            case (int(), int()) if _is_finding(found):
-                continue
-        raise OptionError(
-            f"evidence={{{key!r:.80}: {found!r:.200}}}: expected (index of the message, position "
-            f"of the call in it) -> Finding."
-        )
-
-
-def _is_finding(found: object) -> bool:
-    return (
-        isinstance(found, Finding)
-        and found.cause in (*CAUSES, "reconciled")
-        and isinstance(found.result, ToolMessage | None)
-    )
+    expected = "(index of the message, position of the call in it) -> Finding"
+    if evidence is not None and not isinstance(evidence, Mapping):
+        raise OptionError(f"evidence={evidence!r:.200}: expected a mapping {expected}.")
+    for key, found in (evidence or {}).items():
+        is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
+        if not (is_key and isinstance(found, Finding) and found.is_valid()):
+            raise OptionError(f"evidence={{{key!r:.80}: {found!r:.200}}}: expected {expected}.")

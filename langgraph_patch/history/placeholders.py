@@ -202,8 +202,6 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
 AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
 AGENT_CHAT_UI_ID = "do-not-render-"
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
-CLIENT_FAKE_TEXTS = (AGENT_CHAT_UI_TEXT, ASSISTANT_UI_TEXT)
-"""A tuple: comparing is faster than hashing long results."""
 
 
 def is_client_fake(message: BaseMessage) -> bool:

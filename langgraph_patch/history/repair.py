@@ -9,14 +9,13 @@ every difference.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.ids import digest_of
-from langgraph_patch.history.matching import CallingMessage, PairedCall, StoredResult
+from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
     Placeholder,
@@ -27,8 +26,8 @@ from langgraph_patch.history.placeholders import (
     states_nothing,
     without_mark,
 )
-from langgraph_patch.history.results import without_results
-from langgraph_patch.history.rewrite import Renaming, write_calls, write_result
+from langgraph_patch.history.results import Result, without_results
+from langgraph_patch.history.rewrite import write_calls, write_result
 from langgraph_patch.history.texts import Cause, DanglingCall, Evidence, Finding
 
 DefectKind = Literal[
@@ -119,19 +118,28 @@ class Change:
 _Written: TypeAlias = tuple[list[BaseMessage], list[Change]]
 
 
-def repair_history(
-    reading: Reading, evidence: Evidence, placeholder: Placeholder | None
-) -> _Written:
-    """Write the history in its repaired form.
+@dataclass(frozen=True, slots=True)
+class RepairInput:
+    """What a repair reads.
 
-    Args:
+    Attributes:
         reading: The history with its calls and results paired.
         evidence: What checkpoints recorded about calls without a result.
         placeholder: The application's own content of placeholders; None for the default texts.
+    """
+
+    reading: Reading
+    evidence: Evidence
+    placeholder: Placeholder | None = None
+
+
+def repair_history(source: RepairInput) -> _Written:
+    """Write the history in its repaired form.
 
     Returns:
         The repaired messages, and the changes in the order of the history.
     """
+    reading = source.reading
     messages: list[BaseMessage] = []
     changes: list[Change] = []
     for index, stored in enumerate(reading.messages):
@@ -141,7 +149,7 @@ def repair_history(
             changes.append(_corrected(index, stored, message))
         written: _Written = [message], []
         if (calling := reading.calling_messages.get(index)) is not None:
-            written = _write_with_results(calling, reading, evidence, placeholder)
+            written = _write_with_results(calling, source)
         elif results is not None:
             written = _write_without_results(message, results, reading)
         messages += written[0]
@@ -161,22 +169,36 @@ def dangling_calls(
     Returns:
         For each call its key in `evidence` and the call, in the order of the history.
     """
+    source = RepairInput(reading, evidence)
     return [
-        (paired.call.key, _dangling_call(paired, _finding_of(paired, evidence)))
+        (paired.call.key, _dangling_call(paired, finding))
         for paired in reading.paired_calls
-        if not (_stays_open(paired, reading) or _keeps_answer(paired, reading, evidence))
-        and _finding_of(paired, evidence).result is None
+        if (finding := _finding_to_write(paired, source)) and finding.result is None
     ]
 
 
 # --- what the result of a call is ----------------------------------------------------------
 
 
-def _finding_of(paired: PairedCall, evidence: Evidence) -> Finding:
-    found = evidence.get(paired.call.key)
-    if found is None or (found.result is not None and is_placeholder(found.result)):
-        return Finding()
-    return found
+def _finding_to_write(paired: PairedCall, source: RepairInput) -> Finding | None:
+    """What is known of a call that gets a new result; None if it stays as it is.
+
+    It stays with a real result, with a placeholder that is up to date, or without a result.
+    """
+    if paired.real is not None or _stays_open(paired, source.reading):
+        return None
+    found = source.evidence.get(paired.call.key)
+    if found is not None and found.result is not None and is_placeholder(found.result):
+        found = None
+    stored = _stored_placeholder(paired)
+    if stored is None or not is_placeholder(stored):  # none, or of another package or a client
+        return found or Finding()
+    is_new = found is not None and is_better(found, stored, looked_again=source.reading.look_again)
+    return found if is_new else None
+
+
+def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:
+    return None if paired.placeholder is None else paired.placeholder.message
 
 
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
@@ -190,41 +212,25 @@ def _stays_open(paired: PairedCall, reading: Reading) -> bool:
     return reading.leaves_open and at_end and paired.answer is None and runnable
 
 
-def _keeps_answer(paired: PairedCall, reading: Reading, evidence: Evidence) -> bool:
-    """Whether the stored answer stays: a real result, or a placeholder that is up to date."""
-    if paired.real is not None:
-        return True
-    if paired.placeholder is None:
-        return False
-    stored = paired.placeholder.result.message
-    if not is_placeholder(stored):
-        return False  # of another package or of a client
-    if paired.call.key not in evidence:
-        return True
-    finding = _finding_of(paired, evidence)
-    return not is_better(finding, stored, looked_again=reading.look_again)
-
-
 def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     """The call with its cause: what is certain of the call itself, else that of the finding."""
     call = paired.call
     cause, error, detail = finding.cause, finding.error, finding.detail
+    is_whole = call.raw_args is None
     if not call.name:
-        cause, error, detail = "malformed", call.raw_args, "no_name"
-    elif call.source == "stopped" and call.raw_args is not None:
-        cause, error, detail = "malformed", call.raw_args, None
-    elif call.raw_args is not None and cause in ("unknown", "malformed"):
+        cause, detail = "malformed", "no_name"
+    elif not is_whole and call.source == "stopped":
+        cause, detail = "malformed", None
+    elif not is_whole and cause == "unknown":
         # LangGraph runs the calls in `tool_calls`. Incomplete arguments there are those of a
         # stored chunk, which LangChain completed: the call may have run.
-        may_have_run = cause == "unknown" and call.source == "tool_calls"
-        cause, error = "malformed", call.raw_args
-        detail = "tools_ran" if may_have_run else detail
+        cause, detail = "malformed", "tools_ran" if call.source == "tool_calls" else None
     return DanglingCall(
         tool_call_id=paired.new_id,
         name=paired.new_name,
         args=call.args,
         cause="unknown" if cause == "reconciled" else cause,
-        error=error,
+        error=call.raw_args if cause == "malformed" else error,
         message=paired.calling.message,
         index=call.index,
         detail=detail,
@@ -235,40 +241,39 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
 # --- a message that calls tools ------------------------------------------------------------
 
 
-def _write_with_results(
-    calling: CallingMessage, reading: Reading, evidence: Evidence, placeholder: Placeholder | None
-) -> _Written:
+def _write_with_results(calling: CallingMessage, source: RepairInput) -> _Written:
     """The message and the result of each of its calls."""
-    is_open = {paired for paired in calling.calls if _stays_open(paired, reading)}
-    kept = {paired for paired in calling.calls if _keeps_answer(paired, reading, evidence)}
-    message, changes = _write_calling_message(calling, is_open)
+    findings = {paired: _finding_to_write(paired, source) for paired in calling.calls}
+    missing = [paired for paired in calling.calls if findings[paired] is not None]
+    kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
+    is_whole = len(missing) + len(kept) == len(calling.calls)
+    message, changes = _write_calling_message(calling, leaves_open=not is_whole)
     messages: list[BaseMessage] = [message]
-    missing = len(kept) + len(is_open) < len(calling.calls)
-    human_follows = missing and _human_follows(calling, reading)
-    for paired in _order_of_results(calling, kept, is_open):
-        if paired in kept:
-            result, found = _write_answer(paired, reading)
-        elif (finding := _finding_of(paired, evidence)).result is not None:
-            result, found = _write_recovered(paired, reading, finding, finding.result)
+    human_follows = bool(missing) and _human_follows(calling, source.reading)
+    for paired in _order_of_results(calling, kept, missing):
+        if (finding := findings[paired]) is None:
+            result, found = _write_answer(paired, source.reading)
         else:
-            result, found = _write_placeholder(
-                paired, finding, placeholder, human_follows=human_follows
-            )
+            result, found = _write_new(paired, finding, source, human_follows=human_follows)
         messages.append(result)
         changes += found
     return messages, changes
 
 
 def _write_calling_message(
-    calling: CallingMessage, is_open: AbstractSet[PairedCall]
+    calling: CallingMessage, *, leaves_open: bool
 ) -> tuple[AIMessage, list[Change]]:
-    """The message with all its calls in `tool_calls`, under valid ids and names."""
-    if all(
-        not paired.is_renamed and (paired.call.tool_call is not None or paired in is_open)
+    """The message with all its calls in `tool_calls`, under valid ids and names.
+
+    A call that stays open and is in a content block only is not listed for its own sake.
+    """
+    if not any(
+        paired.is_renamed
+        or (paired.call.tool_call is None and not (leaves_open and paired.answer is None))
         for paired in calling.calls
     ):
         return calling.message, []
-    message = write_calls(calling.message, [_renaming_of(paired) for paired in calling.calls])
+    message = write_calls(calling.message, calling.calls)
     return message, [
         _change(change, defect, calling.index, paired, before=calling.message, after=message)
         for paired in calling.calls
@@ -287,14 +292,13 @@ def _changes_of_call(paired: PairedCall) -> Iterator[tuple[ChangeKind, DefectKin
 
 
 def _order_of_results(
-    calling: CallingMessage, kept: AbstractSet[PairedCall], is_open: AbstractSet[PairedCall]
+    calling: CallingMessage, kept: list[PairedCall], missing: list[PairedCall]
 ) -> list[PairedCall]:
     """The calls that have a result in the repaired history, in the order of these results.
 
     Real results keep their order and come first. If the message calls one tool twice, results
     come in the order of the calls: Gemini gets names and no ids, so order is all it has.
     """
-    missing = [paired for paired in calling.calls if paired not in kept and paired not in is_open]
     order = [*sorted(kept, key=_stored_position), *missing]
     same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
     in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
@@ -311,9 +315,9 @@ def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
     return answer.index < paired.calling.index, answer.index, answer.part
 
 
-def _answer_of(paired: PairedCall) -> StoredResult:
+def _answer_of(paired: PairedCall) -> Result:
     answer = paired.answer
-    assert answer is not None  # noqa: S101 - by _keeps_answer
+    assert answer is not None  # noqa: S101 - its finding says that the answer stays
     return answer
 
 
@@ -331,25 +335,25 @@ def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
 def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Change]]:
     """The stored answer of a call."""
     answer = _answer_of(paired)
-    message = write_result(answer.result.message, _renaming_of(paired))
-    if not answer.result.is_tool_message and message.id is None:
-        message = message.model_copy(update={"id": _result_id(paired)})
     before = reading.messages[answer.index]
+    message = write_result(answer.message, paired)
     changes: list[Change] = []
-    if answer.index in reading.corrected and answer.result.is_tool_message:
+    if not isinstance(before, ToolMessage):
+        message = message if message.id else message.model_copy(update={"id": _result_id(paired)})
+    elif answer.index in reading.corrected:
         changes.append(_corrected(answer.index, before, message))
-    found = _change_of_answer(paired, answer, message)
+    found = _change_of_answer(paired, answer, before, message)
     if found is not None:
         changes.append(_change(*found, answer.index, paired, before=before, after=message))
     return message, changes
 
 
 def _change_of_answer(
-    paired: PairedCall, answer: StoredResult, message: ToolMessage
+    paired: PairedCall, answer: Result, before: BaseMessage, message: ToolMessage
 ) -> tuple[ChangeKind, DefectKind] | None:
     """What `message` changes of the stored answer, if the new id or name of its call is not all."""
-    stored = answer.result.message
-    if not answer.result.is_tool_message:
+    stored = answer.message
+    if not isinstance(before, ToolMessage):
         return "converted", "wrong_role"
     if not paired.calling.has_in_place(answer):
         return "moved", "misplaced"
@@ -362,48 +366,36 @@ def _change_of_answer(
     return "renamed", "bad_name"
 
 
-def _write_recovered(
-    paired: PairedCall, reading: Reading, finding: Finding, result: ToolMessage
+def _write_new(
+    paired: PairedCall, finding: Finding, source: RepairInput, *, human_follows: bool
 ) -> tuple[ToolMessage, list[Change]]:
-    """The recorded result, under an id that no other message has but what it replaces."""
-    message = write_result(recovered_result(finding, result), _renaming_of(paired))
-    before = paired.answer.result.message if paired.answer else None
-    if message.id is None or (
-        message.id in reading.message_ids and (before is None or message.id != before.id)
-    ):
-        message = message.model_copy(update={"id": _result_id(paired)})
-    defect, index = _missing(paired), paired.call.index
-    return message, [_change("recovered", defect, index, paired, before=before, after=message)]
-
-
-def _write_placeholder(
-    paired: PairedCall, finding: Finding, placeholder: Placeholder | None, *, human_follows: bool
-) -> tuple[ToolMessage, list[Change]]:
-    call = _dangling_call(paired, finding)
-    before = paired.answer.result.message if paired.answer else None
-    if before is not None and is_placeholder(before) and states_nothing(finding):
-        made = without_mark(before)  # another search found no more than the placeholder states
+    """The recorded result of a call, else a placeholder."""
+    before = _stored_placeholder(paired)
+    kind: ChangeKind = "inserted"
+    cause: Cause | None = None
+    if finding.result is not None:
+        kind, message = "recovered", recovered_result(finding, finding.result)
+        if message.id is None or message.id in source.reading.message_ids - {before and before.id}:
+            message = message.model_copy(update={"id": _result_id(paired)})
+    elif before is not None and is_placeholder(before) and states_nothing(finding):
+        message = without_mark(before)  # another search found no more than the placeholder states
     else:
-        made = make_placeholder(
+        call = _dangling_call(paired, finding)
+        cause = call.cause
+        message = make_placeholder(
             call,
             paired.call.ordinal,
-            placeholder,
+            source.placeholder,
             human_follows=human_follows,
             look_again=finding.look_again,
         )
-    message = write_result(made, _renaming_of(paired))
-    defect, index = _missing(paired), paired.call.index
-    change = _change(
-        "inserted", defect, index, paired, before=before, after=message, cause=call.cause
-    )
-    return message, [change]
-
-
-def _missing(paired: PairedCall) -> DefectKind:
-    """The defect of a call that gets a new result."""
-    if paired.answer is not None:
-        return "superseded"
-    return "dangling" if paired.call.raw_args is None else "malformed"
+    message = write_result(message, paired)
+    defect: DefectKind = "dangling" if paired.call.raw_args is None else "malformed"
+    defect = defect if before is None else "superseded"
+    index = paired.call.index
+    return message, [
+        _change(kind, defect, index, paired, before=before, after=message, cause=cause)
+    ]
 
 
 def _result_id(paired: PairedCall) -> str:
@@ -416,21 +408,21 @@ def _result_id(paired: PairedCall) -> str:
 
 
 def _write_without_results(
-    message: BaseMessage, results: Sequence[StoredResult], reading: Reading
+    message: BaseMessage, results: Sequence[Result], reading: Reading
 ) -> _Written:
     """What remains of the message: each result is written after its call, or dropped."""
-    unpaired = [stored for stored in results if stored.paired_call is None]
-    if any(not stored.result.is_certain for stored in unpaired):
+    unpaired = [stored for stored in results if stored.call_index is None]
+    if any(not stored.is_certain for stored in unpaired):
         return [message], []
     remainder = without_results(message)
     changes = [_dropped(stored, reading) for stored in unpaired]
     return [] if remainder is None else [remainder], changes
 
 
-def _dropped(stored: StoredResult, reading: Reading) -> Change:
-    call_id, name = stored.result.call_id or "", stored.result.name
+def _dropped(stored: Result, reading: Reading) -> Change:
+    call_id, name = stored.call_id or "", stored.name
     defect: DefectKind = "orphan"
-    if stored.result.call_id in reading.call_ids:
+    if stored.call_id in reading.call_ids:
         synthetic = stored.is_placeholder or stored.is_foreign
         defect = "superseded" if synthetic else "duplicate"
     before = reading.messages[stored.index]
@@ -442,10 +434,7 @@ def _dropped(stored: StoredResult, reading: Reading) -> Change:
 
 def _corrected(index: int, before: BaseMessage, after: BaseMessage) -> Change:
     """The change of a message with fields that bypassed LangChain's validation."""
-    call_id, name = "", None
-    if isinstance(after, ToolMessage):
-        call_id, name = after.tool_call_id, after.name
-    return Change("corrected", "bad_field", index, call_id, name, None, before, after)
+    return Change("corrected", "bad_field", index, "", None, None, before, after)
 
 
 def _change(
@@ -460,7 +449,3 @@ def _change(
 ) -> Change:
     """A change that concerns one call and the message at `index`."""
     return Change(kind, defect, index, paired.new_id, paired.new_name, cause, before, after)
-
-
-def _renaming_of(paired: PairedCall) -> Renaming:
-    return Renaming(paired.call, paired.new_id, paired.new_name)

@@ -7,7 +7,6 @@ decides which result belongs to which call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +19,10 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.calls import dicts, text_of
+from langgraph_patch.history.ids import valid_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Result:
     """One result of a call.
 
@@ -30,24 +30,52 @@ class Result:
         call_id: The id of the call that the result names, or None if it names no call.
         name: The tool that the result names, or None.
         message: The result as a `ToolMessage`.
-        is_tool_message: Whether it is stored as a `ToolMessage`.
         is_certain: False for a human message that has a call id in `additional_kwargs`: it
             is a result only if that call has no other.
+        index: The index of its message in the history.
+        part: Its position among the results of its message.
+        holds_more: Whether its message holds more than results.
+        is_placeholder: Whether it is a placeholder, which gives way to a real result.
+        is_foreign: Whether it is a placeholder of another package.
+        call_index: The index of the message that makes its call; None if it has no call.
     """
 
     call_id: str | None
     name: str | None
     message: ToolMessage
-    is_tool_message: bool
     is_certain: bool = True
+    index: int = 0
+    part: int = 0
+    holds_more: bool = False
+    is_placeholder: bool = False
+    is_foreign: bool = False
+    call_index: int | None = None
+
+    @property
+    def label(self) -> str | None:
+        """The tool that the result names, in the form of a valid name; None if it names none."""
+        return valid_name(self.name) if self.name else None
 
 
-def read_results(message: BaseMessage) -> list[Result]:
-    """The results in `message`; an empty list if there are none."""
+def read_results(message: BaseMessage, index: int = 0) -> list[Result]:
+    """The results in `message`; an empty list if there are none.
+
+    Args:
+        message: The message; its fields are valid (`damaged_fields`).
+        index: Its index in the history. Default: 0.
+    """
+    found = _results_of(message)
+    holds_more = bool(found) and without_results(message) is not None
+    for part, result in enumerate(found):
+        result.index, result.part, result.holds_more = index, part, holds_more
+    return found
+
+
+def _results_of(message: BaseMessage) -> list[Result]:
     if isinstance(message, ToolMessage):
-        return [Result(text_of(message.tool_call_id), message.name, message, is_tool_message=True)]
+        return [Result(text_of(message.tool_call_id), message.name, message)]
     if isinstance(message, FunctionMessage):
-        return [Result(None, message.name, _as_tool_message(message, ""), is_tool_message=False)]
+        return [Result(None, message.name, _as_tool_message(message, ""))]
     if isinstance(message, ChatMessage):
         return _results_of_chat(message)
     if isinstance(message, HumanMessage):
@@ -62,7 +90,7 @@ def _results_of_chat(message: ChatMessage) -> list[Result]:
     call_id = call_id if isinstance(call_id, str) else None
     name = message.name or message.additional_kwargs.get("name")
     name = name if isinstance(name, str) else None
-    return [Result(call_id, name, _as_tool_message(message, call_id or ""), is_tool_message=False)]
+    return [Result(call_id, name, _as_tool_message(message, call_id or ""))]
 
 
 def _results_of_human(message: HumanMessage) -> list[Result]:
@@ -75,24 +103,14 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
                 tool_call_id=text_of(block.get("tool_use_id")),
                 status="error" if block.get("is_error") else "success",
             ),
-            is_tool_message=False,
         )
-        for block in _result_blocks(message)
+        for block in filter(_is_result_block, dicts(message.content))
     ]
     call_id = message.additional_kwargs.get("tool_call_id")
     if not results and isinstance(call_id, str):
         converted = _as_tool_message(message, call_id)
-        return [Result(call_id, None, converted, is_tool_message=False, is_certain=False)]
+        return [Result(call_id, None, converted, is_certain=False)]
     return results
-
-
-def has_result_blocks(message: HumanMessage) -> bool:
-    """Whether a human message contains `tool_result` blocks."""
-    return any(True for _ in _result_blocks(message))
-
-
-def _result_blocks(message: HumanMessage) -> Iterator[Mapping[str, Any]]:
-    return filter(_is_result_block, dicts(message.content))
 
 
 def _is_result_block(block: object) -> bool:
@@ -102,9 +120,11 @@ def _is_result_block(block: object) -> bool:
 
 def without_results(message: BaseMessage) -> BaseMessage | None:
     """What remains of a message without its results; None if nothing remains."""
-    if not isinstance(message, HumanMessage) or not has_result_blocks(message):
+    if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
         return None
     content = [block for block in message.content if not _is_result_block(block)]
+    if len(content) == len(message.content):
+        return None
     extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
     update = {"content": content, "additional_kwargs": extra}
     return message.model_copy(update=update) if content else None

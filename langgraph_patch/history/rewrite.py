@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
 from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
@@ -18,7 +18,6 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
-    Call,
     block_call_id,
     call_blocks,
     text_of,
@@ -26,50 +25,39 @@ from langgraph_patch.history.calls import (
     unwrapped,
 )
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, VALID_NAME
+from langgraph_patch.history.matching import PairedCall
 
 _CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
-
-
-class Renaming(NamedTuple):
-    """A call with its new id and name, which may be the stored ones."""
-
-    call: Call
-    new_id: str
-    new_name: str
 
 
 # --- calls -----------------------------------------------------------------------------
 
 
-def write_calls(message: AIMessage, renamings: Sequence[Renaming]) -> AIMessage:
+def write_calls(message: AIMessage, calls: Sequence[PairedCall]) -> AIMessage:
     """A copy of `message` that has every call in `tool_calls`, under its new id and name.
 
     The new id is also written into content blocks, into raw calls, and into the maps in
-    `additional_kwargs` with call ids as keys (Gemini's thought signatures).
+    `additional_kwargs` with call ids as keys (Gemini's thought signatures). The ids that a renamed
+    call had before are stored.
 
     Args:
         message: The message as it is stored; it is not changed.
-        renamings: All its calls, in the order of `read_calls`.
+        calls: All its calls, in the order of `read_calls`.
     """
-    update: dict[str, Any] = {
-        "tool_calls": [
-            {
-                **(call.tool_call or {"args": dict(call.args)}),
-                "id": new_id,
-                "name": new_name,
-                "type": "tool_call",
-            }
-            for call, new_id, new_name in renamings
-        ],
-        "invalid_tool_calls": [],
-    }
-    if (content := _written_content(message, renamings)) != message.content:
+    listed = [_listed_call(paired) for paired in calls]
+    update: dict[str, Any] = {"tool_calls": listed, "invalid_tool_calls": []}
+    if (content := _written_content(message, calls)) != message.content:
         update["content"] = content
-    if (extra := _written_kwargs(message, renamings)) != message.additional_kwargs:
+    if (extra := _written_kwargs(message, calls)) != message.additional_kwargs:
         update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
-        update["tool_call_chunks"] = [_as_chunk(call) for call in update["tool_calls"]]
+        update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
     return message.model_copy(update=update)
+
+
+def _listed_call(paired: PairedCall) -> dict[str, Any]:
+    stored = paired.call.tool_call or {"args": dict(paired.call.args)}
+    return {**stored, "id": paired.new_id, "name": paired.new_name, "type": "tool_call"}
 
 
 def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
@@ -78,102 +66,89 @@ def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
     return tool_call_chunk(name=tool_call["name"], args=args, id=tool_call["id"], index=None)
 
 
-def _by_occurrence(renamings: Sequence[Renaming]) -> Callable[[str], Renaming | None]:
-    """A function that returns, for the k-th occurrence of a stored id, its k-th renaming."""
-    queues: dict[str, deque[Renaming]] = defaultdict(deque)
-    for renaming in renamings:
-        queues[renaming.call.id].append(renaming)
+def _by_occurrence(calls: Iterable[PairedCall]) -> Callable[[str], PairedCall | None]:
+    """A function that returns, for the k-th occurrence of a stored id, its k-th call."""
+    queues: dict[str, deque[PairedCall]] = defaultdict(deque)
+    for paired in calls:
+        queues[paired.call.id].append(paired)
     return lambda stored: queues[stored].popleft() if queues.get(stored) else None
 
 
-def _written_content(message: AIMessage, renamings: Sequence[Renaming]) -> Any:
+def _written_content(message: AIMessage, calls: Sequence[PairedCall]) -> Any:
     if not isinstance(message.content, list):
         return message.content
     content: list[Any] = list(message.content)
-    next_renaming = _by_occurrence([r for r in renamings if r.call.block_type is not None])
+    next_call = _by_occurrence(paired for paired in calls if paired.call.block_type is not None)
     for index, block in call_blocks(message):
-        if (renaming := next_renaming(block_call_id(block))) is None:
-            continue
-        written = _written_block(block, renaming)
-        outer = content[index]
-        content[index] = written if outer is block else {**outer, "value": written}
+        if (paired := next_call(block_call_id(block))) is not None:
+            written = _written_block(block, paired)
+            outer = content[index]
+            content[index] = written if outer is block else {**outer, "value": written}
     return content
 
 
-def _written_block(block: Mapping[str, Any], renaming: Renaming) -> Mapping[str, Any]:
-    call = renaming.call
+def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str, Any]:
     id_key, _ = CALL_BLOCKS[block["type"]]
-    written = {**block, id_key: renaming.new_id, "name": renaming.new_name}
+    written = {**block, id_key: paired.new_id, "name": paired.new_name}
     if block["type"] == "tool_use" and (
-        call.raw_args is not None
+        paired.call.raw_args is not None
         or "partial_json" in block
         or not isinstance(block.get("input"), dict)
     ):
         written.pop("partial_json", None)
         # An integration sends a block with a `caller` as it is: its input must be a dict.
-        written["input"] = dict(call.args)
+        written["input"] = dict(paired.call.args)
     return written
 
 
-def _written_kwargs(message: AIMessage, renamings: Sequence[Renaming]) -> dict[str, Any]:
+def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str, Any]:
     extra = dict(message.additional_kwargs)
-    kept_ids = {call.id for call, new_id, _ in renamings if call.id == new_id}
     for key, value in extra.items():
         if isinstance(value, dict) and key not in ("function_call", PLACEHOLDER_KEY):
-            extra[key] = _with_new_keys(value, renamings, kept_ids)
+            extra[key] = _with_new_keys(value, calls)
     if isinstance(raw_calls := extra.get("tool_calls"), list):
-        extra["tool_calls"] = _written_raw_calls(raw_calls, renamings)
-    if any(call.source == "additional_kwargs" for call, _, _ in renamings):
+        next_call = _by_occurrence(calls)
+        extra["tool_calls"] = [_written_raw_call(raw, next_call) for raw in raw_calls]
+    if any(paired.call.source == "additional_kwargs" for paired in calls):
         extra.pop("function_call", None)  # `tool_calls` of the message has it now
-    earlier = {
-        new_id: [*call.earlier_ids, *([call.id] if call.id != new_id else [])]
-        for call, new_id, _ in renamings
-        if call.earlier_ids or call.id != new_id
-    }
+    earlier = {paired.new_id: ids for paired in calls if (ids := _earlier_ids(paired))}
     if earlier:
-        mark = extra.get(PLACEHOLDER_KEY)
-        extra[PLACEHOLDER_KEY] = {
-            **(mark if isinstance(mark, dict) else {}),
-            "earlier_ids": earlier,
-        }
+        extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
     return extra
 
 
-def _with_new_keys(
-    value: dict[Any, Any], renamings: Sequence[Renaming], kept_ids: set[str]
-) -> dict[Any, Any]:
+def _earlier_ids(paired: PairedCall) -> list[str]:
+    own = [] if paired.call.id == paired.new_id else [paired.call.id]
+    return [*paired.call.earlier_ids, *own]
+
+
+def _with_new_keys(value: dict[Any, Any], calls: Sequence[PairedCall]) -> dict[Any, Any]:
+    """A map by call ids under the new ids; an old one stays if another call keeps it."""
+    kept = {paired.call.id for paired in calls if paired.call.id == paired.new_id}
     written = dict(value)
-    for call, new_id, _ in renamings:
-        if call.id and call.id != new_id and call.id in value:
-            written[new_id] = value[call.id]
-            if call.id not in kept_ids:
-                written.pop(call.id, None)
+    for paired in calls:
+        call_id = paired.call.id
+        if call_id and call_id != paired.new_id and call_id in value:
+            written[paired.new_id] = value[call_id]
+            if call_id not in kept:
+                written.pop(call_id, None)
     return written
 
 
-def _written_raw_calls(raw_calls: list[Any], renamings: Sequence[Renaming]) -> list[Any]:
-    next_renaming = _by_occurrence(renamings)
-    return [
-        _written_raw_call(raw, next_renaming(text_of(raw.get("id"))))
-        if isinstance(raw, dict)
-        else raw
-        for raw in raw_calls
-    ]
-
-
-def _written_raw_call(raw: dict[str, Any], renaming: Renaming | None) -> dict[str, Any]:
-    if renaming is None:
+def _written_raw_call(raw: Any, next_call: Callable[[str], PairedCall | None]) -> Any:
+    paired = next_call(text_of(raw.get("id"))) if isinstance(raw, dict) else None
+    if paired is None:
         return raw
     function = raw.get("function")
     if isinstance(function, dict):
-        function = {**function, "name": renaming.new_name}
-    return {**raw, "id": renaming.new_id, "function": function}
+        function = {**function, "name": paired.new_name}
+    return {**raw, "id": paired.new_id, "function": function}
 
 
 # --- results ---------------------------------------------------------------------------
 
 
-def write_result(message: ToolMessage, renaming: Renaming) -> ToolMessage:
+def write_result(message: ToolMessage, paired: PairedCall) -> ToolMessage:
     """`message` as the result of a call under its new id and name.
 
     The result of a custom tool call (OpenAI's Responses API: free text in, free text out)
@@ -182,22 +157,19 @@ def write_result(message: ToolMessage, renaming: Renaming) -> ToolMessage:
     Returns:
         The same object if nothing has to change, else a copy.
     """
-    call, new_id, new_name = renaming
+    new_id, name = paired.new_id, message.name
     update: dict[str, Any] = {}
     content: Any = message.content
-    if call.block_type == CUSTOM_CALL:
+    if paired.call.block_type == CUSTOM_CALL:
         content = _as_custom_output(message)
     if message.tool_call_id != new_id:
         update["tool_call_id"] = new_id
         content = _with_new_id(content, message.tool_call_id, new_id)
     if content is not message.content:
         update["content"] = content
-    if (
-        message.name is not None
-        and message.name != new_name
-        and (message.name == call.name or not VALID_NAME.match(message.name))
-    ):
-        update["name"] = new_name
+    is_of_call = name == paired.call.name or not VALID_NAME.match(name or "x")
+    if name is not None and name != paired.new_name and is_of_call:
+        update["name"] = paired.new_name
     return message.model_copy(update=update) if update else message
 
 

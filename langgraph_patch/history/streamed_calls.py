@@ -62,13 +62,11 @@ class StreamedCall:
         id: The id of the call; `""` where there is none.
         name: The name of the tool; `""` where there is none.
         raw: The text of the arguments, as it arrived.
-        index: The index of its first chunk, or None.
         args: The arguments; None if the model did not finish writing them.
     """
 
     id: str
     name: str
-    index: int | str | None = None
     raw: str = ""
     args: dict[str, Any] | None = None
 
@@ -99,11 +97,6 @@ class StreamedCalls:
         if message.id is not None:
             self.message_ids.add(message.id)
 
-    def add_metadata(self, metadata: Mapping[str, Any] | None) -> None:
-        """Store metadata of a chunk that its message does not have yet."""
-        if metadata:
-            self._metadata.append(metadata)
-
     def calls(self, *, failed: bool = False) -> list[StreamedCall]:
         """The calls in the order in which they began, each judged by its raw text.
 
@@ -127,7 +120,6 @@ def _merged(chunks: Sequence[ToolCallChunk]) -> StreamedCall:
     return StreamedCall(
         id=next((text_of(chunk["id"]) for chunk in chunks if chunk.get("id")), ""),
         name=next((text_of(chunk["name"]) for chunk in chunks if chunk.get("name")), ""),
-        index=chunks[0].get("index"),
         raw="".join(chunk.get("args") or "" for chunk in chunks),
     )
 
@@ -260,12 +252,8 @@ def completed_args(raw: str) -> Any:
 
 
 def _invalid(call: StreamedCall) -> Any:
-    return invalid_tool_call(
-        name=call.name or None,
-        args=call.raw,
-        id=call.id or None,
-        error=STOPPED,
-    )
+    name, call_id = call.name or None, call.id or None
+    return invalid_tool_call(name=name, args=call.raw, id=call_id, error=STOPPED)
 
 
 def _emptied(block: Any, ids: set[str]) -> Any:

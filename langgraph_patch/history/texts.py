@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from langchain_core.messages import AIMessage, ToolMessage
 
 from langgraph_patch.errors import OptionError
-from langgraph_patch.history.ids import MAX_ID, MAX_NAME
 
 MAX_TEXT = 500
 """The maximum length of a default text.
@@ -76,6 +75,11 @@ class Finding:
     inner: tuple[str, ...] = ()
     look_again: bool = False
     not_kept: tuple[str, ...] = ()
+
+    def is_valid(self) -> bool:
+        """Whether its cause is known, and its result is one."""
+        is_result = self.result is None or isinstance(self.result, ToolMessage)
+        return is_result and self.cause in (*CAUSES, "reconciled")
 
 
 Evidence: TypeAlias = Mapping[tuple[int, int], Finding]
@@ -255,7 +259,7 @@ def default_text(call: DanglingCall, *, human_follows: bool) -> str:
     cause, detail = call.cause, f"{call.cause}, {call.detail}"
     keys = (f"{detail}, human follows", f"{cause}, human follows") if human_follows else ()
     key = next(key for key in (*keys, detail, cause) if key in texts)
-    names = {"name": call.name[:MAX_NAME], "id": call.tool_call_id[:MAX_ID]}
+    names = {"name": call.name, "id": call.tool_call_id}
     available = MAX_TEXT - len(texts[key].format(**names, error=""))
     error = _shortened(call.error or "", available // 2 if call.inner else available)
     text = texts[key].format(**names, error=error)

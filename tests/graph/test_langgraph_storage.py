@@ -33,7 +33,6 @@ from langgraph_patch._langgraph_storage import (
     accepted_input,
     delete_from_memory,
     is_delta_channel,
-    is_delta_snapshot,
     is_node_timeout,
     is_reserved,
     joined_nodes,
@@ -41,7 +40,6 @@ from langgraph_patch._langgraph_storage import (
     keys_in_memory,
     last_nodes,
     later_checkpoint_id,
-    may_run_in_task,
     nodes_of_namespace,
     own_interrupt_id,
     parent_namespace,
@@ -88,8 +86,6 @@ def test_namespaces_of_subgraphs():
     assert (parent_namespace(below), parent_namespace(child)) == (child, "")
     assert nodes_of_namespace(below) == ["n1", "n1"]
     assert task_of_namespace(child) == outer.id
-    assert may_run_in_task(below, "", outer.id)
-    assert not may_run_in_task(below, "", "another")
     assert not keeps_state_between_runs(below)
 
 
@@ -108,7 +104,6 @@ def test_namespaces_that_last_longer_than_a_task():
     assert lasting == {"n1", "n1|1"}
     assert all(map(keeps_state_between_runs, lasting))
     assert {task_of_namespace(namespace) for namespace in lasting} == {None}
-    assert all(may_run_in_task(namespace, "", "any") for namespace in lasting)
     assert {subgraph_path(n) for n in lasting} == {name for name, _ in graph.get_subgraphs()}
 
 
@@ -244,8 +239,6 @@ def test_delta_channels(frequency: int):
     values = [saved.checkpoint["channel_values"].get("messages") for saved in checkpoints(saver)]
     snapshots = [value for value in values if value is not None]
     assert bool(snapshots) == (frequency == 1)
-    assert all(is_delta_snapshot(value) for value in snapshots)
-    assert not any(map(is_delta_snapshot, ({"value": 1}, [1], (1,), None)))
     assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
     assert whole_value(QUESTION["messages"]) is QUESTION["messages"]
 

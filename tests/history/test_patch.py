@@ -1806,7 +1806,7 @@ def test_a_valid_history_that_is_no_list_of_messages_comes_back_converted(histor
         (b"hello", r"b'hello' is no list of messages"),
         ({"messages": []}, r"\{'messages': \[\]\} is no list of messages"),
         (7, r"7 is no list of messages"),
-        ([H("q"), 7], r"holds something that is no message: expected LangChain messages"),
+        ([H("q"), 7], r"holds something that is no message: expected a list of LangChain messages"),
         ([object], r"holds something that is no message"),
         ([{"role": "nobody", "content": "x"}], r"holds something that is no message"),
         ((7,), r"\(7,\) holds something that is no message"),
@@ -1840,7 +1840,7 @@ def test_an_error_about_a_history_is_short():
             r"'lost': 'x'\}: expected a text for one of the causes awaiting_input, failed, not_st",
         ),
         ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text"),
-        ({"evidence": 7}, r"evidence=7: expected a mapping from calls to findings"),
+        ({"evidence": 7}, r"evidence=7: expected a mapping \(index"),
         (
             {"evidence": {("a1", "c1"): Finding()}},
             r"'a1', 'c1'.*expected \(index of the message, position of the call in it\) -> Finding",
