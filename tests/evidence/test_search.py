@@ -443,17 +443,6 @@ def test_result_that_was_dropped(saver):
     assert found[0, 1].cause == "unknown"
 
 
-def test_real_result_after_a_placeholder(saver):
-    """A result that came late is found behind the placeholder that stood in for it."""
-    graph = state_graph(saver)
-    history = [HumanMessage("go"), ai_with_calls("m1", "send_email:c1"), HumanMessage("and?")]
-    patched = patch_messages(history).messages
-    late = ToolMessage("sent to bob", tool_call_id="c1", id="t1")
-    run_until_stop(graph, {"messages": [*patched, late]})
-    run_until_stop(graph, {"messages": [RemoveMessage("t1")]})
-    assert recovered(saver, (history[1], "c1")) == {("m1", "c1"): "sent to bob"}
-
-
 def test_placeholders_are_no_evidence(saver):
     """A placeholder, by this package or deepagents, is not a result; the real result is found."""
     graph = v2([BOTH, AIMessage("done")], saver)

@@ -31,19 +31,11 @@ from support.agents import (
     thread,
 )
 from support.callbacks import RunNames
-from support.placeholder_texts import UNKNOWN
 from support.running import sync_and_async
 from support.strict import ai
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 each_place = pytest.mark.parametrize("place", ["entry", "model_node"])
-
-
-def results_of(kind: Kind, place: str) -> tuple[str, str]:
-    """The results after a repair. A run that `goto` sends to the model may have run the tools."""
-    if place == "model_node" and kind.name == "create_agent_with_approval":
-        return UNKNOWN.format("send_email", "c1"), UNKNOWN.format("wire_money", "c2")
-    return kind.results
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
@@ -96,7 +88,7 @@ async def test_messages(kind: Kind, place: str, *, asynchronous: bool):
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "messages", asynchronous=asynchronous)
     node = "patch_tool_calls" if place == "entry" else kind.model_node
-    first, second = results_of(kind, place)
+    first, second = kind.results
     results = [(node, "tool", first), (node, "tool", second)]
     answer = [(kind.model_node, "AIMessageChunk", text) for text in ("well ", "then")]
     expected = [*results, *answer] if place == "entry" else [*answer, *results]
@@ -196,7 +188,7 @@ async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "updates", asynchronous=asynchronous)
     shown = {node: update for chunk in chunks for node, update in chunk.items()}
-    first, second = results_of(kind, place)
+    first, second = kind.results
     results, answer = [f"tool c1: {first}", f"tool c2: {second}"], ["ai: well then"]
     if place == "entry":
         assert lines(shown["patch_tool_calls"]["messages"]) == results
@@ -245,7 +237,7 @@ async def test_values(kind: Kind, place: str, *, asynchronous: bool):
     bench, value = await broken(kind, place, asynchronous=asynchronous)
     graph = with_patching(bench.graph)
     chunks = await streamed(graph, value, "values", asynchronous=asynchronous)
-    first, second = results_of(kind, place)
+    first, second = kind.results
     before = ["human: book it", "ai c1 c2: ", "human: never mind"]
     after = [*before[:2], f"tool c1: {first}", f"tool c2: {second}", before[2]]
     shown = [lines(chunk["messages"]) for chunk in chunks]
