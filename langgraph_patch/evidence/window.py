@@ -243,7 +243,8 @@ def _end_of_turn(history: Sequence[BaseMessage]) -> int:
 
 def _named_in(step: Step) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
-    results = (m for task in step.written for m in [*task.messages, *task.returned])
+    tasks = (task for task in step.written if not task.is_overwrite)
+    results = (m for task in tasks for m in [*task.messages, *task.returned])
     named = {m.tool_call_id for m in results if isinstance(m, ToolMessage)}
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 
