@@ -92,8 +92,9 @@ class Window:
 
     def place_in(self, history: Sequence[BaseMessage], places: dict[Hashable, int]) -> int | None:
         """The index of the message in a history."""
-        found = places.get(self.message.id) if self.message.id is not None else None
-        return self._place(history) if found is None else found
+        if self.message.id is not None and len(places) == len(history):
+            return places.get(self.message.id)
+        return self._place(history)  # some messages have no id
 
     def _place(self, messages: Sequence[BaseMessage]) -> int | None:
         return next((i for i, m in enumerate(messages) if is_version(m, self.message)), None)
