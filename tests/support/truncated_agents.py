@@ -142,7 +142,7 @@ BARE = {
 
 
 def run(build: Any, server: Wire, *, mode: str = "values", asynchronous: bool = False) -> Seen:
-    """`book it`, then `hello`, in one thread."""
+    """`book it`, then `hello`, in one thread; the mode `v3` reads the events of that version."""
     seen = Seen()
     graph = build(server.model, tools(seen))
     config = {"configurable": {"thread_id": "1"}}
@@ -154,6 +154,8 @@ def run(build: Any, server: Wire, *, mode: str = "values", asynchronous: bool = 
         return [chunk async for chunk in graph.astream(send(text), config, stream_mode=mode)]
 
     def turn(text):
+        if mode == "v3":
+            return list(graph.stream_events(send(text), config, version="v3"))
         if asynchronous:
             return asyncio.run(aturn(text))
         return list(graph.stream(send(text), config, stream_mode=mode))
