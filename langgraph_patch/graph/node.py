@@ -58,7 +58,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     each call, as if its tools had answered. A message without any call is dropped. It does so only
     if one model and no tool ran below the node, no interrupt was answered, and the output is one
     that `update_of` reads. In any other case, and after a second such message, the turn ends
-    without running a call, and a WARNING reports it.
+    without running a call. A WARNING reports it, unless the output is none of these.
 
     Args:
         inner: The runnable of the node.

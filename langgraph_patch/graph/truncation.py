@@ -57,8 +57,9 @@ register_configure_hook(_GUARD, inheritable=True)
 
 
 def is_guarded() -> bool:
-    """Whether a guard is in charge of the model runs that start here."""
-    return _GUARD.get() is not None
+    """Whether the guard of a node that may ask again is in charge of what runs here."""
+    guard = _GUARD.get()
+    return guard is not None and not guard.drops
 
 
 class TruncationGuard(BaseCallbackHandler):
@@ -87,7 +88,7 @@ class TruncationGuard(BaseCallbackHandler):
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._config = config
-        self._drops = drops
+        self.drops = drops
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
         # The ids of each message that is truncated or unusable, and its calls.
@@ -163,7 +164,7 @@ class TruncationGuard(BaseCallbackHandler):
         self, message: AIMessage, calls: Sequence[StreamedCall], *, nested: bool = False
     ) -> bool:
         """Whether `message` has a truncated call; it is corrected in place."""
-        if not (nested or self._drops):
+        if not (nested or self.drops):
             return refuse_truncated(message, calls)
         dropped = drop_truncated(message, calls)
         if dropped:
@@ -263,7 +264,7 @@ class TruncationGuard(BaseCallbackHandler):
         """Whether the model is asked once more, because its message is unusable; logged.
 
         Only if one model ran below the node, no tool and no graph, and no interrupt was answered.
-        Otherwise a WARNING reports that the turn ends.
+        Otherwise a WARNING reports that the turn may end.
 
         Args:
             message: The message that the node adds to its history.
@@ -278,7 +279,7 @@ class TruncationGuard(BaseCallbackHandler):
         if asks:
             logger.info("asked the model of thread %r again: %s", thread_id, _UNUSABLE)
         else:
-            logger.warning("the turn of thread %r ends without an answer: %s", thread_id, _UNUSABLE)
+            logger.warning("the turn of thread %r may end here: %s", thread_id, _UNUSABLE)
         return asks
 
 

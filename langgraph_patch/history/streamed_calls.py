@@ -109,7 +109,7 @@ class StreamedCalls:
         if message.tool_call_chunks:
             self._chunks.extend(message.tool_call_chunks)
             self._content_follows = False
-        elif message.content:
+        elif self._chunks and _has_content(message.content):
             self._content_follows = True
         if message.response_metadata:
             self._metadata.append(message.response_metadata)
@@ -211,7 +211,14 @@ def _is_cut_at_limit(metadata: Mapping[str, Any], *, is_streamed: bool) -> bool:
 def _ends_with_call(message: AIMessage) -> bool:
     """Whether nothing follows the calls in the content. Their place in it may be unknown."""
     places = [index for index, _ in call_blocks(message)]
-    return not places or places[-1] == len(message.content) - 1
+    return not places or not _has_content(message.content[places[-1] + 1 :])
+
+
+def _has_content(content: str | list[Any]) -> bool:
+    """Whether content is more than an empty text, in which Gemini may send a signature."""
+    blocks = [content] if isinstance(content, str) else content
+    texts = [block.get("text") if isinstance(block, dict) else block for block in blocks]
+    return any(text != "" for text in texts)
 
 
 # --- the chunks of a call ------------------------------------------------------------------

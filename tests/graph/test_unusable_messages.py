@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, HumanMessage
@@ -16,6 +17,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
+from pydantic import BaseModel
 
 from kit import StrictModel
 from langgraph_patch import (
@@ -120,7 +122,7 @@ def test_a_second_unusable_message_ends_the_turn_and_is_logged(wire, name, mode,
     assert seen.goes_on
     assert [record.levelname for record in caplog.records if "asked" in record.message] == ["INFO"]
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert "thread '1' ends without an answer" in warning.message
+    assert "the turn of thread '1' may end here" in warning.message
 
 
 def test_all_protections_at_once_ask_once():
@@ -254,6 +256,7 @@ def answered(message: AIMessage, **options: Any) -> tuple[AIMessage, StrictModel
 REFUSED = {
     "a message with a text": cut("I write to Bob."),
     "its block is the last one": cut([{"type": "text", "text": "I write."}, USE]),
+    "an empty text behind it": cut([USE, {"type": "text", "text": ""}]),
     "the context window was full": cut(
         response_metadata={"stop_reason": "model_context_window_exceeded"}
     ),
@@ -277,6 +280,7 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     answer, model = answered(REFUSED[name].model_copy(deep=True))
     assert len(model.seen) == 2
     assert answer.tool_calls == []
+    assert answer.additional_kwargs == {}
     (call,) = read_calls(answer)
     assert (call.id, call.name, call.source) == ("c1", "mail", "stopped")
     assert call.raw_args is not None
@@ -290,7 +294,8 @@ KEPT = {
     "a length of a provider with strict texts": cut(response_metadata={"finish_reason": "length"}),
     "another reason": cut(response_metadata={"stop_reason": "tool_use"}),
     "no reason": cut(response_metadata={}),
-    "a text behind it": cut([USE, {"type": "text", "text": ""}]),
+    "a text behind it": cut([USE, {"type": "text", "text": "I"}]),
+    "a thought behind it": cut([USE, {"type": "thinking", "thinking": "hm"}]),
     "an invalid call, which is the cut one": cut([USE], invalid_tool_calls=[INVALID]),
     "a raw text that is complete": cut([{**USE, "input": {}, "partial_json": '{"to": "bob"}'}]),
     "another provider": cut(
@@ -398,7 +403,7 @@ def test_a_node_that_runs_a_tool_is_not_run_again(caplog):
 
     assert [m.type for m in turn(graph_of(call))] == ["human", "ai"]
     assert ran == ["mail"]
-    assert "ends without an answer" in caplog.text
+    assert "may end here" in caplog.text
 
 
 def test_a_node_that_calls_an_agent_is_not_run_again():
@@ -504,6 +509,44 @@ def test_a_middleware_that_asked_a_human_is_not_called_again():
     turn(graph)
     assert [m.type for m in turn(graph, Command(resume="yes"))] == ["human", "ai"]
     assert len(model.seen) == 1
+
+
+def test_a_model_in_a_tool_of_a_patched_graph_asks_again():
+    """The loop in the tool repairs its own history, so its model may be asked again."""
+    model = StrictModel(script=[BAD])
+    patched = patch_model(model)
+
+    @tool
+    def delegate(task: str) -> str:
+        """Delegate."""
+        return patched.invoke(task).text
+
+    call = AIMessage("", tool_calls=[{"name": "delegate", "args": {"task": "go"}, "id": "c1"}])
+    boss = create_agent(StrictModel(script=[call]), [delegate], checkpointer=InMemorySaver())
+    messages = turn(with_patching(boss))
+    assert [m.text for m in messages] == ["go", "", "done", "done"]
+    assert [[m.type for m in seen] for seen in model.seen] == [["human"], ["human", "ai", "tool"]]
+
+
+@pytest.mark.parametrize("message", [BAD, cut(tool_calls=[{**CALL, "name": "Answer"}])])
+@pytest.mark.parametrize("protects", ["the node", "the middleware"])
+def test_a_structured_answer_is_asked_for_again(message, protects):
+    """`create_agent` reads the arguments of a call as the answer."""
+
+    class Answer(BaseModel):
+        """The answer."""
+
+        to: str
+
+    whole = AIMessage("", tool_calls=[{"name": "Answer", "args": {"to": "al"}, "id": "c2"}])
+    model = StrictModel(script=[message.model_copy(deep=True), whole])
+    middleware = [PatchToolCallsMiddleware()] if protects == "the middleware" else []
+    agent = create_agent(model, [], middleware=middleware, response_format=ToolStrategy(Answer))
+    graph = with_patching(agent) if protects == "the node" else agent
+    result = graph.invoke({"messages": [HumanMessage("go")]})
+    assert result["structured_response"] == Answer(to="al")
+    assert len(model.seen) == 2
+    assert validate_messages(result["messages"]) == []
 
 
 def test_an_agent_in_a_node_does_not_run_a_call_that_was_cut_off(caplog):
