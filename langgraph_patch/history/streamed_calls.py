@@ -166,8 +166,9 @@ def is_unusable(message: AIMessage) -> bool:
         return False
     if message.invalid_tool_calls:
         return not message.text or _ends_with_call(message)
-    reasons = {str(message.response_metadata.get(key)) for key in REASON_KEYS}
-    return not message.text and not reasons.isdisjoint(MALFORMED_REASONS)
+    reasons = [text_of(message.response_metadata.get(key)) for key in REASON_KEYS]
+    is_malformed = any(each in reason for each in MALFORMED_REASONS for reason in reasons)
+    return is_malformed and not message.text
 
 
 def _calls_cut_at_limit(message: AIMessage, *, is_streamed: bool) -> list[StreamedCall]:
@@ -200,9 +201,10 @@ def _is_cut_at_limit(metadata: Mapping[str, Any], *, is_streamed: bool) -> bool:
     """Whether a message that may give arguments as objects ended at the token limit.
 
     Gemini gives them so in streams too. Anthropic and Bedrock stream their text, which decides.
+    Where two chunks of a stream have a reason, LangChain joins them to one text.
     """
     provider = text_of(metadata.get("model_provider") or "google")
-    if metadata.get("finish_reason") == "MAX_TOKENS" and provider.startswith("google"):
+    if "MAX_TOKENS" in text_of(metadata.get("finish_reason")) and provider.startswith("google"):
         return True
     reasons = {text_of(metadata.get(key)) for key in ("stop_reason", "stopReason")}
     return not is_streamed and not reasons.isdisjoint(_LIMITS)

@@ -262,6 +262,7 @@ REFUSED = {
     ),
     "Bedrock": cut([USE], response_metadata={"stopReason": "max_tokens"}),
     "Gemini": cut(response_metadata={"finish_reason": "MAX_TOKENS"}),
+    "two reasons that LangChain joined": cut(response_metadata={"finish_reason": "STOPMAX_TOKENS"}),
     "Vertex": cut(
         response_metadata={"finish_reason": "MAX_TOKENS", "model_provider": "google_vertexai"}
     ),
