@@ -176,15 +176,21 @@ def recover_evidence(
 
 
 def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
-    """What is known of a call. A superstep that began a moment ago may still run it."""
+    """What is known of a call.
+
+    A task that began a moment ago may still run, or may run again after an answer: the next turn
+    looks again. If no task of the call is known and all tasks have ended, nothing will be known.
+    """
     if verdict is None:
         return Finding()  # a call without an id cannot be identified
     if verdict.result is not None and verdict.finding is not None:
         return verdict.finding
     if not is_read:
         return Finding(look_again=True)
-    is_recent = verdict.last is not None and verdict.last.began > _time_before_now(_RUNNING)
-    return replace(verdict.finding or Finding(), look_again=is_recent)
+    last, finding = verdict.last, verdict.finding or Finding()
+    is_recent = last is not None and last.began > _time_before_now(_RUNNING)
+    may_end = last is not None and not (finding.cause == "unknown" and last.is_over)
+    return replace(finding, look_again=is_recent and may_end)
 
 
 def _is_being_written(verdicts: Iterable[Verdict]) -> bool:

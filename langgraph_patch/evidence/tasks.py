@@ -381,26 +381,33 @@ def fold(history: list[BaseMessage], tasks: Sequence[Task]) -> list[BaseMessage]
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint."""
-    channels = step.saved.checkpoint["channel_values"]
-    gotos = [write for write in step.gotos if write[1] != TASKS]
-    nodes = {*step.nodes, *(send.node for send in step.sends if isinstance(send, Send))}
-    nodes |= {triggered_node(channel) or "" for _, channel, _ in gotos}
+    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
+    checkpoint = step.saved.checkpoint
+    gotos = {channel: value for _, channel, value in step.gotos if channel != TASKS}
+    channels = {**checkpoint["channel_values"], **gotos}
+    targets = {triggered_node(channel) or "" for channel in gotos}
+    nodes = {*step.nodes, *targets, *(s.node for s in step.sends if isinstance(s, Send))}
     if not nodes:
         return ()
+    joins = {channel: joined_nodes(channel) for channel in channels}
     builder: StateGraph[Any] = StateGraph(dict)
-    for channel in channels:
-        nodes |= set(joined_nodes(channel))
-    for node in nodes:
+    for node in sorted(nodes.union(*joins.values())):
         builder.add_node(node, lambda _: None)
         builder.add_edge(START, node)
-    for channel in channels:
-        if sources := joined_nodes(channel):
+    for channel, sources in joins.items():
+        if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    saved = step.saved._replace(pending_writes=gotos)
-    root = {**saved.checkpoint["channel_values"], "__root__": {}}
-    copy = saved._replace(checkpoint={**saved.checkpoint, "channel_values": root})
-    graph = builder.compile(checkpointer=_OneCheckpoint(copy))
+    versions = checkpoint["channel_versions"]
+    newest = dict.fromkeys(gotos, max(versions.values(), default=1))
+    seen = {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets}
+    copy: Any = {
+        **checkpoint,
+        "channel_values": {**channels, "__root__": {}},
+        "channel_versions": {**versions, **newest},
+        "versions_seen": seen,
+    }
+    saved = step.saved._replace(checkpoint=copy, pending_writes=[])
+    graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks
 
 

@@ -92,8 +92,9 @@ class Window:
 
     def place_in(self, history: Sequence[BaseMessage], places: dict[Hashable, int]) -> int | None:
         """The index of the message in a history."""
-        found = places.get(self.message.id) if self.message.id is not None else None
-        return self._place(history) if found is None else found
+        if self.message.id is not None and len(places) == len(history):
+            return places.get(self.message.id)
+        return self._place(history)  # some messages have no id
 
     def _place(self, messages: Sequence[BaseMessage]) -> int | None:
         return next((i for i, m in enumerate(messages) if is_version(m, self.message)), None)
@@ -243,7 +244,8 @@ def _end_of_turn(history: Sequence[BaseMessage]) -> int:
 
 def _named_in(step: Step) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
-    results = (m for task in step.written for m in [*task.messages, *task.returned])
+    tasks = (task for task in step.written if not task.is_overwrite)
+    results = (m for task in tasks for m in [*task.messages, *task.returned])
     named = {m.tool_call_id for m in results if isinstance(m, ToolMessage)}
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 

@@ -172,7 +172,7 @@ def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> b
     count = marker.get("inner")
     return (
         finding.result is not None
-        or (looked_again and asks_to_look_again(stored) and not finding.look_again)
+        or (looked_again and not finding.look_again)
         or len(finding.inner) > (count if isinstance(count, int) else 0)
         or (finding.cause != "unknown" and marker.get("cause") == "unknown")
     )

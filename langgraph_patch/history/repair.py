@@ -9,7 +9,7 @@ every difference.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
@@ -19,6 +19,7 @@ from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
     Placeholder,
+    asks_to_look_again,
     is_better,
     is_placeholder,
     make_placeholder,
@@ -193,8 +194,10 @@ def _finding_to_write(paired: PairedCall, source: RepairInput) -> Finding | None
     stored = _stored_placeholder(paired)
     if stored is None or not is_placeholder(stored):  # none, or of another package or a client
         return found or Finding()
-    is_new = found is not None and is_better(found, stored, looked_again=source.reading.look_again)
-    return found if is_new else None
+    looked_again = source.reading.look_again and asks_to_look_again(stored)
+    if found is not None and looked_again and found.cause != "unknown":
+        found = replace(found, look_again=False)  # once is enough for a task that has ended
+    return found if found and is_better(found, stored, looked_again=looked_again) else None
 
 
 def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:

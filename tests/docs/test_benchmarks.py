@@ -46,7 +46,7 @@ ROWS = {
     "first token of 'text', ": 27,
     "first token of 'text, then a call', ": 27,
     "first token of 'a call', ": 27,
-    "search of a call at ": 6,
+    "search of a call ": 6,
 }
 """How a row begins -> how many there are."""
 
