@@ -1,60 +1,75 @@
-"""Checkers: decide, while a model turn streams, whether the turn calls tools.
+"""Checkers: decide, while a model streams a message, whether the message calls tools.
 
-A checker is a callable that takes a `Turn` and returns True (the turn calls tools), False (it
-does not) or None (more chunks are needed). It is called after each chunk until it decides, and
-a last time when the turn has ended, so that it can learn. It does no I/O, so one checker serves
-sync and async streams.
+A checker is a callable that takes a `Turn` and returns True (the message calls tools), False (it
+does not) or None (more chunks are needed). It is called after each chunk until it decides. It
+does no I/O, so one checker serves sync and async streams.
 
-    checker                decides                          for models that
-    first_chunk_checker    at the first text or tool call   call tools before they write text
-    full_stream_checker    at a tool call or the end        write text before they call tools
-    adaptive_checker       as it has learned for the model  you do not know
-    live_checker           at once; may be retracted        write text before they call tools
+    checker                decides                    for models that
+    full_stream_checker    at a tool call or the end  write text before they call tools
+    first_chunk_checker    at the first text or call  call tools before they write text
 
-Models differ. OpenAI's and Mistral's models usually call a tool without any text before it;
-Claude, Gemini and reasoning models often explain first what they are about to do. A line in the
-system prompt makes the first kind of turn more likely: "If you need a tool, call it at once.
-Write no text before a tool call." Measure with `adaptive_checker.stats()` whether your model
-keeps to it. OpenAI's Responses API marks text before a call as `commentary` and an answer as
-`final_answer`; with such marks every checker decides at the first text.
+OpenAI's and Mistral's models usually call a tool without any text before it; Claude, Gemini and
+reasoning models often explain first what they are about to do. A line in the system prompt makes
+the first kind more likely: "If you need a tool, call it at once. Write no text before a tool
+call." OpenAI's Responses API marks text before a call as `commentary` and an answer as
+`final_answer`; both checkers use these marks.
+
+`split_stream` asks a checker about the stream of a model, and loses no chunk of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 
-from langgraph_patch.streaming.chunk_facts import has_call, has_reasoning, model_key, phase_of
+from langgraph_patch.errors import StreamError
+from langgraph_patch.history.calls import type_of, unwrapped
+
+REASONING_BLOCKS: Final = frozenset(
+    {"reasoning", "reasoning_content", "redacted_thinking", "thinking"}
+)
+
+_CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
+    {"apply_patch_call", "computer_call", "local_shell_call", "mcp_approval_request", "shell_call"}
+)
+"""OpenAI's blocks that the client must answer, and that LangChain does not list as tool calls."""
+
+_EXPECTED = "the chunks of one turn"
+
+
+# --- what a checker sees -------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One model turn, as far as it has been streamed.
+    """One message of a model, as far as it has been streamed.
 
     Attributes:
-        checker: The checker that decides about this turn.
-        model: The model as `"provider:name"`, from the caller or from the metadata of chunks.
-            Default: None, until the chunks have named both. Some name the model at the end.
-        provider: The provider, which most chunks name. Default: None, until one does.
+        checker: The checker that decides about this message.
         chunks: The chunks that were read for the decision, the newest last. Empty after it.
-        read: How many chunks were read for the decision.
-        called: Whether the newest chunk contains a tool call; after the decision, whether the
-            turn contains one.
-        spoke: Whether a chunk without a tool call contained text. White space does not count:
+        called: Whether a chunk contained a tool call.
+        spoke: Whether a chunk before any tool call contained text. White space does not count:
             some models send it before a call. Text of the phase `"commentary"` does not either.
-        wrote: Whether a chunk contained anything to show: text or reasoning.
+        wrote: Whether a chunk before any tool call contained anything to show: text of any
+            phase, or reasoning.
         phase: What OpenAI's Responses API names the text: `"commentary"`, `"final_answer"`, or
             None.
-        hides_order: Whether the turn came as one whole message with text and a tool call, so
-            that nobody knows which came first.
         ended: Whether the stream has ended or the newest chunk is marked as the last one.
         answer: The decision: the checker's first answer that is not None, or False if the
-            turn has ended without one. It does not change any more.
-        early: Whether the decision was False before the end of the turn.
-        late_call: Whether a tool call arrived after the answer False.
+            message has ended without one. It does not change any more.
 
     Examples:
         A checker of your own, for a model that never calls a tool after ten chunks of text:
@@ -70,85 +85,60 @@ class Turn:
     """
 
     checker: Checker
-    model: str | None = None
-    provider: str | None = None
     chunks: list[AIMessage] = field(default_factory=list, init=False)
-    read: int = field(default=0, init=False)
     called: bool = field(default=False, init=False)
     spoke: bool = field(default=False, init=False)
     wrote: bool = field(default=False, init=False)
     phase: str | None = field(default=None, init=False)
-    hides_order: bool = field(default=False, init=False)
     ended: bool = field(default=False, init=False)
     answer: bool | None = field(default=None, init=False)
-    early: bool = field(default=False, init=False)
-    late_call: bool = field(default=False, init=False)
-    _name: str | None = field(default=None, init=False)
-    _is_closed: bool = field(default=False, init=False)
 
     def take(self, chunk: AIMessage) -> None:
-        """Read the next chunk and call the checker, if the turn is not decided yet.
+        """Read the next chunk and call the checker, if the message is not decided yet.
 
         Args:
-            chunk: A chunk of the turn's message, or the whole message.
+            chunk: A chunk of the message, or the whole message.
 
         Raises:
+            StreamError: If the checker returns anything but True, False or None.
             Exception: Whatever the checker raises.
         """
-        whole = not isinstance(chunk, AIMessageChunk)
         self.ended = not isinstance(chunk, AIMessageChunk) or chunk.chunk_position == "last"
-        if self.model is None and chunk.response_metadata:
-            self._read_model(chunk)
+        self.called = self.called or has_call(chunk)
         if self.answer is None:
-            called = has_call(chunk)
-            self._read(chunk, called=called)
-            self.hides_order = whole and called and bool(chunk.text.strip())
+            self.chunks.append(chunk)
+            self._read_text(chunk)
             self._decide()
-        elif not (self.answer or self.late_call) and has_call(chunk):
-            self.late_call = self.called = True
-            self._close()
-        if self.ended:
-            self._close()
 
     def end(self) -> None:
-        """Decide about an undecided turn after the end of its stream.
+        """Decide about an undecided message after the end of its stream.
 
         Raises:
+            StreamError: If the checker returns anything but True, False or None.
             Exception: Whatever the checker raises.
         """
         self.ended = True
         if self.answer is None:
             self._decide()
-        self._close()
 
-    def _read(self, chunk: AIMessage, *, called: bool) -> None:
-        self.chunks.append(chunk)
-        self.read += 1
-        self.called = called
+    def _read_text(self, chunk: AIMessage) -> None:
         if not isinstance(chunk.content, str):
             self.phase = phase_of(chunk) or self.phase
-        if called or self.spoke:
-            return
-        text = bool(chunk.text.strip())
-        self.spoke = text and self.phase != "commentary"
-        self.wrote = self.wrote or text or has_reasoning(chunk)
-
-    def _read_model(self, chunk: AIMessage) -> None:
-        self.provider = self.provider or chunk.response_metadata.get("model_provider")
-        self._name = self._name or chunk.response_metadata.get("model_name")
-        self.model = model_key(self.provider, self._name)
+        if not (self.called or self.spoke):
+            text = bool(chunk.text.strip())
+            self.spoke = text and self.phase != "commentary"
+            self.wrote = self.wrote or text or has_reasoning(chunk)
 
     def _decide(self) -> None:
-        self.answer = self.checker(self)
-        if self.answer is None and self.ended:
-            self.answer = False
-        self.early = self.answer is False and not self.ended
-
-    def _close(self) -> None:
-        """Call the checker a last time, so that it can learn from the turn."""
-        if not self._is_closed:
-            self._is_closed = True
-            self.checker(self)
+        answer = self.checker(self)
+        if not isinstance(answer, bool | None):
+            raise StreamError(
+                f"The checker {self.checker!r} returned {answer!r:.200}. Expected True, False or "
+                "None."
+            )
+        self.answer = False if answer is None and self.ended else answer
+        if self.answer is not None:
+            self.chunks.clear()
 
 
 Checker: TypeAlias = Callable[[Turn], bool | None]
@@ -158,15 +148,15 @@ def first_chunk_checker(turn: Turn) -> bool | None:
     """Decide at the first chunk that contains a tool call or text.
 
     For models that call tools before they write text (most OpenAI models). An answer is
-    available from its first token. A turn that begins with text and calls a tool later, as
+    available from its first token. A message that begins with text and calls a tool later, as
     those of Claude often do, is wrongly taken for an answer: `final_answers` then retracts it.
     Empty chunks, white space, reasoning and text of the phase `"commentary"` do not decide.
 
     Args:
-        turn: The turn so far.
+        turn: The message so far.
 
     Returns:
-        True at a tool call, False at text or at the end of the turn, else None.
+        True at a tool call, False at text or at the end of the message, else None.
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
@@ -181,17 +171,17 @@ def first_chunk_checker(turn: Turn) -> bool | None:
 
 
 def full_stream_checker(turn: Turn) -> bool | None:
-    """Decide at the first tool call or at the end of the turn.
+    """Decide at the first tool call or at the end of the message.
 
-    It is never wrong. A turn without tool calls is read to its end before it is decided, unless
-    the provider marks its text as `"final_answer"`.
+    It is never wrong. A message without tool calls is read to its end before it is decided,
+    unless the provider marks its text as `"final_answer"`.
 
     Args:
-        turn: The turn so far.
+        turn: The message so far.
 
     Returns:
-        True at a tool call, False at the end of the turn or at text that the provider marks as
-        the final answer, else None.
+        True at a tool call, False at the end of the message or at text that the provider marks
+        as the final answer, else None.
 
     Examples:
         >>> from langchain_core.messages import AIMessageChunk
@@ -207,38 +197,247 @@ def full_stream_checker(turn: Turn) -> bool | None:
     return False if is_answer or turn.ended else None
 
 
-def live_checker(turn: Turn) -> bool | None:
-    """Take a turn for an answer from its first text or reasoning, until a tool call arrives.
+# --- what a chunk contains -----------------------------------------------------------------
 
-    For `final_answers`: every token is shown at once, reasoning included. If a tool call
-    follows, what was shown is retracted. With models that write text before they call a tool,
-    nothing else is both live and true.
+
+def has_call(chunk: AIMessage) -> bool:
+    """Whether a chunk contains a tool call or a piece of one.
+
+    OpenAI's older `function_call`, and its calls of a computer or a shell, count too.
+    """
+    if chunk.tool_calls or chunk.invalid_tool_calls or chunk.additional_kwargs.get("function_call"):
+        return True
+    return any(type_of(block) in _CALLS_OUTSIDE_TOOL_CALLS for block in _blocks(chunk))
+
+
+def has_reasoning(chunk: AIMessage) -> bool:
+    """Whether a chunk contains reasoning."""
+    if chunk.additional_kwargs.get("reasoning_content"):
+        return True
+    return any(type_of(block) in REASONING_BLOCKS for block in _blocks(chunk))
+
+
+def phase_of(chunk: AIMessage) -> str | None:
+    """The phase that OpenAI names for the text that begins in a chunk, or None.
+
+    It is `"commentary"` for text before tool calls and `"final_answer"` for an answer.
+    """
+    for block in _blocks(chunk):
+        extras = block.get("extras")
+        phase = block.get("phase") or (isinstance(extras, dict) and extras.get("phase"))
+        if isinstance(phase, str):
+            return phase
+    return None
+
+
+def _blocks(chunk: AIMessage) -> Iterator[Mapping[str, Any]]:
+    """The content blocks, and those that the integration's `output_version="v0"` puts beside."""
+    for blocks in (chunk.content, chunk.additional_kwargs.get("tool_outputs")):
+        if isinstance(blocks, list):
+            yield from (unwrapped(block) for block in blocks if isinstance(block, dict))
+
+
+# --- the stream of a model -----------------------------------------------------------------
+
+
+def split_stream(
+    stream: Iterable[AIMessageChunk], *, checker: Checker = full_stream_checker
+) -> tuple[bool, Generator[AIMessageChunk]]:
+    """Read the stream of a model until it is clear whether it calls tools, and keep the chunks.
 
     Args:
-        turn: The turn so far.
+        stream: The chunks of one message: the return value of `chat_model.stream(...)`.
+        checker: Decides whether the message calls tools. It is called with the `Turn` after
+            each chunk until it returns True or False. Default: `full_stream_checker`, which is
+            never wrong, and reads an answer to its end.
 
     Returns:
-        True at a tool call, False at text, at reasoning or at the end of the turn, else None.
+        Whether the message calls tools, and a generator of all its chunks: first those that
+        were read for the decision, then the others as they arrive. Its `close()` closes the
+        model's stream. An exception of the stream is raised by the generator, behind the
+        chunks that arrived before it. If it came before the decision, the message counts as one
+        without tool calls.
+
+    Raises:
+        StreamError: If `stream` is no stream of that kind (the message names the function for
+            it), or if the checker returns anything but True, False or None.
+        Exception: Whatever the checker raises. The stream is closed first.
 
     Examples:
-        >>> from langchain_core.messages import AIMessageChunk, RemoveMessage
-        >>> from langgraph_patch.streaming import final_answers, live_checker
-        >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
-        >>> tokens = [
-        ...     AIMessageChunk("Let me see.", id="1"),
-        ...     AIMessageChunk("", id="1", tool_call_chunks=[call]),
-        ...     AIMessageChunk("Sunny.", id="2", chunk_position="last"),
-        ... ]
-        >>> stream = ((token, {}) for token in tokens)
-        >>> for token, _ in final_answers(stream, checker=live_checker):
-        ...     if isinstance(token, RemoveMessage):
-        ...         print("retract", token.id)
+        The tool calls of a message are run, an answer is shown chunk by chunk:
+
+        >>> from contextlib import closing
+        >>> from langchain_core.messages import AIMessageChunk
+        >>> from langgraph_patch.streaming import message_from_stream, split_stream
+        >>> def model(question):  # in place of chat_model.stream
+        ...     if "weather" in question:
+        ...         yield AIMessageChunk("Let me see.")
+        ...         call = {"name": "weather", "args": '{"city": "Rome"}', "id": "c1", "index": 0}
+        ...         yield AIMessageChunk("", tool_call_chunks=[call])
         ...     else:
-        ...         print(token.id, token.text)
-        1 Let me see.
-        retract 1
-        2 Sunny.
+        ...         yield from (AIMessageChunk(text) for text in ("Good ", "morning."))
+        >>> def reply(question):
+        ...     calls_tools, chunks = split_stream(model(question))
+        ...     with closing(chunks):  # closes the model's stream, also if the client disconnects
+        ...         if calls_tools:
+        ...             for call in message_from_stream(chunks).tool_calls:
+        ...                 print("run:", call["name"], call["args"])
+        ...         else:
+        ...             for chunk in chunks:
+        ...                 print("show:", repr(chunk.text))
+        >>> reply("How is the weather?")
+        run: weather {'city': 'Rome'}
+        >>> reply("Hello!")
+        show: 'Good '
+        show: 'morning.'
     """
-    if turn.called:
-        return True
-    return False if turn.wrote or turn.ended else None
+    source = open_stream(stream, expected=_EXPECTED, twin="Use asplit_stream.")
+    chunks = pass_on(source, _Split(checker))
+    return next(chunks), chunks
+
+
+async def asplit_stream(
+    stream: AsyncIterable[AIMessageChunk], *, checker: Checker = full_stream_checker
+) -> tuple[bool, AsyncGenerator[AIMessageChunk]]:
+    """Read an async stream of a model until it is clear whether it calls tools.
+
+    Args:
+        stream: The chunks of one message: the return value of `chat_model.astream(...)`.
+        checker: Decides whether the message calls tools. It is called with the `Turn` after
+            each chunk until it returns True or False. Default: `full_stream_checker`, which is
+            never wrong, and reads an answer to its end.
+
+    Returns:
+        Whether the message calls tools, and an async generator of all its chunks: first those
+        that were read for the decision, then the others as they arrive. Its `aclose()` closes
+        the model's stream. An exception of the stream is raised by the generator, behind the
+        chunks that arrived before it. If it came before the decision, the message counts as one
+        without tool calls.
+
+    Raises:
+        StreamError: If `stream` is no stream of that kind (the message names the function for
+            it), or if the checker returns anything but True, False or None.
+        Exception: Whatever the checker raises. The stream is closed first.
+
+    Examples:
+        >>> import asyncio
+        >>> from contextlib import aclosing
+        >>> from langchain_core.messages import AIMessageChunk
+        >>> from langgraph_patch.streaming import asplit_stream
+        >>> async def model():
+        ...     yield AIMessageChunk("Good ")
+        ...     yield AIMessageChunk("morning.")
+        >>> async def reply():
+        ...     calls_tools, chunks = await asplit_stream(model())
+        ...     async with aclosing(chunks):
+        ...         return calls_tools, [chunk.text async for chunk in chunks]
+        >>> asyncio.run(reply())
+        (False, ['Good ', 'morning.'])
+    """
+    source = open_stream(stream, expected=_EXPECTED, twin="Use split_stream.", asynchronous=True)
+    chunks = apass_on(source, _Split(checker))
+    return await anext(chunks), chunks
+
+
+class _Split:
+    """Passes on the decision about a message first, then its chunks."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._turn = Turn(checker)
+        self._read: list[Any] | None = []
+
+    def add(self, item: Any) -> Iterable[Any]:
+        if self._read is None:
+            return (item,)
+        self._read.append(item)
+        self._turn.take(item)
+        return () if self._turn.answer is None else self._decision(self._read)
+
+    def finish(self, *, failed: bool) -> Iterable[Any]:
+        if self._read is None:
+            return ()
+        if not failed:
+            self._turn.end()
+        return self._decision(self._read)
+
+    def _decision(self, read: list[Any]) -> Iterable[Any]:
+        self._read = None
+        return (bool(self._turn.answer), *read)
+
+
+# --- one pipeline for sync and async streams -----------------------------------------------
+
+
+class Pipeline(Protocol):
+    """What is passed on of a stream."""
+
+    def add(self, item: Any) -> Iterable[Any]:
+        """What is passed on after the next item."""
+
+    def finish(self, *, failed: bool) -> Iterable[Any]:
+        """What is passed on at the end of the stream, or before the error that it `failed` with."""
+
+
+def pass_on(source: Iterator[Any], pipeline: Pipeline) -> Generator[Any]:
+    """Yield what the pipeline passes on of a stream, then raise its error; close it at the end."""
+    try:
+        while True:
+            try:
+                item = next(source)
+            except Exception as end:  # any: what is held comes before the error
+                has_ended = isinstance(end, StopIteration)
+                yield from pipeline.finish(failed=not has_ended)
+                if has_ended:
+                    return
+                raise
+            yield from pipeline.add(item)
+    finally:
+        if (close := getattr(source, "close", None)) is not None:
+            close()
+
+
+async def apass_on(source: AsyncIterator[Any], pipeline: Pipeline) -> AsyncGenerator[Any]:
+    """Do the same with an async stream."""
+    try:
+        while True:
+            try:
+                item = await anext(source)
+            except Exception as end:  # any: what is held comes before the error
+                has_ended = isinstance(end, StopAsyncIteration)
+                for passed in pipeline.finish(failed=not has_ended):
+                    yield passed
+                if has_ended:
+                    return
+                raise
+            for passed in pipeline.add(item):
+                yield passed
+    finally:
+        if (aclose := getattr(source, "aclose", None)) is not None:
+            await aclose()
+
+
+def open_stream(stream: Any, *, expected: str, twin: str, asynchronous: bool = False) -> Any:
+    """An iterator over the stream that a caller passes.
+
+    Args:
+        stream: What the caller passed.
+        expected: What the function expects, for the error message.
+        twin: What to do with a stream of the other kind, for the error message.
+        asynchronous: Whether it must be an async stream, and becomes an async iterator.
+            Default: False.
+
+    Raises:
+        StreamError: If `stream` is anything else.
+    """
+    shown = f"{stream!r:.200}"
+    if inspect.isawaitable(stream):
+        if inspect.iscoroutine(stream):
+            stream.close()  # otherwise Python warns that it was never awaited
+        raise StreamError(f"Expected {expected}, got {shown}. Await it first.")
+    if not isinstance(stream, str | bytes | Mapping | BaseMessage):
+        if hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
+            return aiter(stream) if asynchronous else iter(stream)
+        if hasattr(stream, "__iter__" if asynchronous else "__aiter__"):
+            kind = "sync" if asynchronous else "async"
+            raise StreamError(f"Expected {expected}, got the {kind} stream {shown}. {twin}")
+    raise StreamError(f"Expected {expected}, got {shown}.")

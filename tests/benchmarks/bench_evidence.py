@@ -34,7 +34,7 @@ class LongThread(BaseCheckpointSaver[Any]):
         self.parts = [self.serde.dumps_typed(message)[1] for message in messages]
         self.read = 0
 
-    def get_tuple(self, config: Any) -> CheckpointTuple | None:  # noqa: ARG002 - of the base class
+    def get_tuple(self, config: Any) -> CheckpointTuple | None:
         """The newest checkpoint; there are no subgraphs."""
         if config["configurable"]["checkpoint_ns"]:
             return None
@@ -45,7 +45,7 @@ class LongThread(BaseCheckpointSaver[Any]):
         self,
         config: Any,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002, ARG002 - the names of the base class
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the names of the base class
         before: Any = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:

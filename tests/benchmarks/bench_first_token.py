@@ -19,14 +19,13 @@ from langgraph.graph import START, MessagesState, StateGraph
 from measuring import Row
 
 from langgraph_patch.streaming import (
-    AdaptiveChecker,
     Checker,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
-    live_checker,
 )
 from support.paced_servers import INTEGRATIONS, TURNS, paced
+from support.streams import live
 
 PAUSE, QUICK_PAUSE = 0.05, 0.0005
 
@@ -58,12 +57,11 @@ def first_token(graph: Any, checker: Checker) -> tuple[float, float, bool]:
 
 
 def checkers() -> dict[str, Checker]:
-    """The checkers; the adaptive one has yet to see a call, so it is trained by the caller."""
+    """The checkers, one of an application among them."""
     return {
         "full_stream_checker": full_stream_checker,
         "first_chunk_checker": first_chunk_checker,
-        "adaptive, after one call": AdaptiveChecker(min_calls=1),
-        "live_checker": live_checker,
+        "a checker of an application": live,
     }
 
 
@@ -77,9 +75,6 @@ def rows(*, quick: bool) -> Iterator[Row]:
             first_token(graph, full_stream_checker)  # connects
             for turn, (text, call) in TURNS.items():
                 for checker_name, checker in checkers().items():
-                    if checker_name.startswith("adaptive"):
-                        server.events = integration.events(False, True)  # noqa: FBT003
-                        first_token(graph, checker)
                     server.events = integration.events(text, call)
                     first, end, retracted = first_token(graph, checker)
                     yield Row(

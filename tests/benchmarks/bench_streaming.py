@@ -19,12 +19,10 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from measuring import Row, in_turns, ratio, spent
 
 from langgraph_patch.streaming import (
-    AdaptiveChecker,
     asplit_stream,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
-    live_checker,
     message_from_stream,
     split_stream,
 )
@@ -66,22 +64,15 @@ def drain(stream: Iterable[Any]) -> None:
     deque(stream, maxlen=0)
 
 
-def trusting() -> AdaptiveChecker:
-    """A checker that decides by the first text."""
-    checker = AdaptiveChecker(min_calls=1)
-    piece = {"name": "t", "args": "{}", "id": "c1", "index": 0}
-    turn = [AIMessageChunk("", tool_call_chunks=[piece])]
-    drain(split_stream(turn, checker=checker, model="a:b")[1])
-    return checker
-
-
 def splits(source: Callable[[], Iterable[Any]]) -> Ways:
     """The bare source, and the source split by each checker."""
-    checkers = {"first_chunk_checker": first_chunk_checker, "adaptive, early": trusting()}
-    checkers |= {"full_stream_checker": full_stream_checker}
+    checkers = {
+        "first_chunk_checker": first_chunk_checker,
+        "full_stream_checker": full_stream_checker,
+    }
     ways: dict[str, Callable[[], object]] = {"bare": lambda: drain(source())}
     for name, checker in checkers.items():
-        split = partial(split_stream, checker=checker, model="a:b")
+        split = partial(split_stream, checker=checker)
         ways[name] = lambda split=split: drain(split(source())[1])
     return ways
 
@@ -120,7 +111,6 @@ def sources(count: int) -> Mapping[str, Ways]:
             "full_stream_checker": lambda: drain(
                 final_answers(generator(pairs), checker=full_stream_checker)
             ),
-            "live_checker": lambda: drain(final_answers(generator(pairs), checker=live_checker)),
         },
         "a message of all chunks": {
             "LangChain's sum": lambda: tokens[0] + tokens[1:],

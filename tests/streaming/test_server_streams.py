@@ -18,10 +18,10 @@ from langgraph_patch.streaming import (
     afinal_answers,
     final_answers,
     full_stream_checker,
-    live_checker,
 )
 from support.answer_agents import SUNNY, left
 from support.dev_server import running_server
+from support.streams import live
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -41,9 +41,6 @@ SDK: dict[str, dict[str, Any]] = {
     "SDK, a list": {"stream_mode": ["updates", "messages-tuple", "values"]},
     "SDK, subgraphs": {"stream_mode": ["messages-tuple", "updates"], "stream_subgraphs": True},
     "SDK, v2": {"stream_mode": ["messages-tuple", "values"], "version": "v2"},
-    "SDK, events": {"stream_mode": "events"},
-    "SDK, events and messages": {"stream_mode": ["events", "messages-tuple"]},
-    "SDK, events, v2": {"stream_mode": ["messages-tuple", "events"], "version": "v2"},
 }
 REMOTE: dict[str, dict[str, Any]] = {
     "RemoteGraph": {"stream_mode": "messages"},
@@ -92,7 +89,7 @@ async def test_a_client_of_the_server_has_the_answers_in_the_end(client, shape):
         answers = afinal_answers(parts_of(client, graph, shape), checker=checker)
         return left([pair async for pair in answers])
 
-    for checker in (full_stream_checker, live_checker):
+    for checker in (full_stream_checker, live):
         found = await asyncio.gather(*(run(graph, checker) for graph in GRAPHS))
         assert dict(zip(GRAPHS, found, strict=True)) == GRAPHS
 
@@ -102,7 +99,7 @@ def test_a_sync_client_of_the_server_has_them_too(sync_client, shape):
     """The same with the sync client, live."""
 
     def run(graph: str) -> list[str]:
-        return left(list(final_answers(parts_of(sync_client, graph, shape), checker=live_checker)))
+        return left(list(final_answers(parts_of(sync_client, graph, shape), checker=live)))
 
     with ThreadPoolExecutor(len(GRAPHS)) as pool:
         assert dict(zip(GRAPHS, pool.map(run, GRAPHS), strict=True)) == GRAPHS

@@ -31,11 +31,19 @@ from support.agents import (
     thread,
 )
 from support.callbacks import RunNames
-from support.running import sync_and_async
 from support.strict import ai
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-each_place = pytest.mark.parametrize("place", ["entry", "model_node"])
+PLACES = [(place, way) for way in (False, True) for place in ("entry", "model_node")]
+each_kind_and_place = pytest.mark.parametrize(
+    ("kind", "place", "asynchronous"),
+    [
+        pytest.param(kind, *PLACES[(n + turn) % 4], id=f"{kind.name}-{PLACES[(n + turn) % 4]}")
+        for n, kind in enumerate(KINDS)
+        for turn in (0, 1)
+    ],
+)
+"""Each kind in both places, and sync and async in turn."""
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
@@ -76,9 +84,7 @@ def chunk_summaries(
 # --- messages ----------------------------------------------------------------------------
 
 
-@each_kind
-@each_place
-@sync_and_async
+@each_kind_and_place
 async def test_messages(kind: Kind, place: str, *, asynchronous: bool):
     """The new results and the answer token by token; no `remove`, no old message.
 
@@ -110,10 +116,9 @@ async def test_messages_have_the_ids_that_the_state_has(kind: Kind):
 
 
 @each_kind
-@each_place
-async def test_messages_after_a_repair(kind: Kind, place: str):
+async def test_messages_after_a_repair(kind: Kind):
     """The turn after the repair shows its answer and nothing else."""
-    bench, value = await broken(kind, place)
+    bench, value = await broken(kind, "entry")
     graph = with_patching(bench.graph)
     graph.invoke(value, thread())
     chunks = await streamed(graph, {"messages": [human("hello")]}, "messages")
@@ -179,9 +184,7 @@ def test_a_retry_shows_and_tells_a_repair_once():
 # --- updates -----------------------------------------------------------------------------
 
 
-@each_kind
-@each_place
-@sync_and_async
+@each_kind_and_place
 async def test_updates(kind: Kind, place: str, *, asynchronous: bool):
     """A chunk is a dict with the new results, and in a model node the answer after them."""
     bench, value = await broken(kind, place, asynchronous=asynchronous)
@@ -229,9 +232,7 @@ def test_updates_of_an_overwrite():
 # --- values ------------------------------------------------------------------------------
 
 
-@each_kind
-@each_place
-@sync_and_async
+@each_kind_and_place
 async def test_values(kind: Kind, place: str, *, asynchronous: bool):
     """Each snapshot is whole: before the repair, after it, after the answer; none is half done."""
     bench, value = await broken(kind, place, asynchronous=asynchronous)
@@ -249,8 +250,8 @@ async def test_values(kind: Kind, place: str, *, asynchronous: bool):
 # --- events ------------------------------------------------------------------------------
 
 
-@each_kind
-@each_place
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("place", ["entry", "model_node"])
 async def test_events(kind: Kind, place: str):
     """`astream_events` v2: the model's tokens, and the repair as an `Overwrite`."""
     bench, value = await broken(kind, place, asynchronous=True)
@@ -284,10 +285,11 @@ def picture(mode: str, chunk: Any) -> Any:
     return sorted(payload), payload.get("name"), payload.get("next")
 
 
-@pytest.mark.sample(5)
-@each_kind
+MODES = ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
+
+
 @pytest.mark.parametrize(
-    "mode", ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
+    ("kind", "mode"), [(KINDS[n % len(KINDS)], MODES[n % len(MODES)]) for n in range(14)]
 )
 async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
     """In every mode, chunk by chunk, what the bare agent streams."""

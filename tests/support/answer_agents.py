@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
@@ -35,7 +34,7 @@ from pydantic import BaseModel
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.streaming import Checker, FinalAnswers, afinal_answers, final_answers
+from langgraph_patch.streaming import Checker, afinal_answers, final_answers
 from support.chunk_model import ChunkModel, begin, piece
 
 Pair = tuple[BaseMessage, dict[str, Any]]
@@ -120,7 +119,7 @@ def agent_model(name: str = "weather", args: str = '{"city": "Rome"}') -> ChunkM
     return ToolModel(turns=[turn, text("Sunny", " today.")])
 
 
-def by_hand(model: Any, **node_options: Any) -> Any:
+def by_hand(model: Any, *, checkpointer: Any = None, **node_options: Any) -> Any:
     """Model, tools, model."""
     builder = StateGraph(MessagesState)
 
@@ -132,7 +131,7 @@ def by_hand(model: Any, **node_options: Any) -> Any:
     builder.add_edge(START, "agent")
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
-    return builder.compile()
+    return builder.compile(checkpointer=checkpointer)
 
 
 def react() -> Any:
@@ -292,37 +291,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "v2": {"stream_mode": ["messages", "values"], "version": "v2"},
     "v2, subgraphs": {"stream_mode": "messages", "subgraphs": True, "version": "v2"},
 }
-V3 = "v3, FinalAnswers"
-SHAPES = [*OPTIONS, V3]
-EVENTS = "astream_events"
 
 
 def stream(graph: Any, shape: str, checker: Checker, **options: Any) -> Iterator[Pair]:
     """The answers of a run, streamed in that shape."""
-    if shape != V3:
-        streamed = graph.stream(INPUT, **OPTIONS[shape])
-        return final_answers(streamed, checker=checker, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run = graph.stream_events(
-            INPUT, version="v3", transformers=[partial(FinalAnswers, checker=checker, **options)]
-        )
-    return iter(run.extensions["answers"])
+    return final_answers(graph.stream(INPUT, **OPTIONS[shape]), checker=checker, **options)
 
 
-async def astream(graph: Any, shape: str, checker: Checker, **options: Any) -> AsyncIterator[Pair]:
+def astream(graph: Any, shape: str, checker: Checker, **options: Any) -> AsyncIterator[Pair]:
     """The same, async."""
-    if shape == V3:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            transformers = [partial(FinalAnswers, checker=checker, **options)]
-            run = await graph.astream_events(INPUT, version="v3", transformers=transformers)
-        async for pair in run.extensions["answers"]:
-            yield pair
-        return
-    if shape == EVENTS:
-        streamed = graph.astream_events(INPUT, version="v2")
-    else:
-        streamed = graph.astream(INPUT, **OPTIONS[shape])
-    async for pair in afinal_answers(streamed, checker=checker, **options):
-        yield pair
+    return afinal_answers(graph.astream(INPUT, **OPTIONS[shape]), checker=checker, **options)

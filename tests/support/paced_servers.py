@@ -78,7 +78,13 @@ def _mistral(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
     return _chat(text, call, whole=True)
 
 
-def _responses(text: bool, call: bool, *, phases: bool = False) -> list[bytes]:  # noqa: FBT001
+def _responses(
+    text: bool,  # noqa: FBT001
+    call: bool,  # noqa: FBT001
+    *,
+    phases: bool = False,
+    thinks: bool = False,
+) -> list[bytes]:
     events: Events = []
 
     def event(kind: str, **fields: Any) -> None:
@@ -87,6 +93,14 @@ def _responses(text: bool, call: bool, *, phases: bool = False) -> list[bytes]: 
     base = {"id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-5", "output": []}
     base |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "status": "queued"}
     event("created", response=base)
+    if thinks:
+        item = {"type": "reasoning", "id": "rs_1", "summary": []}
+        where = {"output_index": 7, "item_id": "rs_1", "summary_index": 0}
+        event("output_item.added", output_index=7, item=item)
+        event("reasoning_summary_part.added", **where, part={"type": "summary_text", "text": ""})
+        for word in ("Let ", "me ", "think."):
+            event("reasoning_summary_text.delta", **where, delta=word)
+        event("output_item.done", output_index=7, item=item)
     if text:
         phase = {"phase": "commentary" if call else "final_answer"} if phases else {}
         item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [], **phase}
@@ -115,8 +129,20 @@ def _phases(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
     return _responses(text, call, phases=True)
 
 
-def _anthropic(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
+def _reasoning(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
+    return _responses(text, call, thinks=True)
+
+
+def _anthropic(text: bool, call: bool, *, searches: bool = False) -> list[bytes]:  # noqa: FBT001
     blocks: list[tuple[dict[str, Any], Events]] = []
+    if searches:
+        thought = {"type": "thinking", "thinking": "", "signature": ""}
+        signed = {"type": "signature_delta", "signature": "c2ln"}
+        blocks.append((thought, [{"type": "thinking_delta", "thinking": "hm"}, signed]))
+        search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
+        blocks.append((search, [{"type": "input_json_delta", "partial_json": '{"query": "x"}'}]))
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+        blocks.append((found, []))
     if text:
         deltas = [{"type": "text_delta", "text": word} for word in WORDS]
         blocks.append(({"type": "text", "text": ""}, deltas))
@@ -124,6 +150,9 @@ def _anthropic(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
         start = {"type": "tool_use", "id": "c1", "name": "weather", "input": {}}
         deltas = [{"type": "input_json_delta", "partial_json": raw} for raw in ARGUMENTS]
         blocks.append((start, deltas))
+    if searches:
+        now = {"type": "tool_use", "id": "c2", "name": "now", "input": {}}
+        blocks += [(thought, [signed]), (now, [{"type": "input_json_delta", "partial_json": ""}])]
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x"}
     message |= {"content": [], "stop_reason": None, "stop_sequence": None}
     message |= {"usage": {"input_tokens": 1, "output_tokens": 1}}
@@ -135,6 +164,10 @@ def _anthropic(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
     end = {"stop_reason": "tool_use" if call else "end_turn", "stop_sequence": None}
     events.append({"type": "message_delta", "delta": end, "usage": {"output_tokens": 9}})
     return _sse([*events, {"type": "message_stop"}])
+
+
+def _searching(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
+    return _anthropic(text, call, searches=True)
 
 
 def _bedrock(text: bool, call: bool) -> list[bytes]:  # noqa: FBT001
@@ -203,6 +236,16 @@ def _gpt(url: str, **options: Any) -> BaseChatModel:
     return ChatOpenAI(model="gpt-5", api_key="k", base_url=url, max_retries=0, **options)
 
 
+def _gpt_blocks(url: str, version: str) -> BaseChatModel:
+    return _gpt(url, use_responses_api=True, output_version=version)
+
+
+def _claude_blocks(url: str, version: str) -> BaseChatModel:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    options = {"max_tokens": 2048, "thinking": thinking, "output_version": version}
+    return ChatAnthropic(model="claude-x", api_key="k", base_url=url, max_retries=0, **options)
+
+
 INTEGRATIONS = {
     "OpenAI Chat Completions": Integration(_chat, lambda u: _gpt(u, use_responses_api=False)),
     "OpenAI Responses": Integration(_responses, lambda u: _gpt(u, use_responses_api=True)),
@@ -237,6 +280,18 @@ INTEGRATIONS = {
         lambda u: ChatGoogleGenerativeAI(model="gemini-x", api_key="k", base_url=u, max_retries=1),
     ),
 }
+
+
+WITH_BLOCKS = {
+    f"{name}, {version}": Integration(events, model)
+    for name, events, version, model in (
+        ("OpenAI", _reasoning, "v0", lambda u: _gpt_blocks(u, "v0")),
+        ("OpenAI", _reasoning, "v1", lambda u: _gpt_blocks(u, "v1")),
+        ("Anthropic", _searching, "v0", lambda u: _claude_blocks(u, "v0")),
+        ("Anthropic", _searching, "v1", lambda u: _claude_blocks(u, "v1")),
+    )
+}
+"""Turns with reasoning, a search by the provider and a call without arguments."""
 
 
 class PacedServer:

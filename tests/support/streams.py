@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import aclosing, closing
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk
 
 from langgraph_patch.streaming import (
-    AsyncChunks,
-    Chunks,
+    Turn,
     afinal_answers,
     asplit_stream,
     final_answers,
     split_stream,
 )
 
-MODEL = "openai:gpt-5"
+
+def live(turn: Turn) -> bool | None:
+    """A checker of an application: whatever can be shown is shown at once."""
+    if turn.called:
+        return True
+    return False if turn.wrote or turn.ended else None
 
 
 def say(content: Any = "", **more: Any) -> AIMessageChunk:
@@ -75,7 +80,7 @@ class Source:
 class Sync:
     """The sync functions, awaitable like the async ones."""
 
-    async def split(self, source: Source, **options: Any) -> tuple[bool, Chunks]:
+    async def split(self, source: Source, **options: Any) -> tuple[bool, Generator[AIMessageChunk]]:
         """Split."""
         return split_stream(source, **options)
 
@@ -91,9 +96,9 @@ class Sync:
         """Stop reading."""
         chunks.close()
 
-    async def read_within(self, chunks: Chunks, number: int) -> None:
+    async def read_within(self, chunks: Generator[Any], number: int) -> None:
         """Read some chunks in a block that closes."""
-        with chunks:
+        with closing(chunks):
             for _ in range(number):
                 next(chunks)
 
@@ -105,7 +110,9 @@ class Sync:
 class Async:
     """The async functions."""
 
-    async def split(self, source: Source, **options: Any) -> tuple[bool, AsyncChunks]:
+    async def split(
+        self, source: Source, **options: Any
+    ) -> tuple[bool, AsyncGenerator[AIMessageChunk]]:
         """Split."""
         return await asplit_stream(source, **options)
 
@@ -121,9 +128,9 @@ class Async:
         """Stop reading."""
         await chunks.aclose()
 
-    async def read_within(self, chunks: AsyncChunks, number: int) -> None:
+    async def read_within(self, chunks: AsyncGenerator[Any], number: int) -> None:
         """Read some chunks in a block that closes."""
-        async with chunks:
+        async with aclosing(chunks):
             for _ in range(number):
                 await anext(chunks)
 
@@ -133,5 +140,6 @@ class Async:
 
 
 def same(left: list[Any], right: list[Any]) -> bool:
-    """Whether two lists hold the same objects."""
-    return [id(item) for item in left] == [id(item) for item in right]
+    """Whether two lists hold the same objects, each alone or in a pair with its metadata."""
+    objects = [[x[0] if isinstance(x, tuple) else x for x in items] for items in (left, right)]
+    return list(map(id, objects[0])) == list(map(id, objects[1]))

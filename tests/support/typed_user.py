@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from functools import partial
 from typing import Any, Literal, TypedDict, assert_type
 
 from langchain.agents import create_agent
@@ -52,20 +51,13 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     UNFINISHED_KEY,
-    AdaptiveChecker,
-    AsyncChunks,
     Checker,
-    Chunks,
-    FinalAnswers,
-    ModelStats,
     Turn,
-    adaptive_checker,
     afinal_answers,
     asplit_stream,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
-    live_checker,
     merge_tool_call_chunks,
     message_from_stream,
     split_stream,
@@ -305,54 +297,32 @@ async def asynchronously(
 def mine(turn: Turn) -> bool | None:
     """A checker of one's own, and all that it may look at."""
     assert_type(turn.checker, Checker)
-    assert_type(turn.model, str | None)
-    assert_type(turn.provider, str | None)
-    assert_type(turn.read, int)
     assert_type(turn.wrote, bool)
     assert_type(turn.phase, str | None)
-    assert_type(turn.hides_order, bool)
-    assert_type(turn.early, bool)
     assert_type(turn.chunks, list[AIMessage])
     assert_type(turn.called, bool)
     assert_type(turn.spoke, bool)
     assert_type(turn.ended, bool)
     assert_type(turn.answer, bool | None)
-    assert_type(turn.late_call, bool)
     return full_stream_checker(turn)
 
 
 def splits(chat_model: BaseChatModel) -> None:
     """The answer, and the chunks."""
-    for checker in (first_chunk_checker, full_stream_checker, live_checker, adaptive_checker, mine):
+    for checker in (first_chunk_checker, full_stream_checker, mine):
         calls_tools, chunks = split_stream(iter([AIMessageChunk(content="")]), checker=checker)
         assert_type(calls_tools, bool)
-        with assert_type(chunks, Chunks) as opened:
-            assert_type(list(opened), list[AIMessageChunk])
-        assert_type(chunks.late_call, bool)
-    split_stream(chat_model.stream("hello"), model="openai:gpt-5")
+        assert_type(list(chunks), list[AIMessageChunk])
+        chunks.close()
+    split_stream(chat_model.stream("hello"))
 
 
 async def asplits(chat_model: BaseChatModel) -> None:
     """The same of an async stream."""
     calls_tools, chunks = await asplit_stream(chat_model.astream("hello"))
     assert_type(calls_tools, bool)
-    async with assert_type(chunks, AsyncChunks) as opened:
-        assert_type([chunk async for chunk in opened], list[AIMessageChunk])
-
-
-def learns() -> None:
-    """What a checker has seen of each model."""
-    checker = AdaptiveChecker(min_calls=5, forget_after=50, max_models=10)
-    assert_type(adaptive_checker, AdaptiveChecker)
-    seen = assert_type(checker.stats(), dict[str, ModelStats])["openai:gpt-5"]
-    assert_type(seen.turns, int)
-    assert_type(seen.calls, int)
-    assert_type(seen.early, int)
-    assert_type(seen.wrong, int)
-    assert_type(seen.chunks_read, int)
-    assert_type(seen.text_first, int)
-    assert_type(seen.calls_since, int)
-    checker.reset()
+    assert_type([chunk async for chunk in chunks], list[AIMessageChunk])
+    await chunks.aclose()
 
 
 def answers(graph: CompiledStateGraph[Any, Any, Any, Any]) -> None:
@@ -365,9 +335,6 @@ def answers(graph: CompiledStateGraph[Any, Any, Any, Any]) -> None:
     assert_type(RETRACTED_KEY, Literal["langgraph_patch_retracted"])
     parts = graph.stream({}, stream_mode=["messages", "values"], version="v2")
     assert_type(final_answers(parts, internal=True, other_modes=True), Iterator[Any])
-    graph.stream_events({}, version="v3", transformers=[FinalAnswers])
-    live = partial(FinalAnswers, checker=live_checker, internal=True)
-    graph.stream_events({}, version="v3", transformers=[live])
 
 
 async def aanswers(graph: CompiledStateGraph[Any, Any, Any, Any]) -> None:

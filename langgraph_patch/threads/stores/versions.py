@@ -23,8 +23,8 @@ def needs(feature: str, package: str, oldest: str) -> str:
 
     Examples:
         >>> from langgraph_patch.threads.stores.versions import needs
-        >>> needs("FinalAnswers", "langgraph", "99").partition(";")[0]
-        'FinalAnswers needs langgraph 99 or newer'
+        >>> needs("SqliteSaver", "langgraph", "99").partition(";")[0]
+        'SqliteSaver needs langgraph 99 or newer'
     """
     return f"{feature} needs {package} {oldest} or newer; {version(package)} is installed"
 

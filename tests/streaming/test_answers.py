@@ -1,10 +1,13 @@
-"""`final_answers` over streams that are written by hand: which tokens, when, and retractions."""
+"""`final_answers`: which tokens, when, and retractions; over streams by hand and real graphs."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -12,21 +15,39 @@ from langchain_core.messages import (
     RemoveMessage,
     ToolMessage,
 )
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START as BEGIN
+from langgraph.graph import MessagesState, StateGraph
 
+from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
-    AdaptiveChecker,
-    ModelStats,
     afinal_answers,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
-    live_checker,
 )
-from support.answer_agents import left
-from support.streams import LAST, MODEL, REST, START, Async, Source, Sync, same, say
+from support.answer_agents import (
+    INPUT,
+    KINDS,
+    OPTIONS,
+    RETRIES,
+    SUNNY,
+    agent_model,
+    astream,
+    broken,
+    by_hand,
+    left,
+    model_graph,
+    stream,
+    text,
+    weather,
+)
+from support.chunk_model import ChunkModel
+from support.streams import LAST, REST, START, Async, Source, Sync, live, same, say
 
 
 @pytest.fixture(params=[Sync, Async])
@@ -63,10 +84,9 @@ INTERLEAVED = [
 ]
 
 
-@pytest.mark.parametrize("checker", [full_stream_checker, AdaptiveChecker()])
-async def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io, checker):
-    """Two nodes at once, whole messages, tool and human messages: the same pairs, in order."""
-    shown = await io.all(io.answers(Source(INTERLEAVED), checker=checker))
+async def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
+    """Two nodes at once, whole messages, tool and human messages: the same messages, in order."""
+    shown = await io.all(io.answers(Source(INTERLEAVED)))
     assert same(shown, [INTERLEAVED[place] for place in (1, 4, 8, 9)])
 
 
@@ -78,18 +98,9 @@ async def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, st
     tokens = [at("agent", one("1", chunk)) for chunk in [say(), say("Good "), say("day."), LAST]]
     source = Source(tokens)
     shown = io.answers(source, checker=checker)
-    assert await io.next(shown) is tokens[0]
+    assert same([await io.next(shown)], tokens[:1])
     assert source.read == stored
     assert same(await io.all(shown), tokens[1:])
-
-
-async def test_the_adaptive_checker_learns_from_the_metadata_of_the_graph(io):
-    """The model's name is in the metadata of each chunk."""
-    checker = AdaptiveChecker(min_calls=1)
-    turns = [[START, LAST], [say("Good "), LAST]]
-    tokens = [at("a", one(str(n), chunk)) for n, turn in enumerate(turns) for chunk in turn]
-    await io.all(io.answers(Source(tokens), checker=checker))
-    assert checker.stats() == {MODEL: ModelStats(2, 1, 1, 0, 2, 0, 1)}
 
 
 async def test_an_id_may_be_used_again_when_its_message_has_ended(io):
@@ -103,7 +114,7 @@ async def test_a_late_call_retracts_what_was_shown(io):
     """The retraction comes with the call, once; nothing more of the message passes."""
     chunks = [say("Let "), say("me"), START, say("Hm"), REST, LAST]
     tokens = [at("a", one("1", chunk)) for chunk in chunks]
-    for checker in (first_chunk_checker, live_checker):
+    for checker in (first_chunk_checker, live):
         source = Source(tokens)
         shown = io.answers(source, checker=checker)
         assert same([await io.next(shown), await io.next(shown)], tokens[:2])
@@ -144,7 +155,6 @@ async def test_the_stream_of_the_graph_is_closed_and_its_error_passed_on(io):
         {"agent": {}},
         say("a"),
         (("ns",), {"agent": {}}),
-        ("agents", {}),
         ("messages", {"type": "ai"}),
         ({"type": "ai", "content": 3}, {}),
         3,
@@ -152,7 +162,7 @@ async def test_the_stream_of_the_graph_is_closed_and_its_error_passed_on(io):
 )
 async def test_another_stream_mode_is_a_clear_error(io, item):
     """The value is quoted, and the mode that is expected is named."""
-    with pytest.raises(StreamError, match=r"stream_mode='messages'|is no message") as raised:
+    with pytest.raises(StreamError, match=r"stream_mode='messages'") as raised:
         await io.all(io.answers(Source([item])))
     assert repr(item).lstrip("(")[:9] in str(raised.value)
 
@@ -166,7 +176,7 @@ def within(task: str, message: Any, **more: Any) -> tuple[Any, dict[str, Any]]:
     return message, {"langgraph_node": node, "langgraph_checkpoint_ns": task, **more}
 
 
-CHECKERS = [first_chunk_checker, full_stream_checker, live_checker]
+CHECKERS = [first_chunk_checker, full_stream_checker, live]
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
@@ -195,7 +205,7 @@ async def test_held_text_is_delivered_before_the_error(io):
     chunks = [("0", say("Let me")), ("0", START), ("1", say("So")), ("2", say("Sun"))]
     tokens = [within("n:t", one(i, c)) for i, c in chunks]
     shown = io.answers(Source(tokens, error), checker=full_stream_checker)
-    assert await io.next(shown) is tokens[-1]
+    assert same([await io.next(shown)], tokens[-1:])
     with pytest.raises(ConnectionError) as raised:
         await io.next(shown)
     assert raised.value is error
@@ -369,22 +379,6 @@ async def test_the_report_of_a_server_that_the_run_failed(io):
     assert every == [items[0], token, report]
 
 
-async def test_in_the_events_of_a_server_only_messages_are_messages(io):
-    """A value of the application may look like one, and the mode `messages` repeats each."""
-    message = {"type": "ai", "content": "Yes.", "id": "1"}
-    metadata = {"langgraph_node": "agent"}
-    output = {"messages": [message], "note": {"type": "tool", "content": {}, "id": 7}}
-    end = {"event": "on_chain_end", "name": "agent", "run_id": "r", "metadata": metadata}
-    items = [
-        Part(("events", {**end, "event": "on_chain_start", "data": {"input": output}})),
-        Part(("events", {**end, "data": {"input": None, "output": output}})),
-        Part(("messages", [message, metadata])),
-    ]
-    assert await io.all(io.answers(Source(items))) == [(AIMessage("Yes.", id="1"), metadata)]
-    shown = await io.all(io.answers(Source(items), other_modes=True))
-    assert [item for item in shown if isinstance(item, Part)] == [items[0], items[2]]
-
-
 async def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error(io):
     """The error names the mode to ask for."""
     item = ("messages/partial", [{"type": "ai", "content": "So"}])
@@ -392,79 +386,157 @@ async def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error(io):
         await io.all(io.answers(Source([item])))
 
 
-# --- content block events ---------------------------------------------------------------------
+async def test_a_message_of_a_server_is_a_dict(io):
+    """As `messages-tuple` gives it; what is no message of LangChain's is a clear error."""
+    fields = {"type": "AIMessageChunk", "content": "Yes.", "id": "1", "chunk_position": "last"}
+    metadata = {"langgraph_node": "agent"}
+    asked = {"type": "human", "content": "hi", "id": "0"}
+    parts = [Part(("messages|agent:1", [each, metadata])) for each in (asked, fields)]
+    ((shown, place),) = await io.all(io.answers(Source(parts)))
+    assert (shown, place) == (AIMessageChunk("Yes.", id="1", chunk_position="last"), metadata)
+    for wrong in ({"type": "tool", "content": "x"}, {"type": "of tomorrow", "content": "x"}):
+        with pytest.raises(StreamError, match="stream_mode='messages'") as raised:
+            await io.all(io.answers(Source([(wrong, metadata)])))
+        assert raised.value.__cause__ is not None
 
 
-def block_event(event: str, **fields: Any) -> dict[str, Any]:
-    """An item of a v3 stream."""
-    metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1", "run_id": "r"}
-    data = ({"event": event, **fields}, metadata)
-    return {"type": "event", "method": "messages", "params": {"namespace": [], "data": data}}
+# --- real graphs ------------------------------------------------------------------------------
 
-
-def start(index: int, **block: Any) -> dict[str, Any]:
-    """The begin of a content block."""
-    return block_event("content-block-start", index=index, content=block)
-
-
-def delta(index: int, **change: Any) -> dict[str, Any]:
-    """A piece of a content block."""
-    return block_event("content-block-delta", index=index, delta=change)
-
-
-def done(index: int, **block: Any) -> dict[str, Any]:
-    """The end of a content block."""
-    return block_event("content-block-finish", index=index, content=block)
-
-
-BEGIN = block_event("message-start", role="ai", id="m1")
-FINISH = block_event(
-    "message-finish", usage={"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-)
-ANSWER = [
-    start(0, type="text", text="", phase="final_answer"),
-    delta(0, type="text-delta", text="A"),
+SHAPES = [*OPTIONS]
+RUNS = [
+    (full_stream_checker, stream),
+    (live, astream),
+    (full_stream_checker, astream),
+    (live, stream),
 ]
-BLOCKS = {
-    "a final answer": ([BEGIN, *ANSWER, FINISH], ["A"], 3),
-    "text": ([BEGIN, delta(0, type="text-delta", text="A"), FINISH], ["A"], 3),
-    "a call": (
-        [
-            BEGIN,
-            delta(0, type="text-delta", text="A"),
-            start(1, type="tool_call_chunk", id="c1", name="t", args=""),
-            delta(1, type="tool-call-delta", args="{}"),
-            done(1, type="tool_call", id="c1", name="t", args={}),
-            FINISH,
-        ],
-        [],
-        None,
-    ),
-    "an unreadable call": (
-        [BEGIN, done(0, type="invalid_tool_call", id="c1", name="t", args="{"), FINISH],
-        [],
-        None,
-    ),
-    "a message that is no model's": (
-        [block_event("message-start", role="tool", id="t1"), delta(0, type="text-delta", text="A")],
-        [],
-        None,
-    ),
-}
+"""A checker, and how to run. Below, each kind meets two shapes and two of these, in turn."""
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-async def test_content_block_events_are_read_as_chunks(io, name):
-    """The tokens of the answer have the id of the message; a marked answer comes at once."""
-    items, expected, read = BLOCKS[name]
-    source = Source(items)
-    answers = io.answers(source, checker=full_stream_checker)
-    if read is not None:
-        first, _ = await io.next(answers)
-        assert source.read == read
-        assert first.id == "m1"
-        shown = [(first, {}), *await io.all(answers)]
-        assert shown[-1][0].usage_metadata["total_tokens"] == 2
-    else:
-        shown = await io.all(answers)
-    assert left(shown) == expected
+def in_turn(names: list[str], times: int) -> list[Any]:
+    """Each name `times` times, with the next shape and the next way to run."""
+    rows = [
+        (names[n % len(names)], SHAPES[n % len(SHAPES)], *RUNS[n // len(SHAPES) % len(RUNS)])
+        for n in range(times * len(names))
+    ]
+    return [
+        pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2].__name__}, {row[3].__name__}")
+        for row in rows
+    ]
+
+
+async def pairs_of(found: Any) -> list[Any]:
+    """What was streamed, sync or async."""
+    return [pair async for pair in found] if hasattr(found, "__aiter__") else list(found)
+
+
+@pytest.mark.parametrize(("kind", "shape", "checker", "run"), in_turn([*KINDS], 2))
+async def test_every_kind_of_agent_and_every_shape(kind, shape, checker, run):
+    """A client has the answers in the end, each once, and nothing else."""
+    make, expected = KINDS[kind]
+    assert left(await pairs_of(run(make(), shape, checker))) == expected
+
+
+@pytest.mark.parametrize(("name", "shape", "checker", "run"), in_turn([*RETRIES], 5))
+async def test_a_failed_attempt_is_never_part_of_an_answer(name, shape, checker, run):
+    """Five mechanisms that call a model again: the answer, once; early text is retracted."""
+    pairs = await pairs_of(run(RETRIES[name](), shape, checker))
+    assert left(pairs) == SUNNY
+    reasons = [m[RETRACTED_KEY] for t, m in pairs if isinstance(t, RemoveMessage)]
+    assert reasons == (["failed_attempt"] if checker is live else [])
+
+
+@pytest.mark.parametrize("shape", OPTIONS)
+async def test_what_a_failed_run_had_written_comes_before_its_error(shape):
+    """The text is held by the checker, and delivered once the run fails."""
+    pairs = astream(by_hand(ChunkModel(turns=[broken()])), shape, full_stream_checker)
+    assert (await anext(pairs))[0].text == "So"
+    with pytest.raises(ConnectionError, match="reset by peer"):
+        await anext(pairs)
+
+
+@pytest.mark.parametrize("shape", OPTIONS)
+def test_what_models_write_inside_tools_is_shown_on_request(shape):
+    """`internal=True`, in every shape."""
+    make, expected = KINDS["a model in a tool"]
+    found = left(list(stream(make(), shape, live, internal=True)))
+    assert found == ["inner Rome", *expected]
+
+
+def test_other_modes_pass_unchanged_and_in_their_place():
+    """The items that are no tokens are the very items that LangGraph streams."""
+    make, _ = KINDS["create_agent"]
+    items = []
+
+    def recorded():
+        for item in make().stream(INPUT, stream_mode=["messages", "updates", "custom"]):
+            items.append(item)
+            yield item
+
+    shown = list(final_answers(recorded(), checker=live, other_modes=True))
+    others = [item for item in shown if item[0] == "updates"]
+    assert others == [item for item in items if item[0] == "updates"]
+    assert len(others) == 3
+    assert left([item for item in shown if item[0] != "updates"]) == ["Sunny today."]
+    last_token = max(n for n, item in enumerate(shown) if item[0] != "updates")
+    assert shown.index(others[-1]) > last_token > shown.index(others[-2])
+
+
+class Waiting(ChunkModel):
+    """A model that goes on after its first token only when the client has it."""
+
+    shown: Any
+    waits: Any
+
+    def _stream(self, *args, **kwargs):
+        for number, chunk in enumerate(super()._stream(*args, **kwargs)):
+            if number:
+                self.waits.append(self.shown.wait(10))
+            yield chunk
+
+
+async def test_a_client_sees_the_answer_while_the_model_is_still_writing():
+    """The model does not go on before its first token was shown; sync and async."""
+    for run in (stream, astream):
+        shown, waits = threading.Event(), []
+        graph = model_graph(Waiting(turns=[text("Sunny", ".")], shown=shown, waits=waits))
+        tokens = run(graph, "messages", first_chunk_checker)
+        if run is stream:
+            first = await asyncio.to_thread(next, tokens)
+        else:
+            first = await anext(tokens)
+        shown.set()
+        assert first[0].text == "Sunny"
+        assert left([first, *await pairs_of(tokens)]) == ["Sunny."]
+        assert waits
+        assert all(waits)
+
+
+def test_parallel_nodes_are_distinguished():
+    """Two models at once: the one that calls shows nothing, the other one its whole answer."""
+    builder = StateGraph(MessagesState)
+    speaker = ChunkModel(turns=[text(*"I speak.")])
+    for name, model in (("caller", agent_model()), ("speaker", speaker)):
+        builder.add_node(name, lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
+        builder.add_edge(BEGIN, name)
+    shown = final_answers(builder.compile().stream(INPUT, stream_mode="messages"))
+    found = [(metadata["langgraph_node"], token.text) for token, metadata in shown if token.text]
+    assert found == [("speaker", letter) for letter in "I speak."]
+
+
+@pytest.mark.parametrize("patched", ["with_patching", "the middleware"])
+@pytest.mark.parametrize("checker", [full_stream_checker, live])
+def test_the_answer_of_a_repaired_turn(patched, checker):
+    """A repair writes tool messages; none of them is an answer, and they retract nothing."""
+    options = {"checkpointer": InMemorySaver()}
+    if patched == "the middleware":
+        options["middleware"] = [PatchToolCallsMiddleware()]
+    graph = create_agent(agent_model(), [weather], **options)
+    graph = with_patching(graph) if patched == "with_patching" else graph
+    thread = {"configurable": {"thread_id": "1"}}
+    opened = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "c0"}], id="a1")
+    graph.update_state(thread, {"messages": [HumanMessage("hi", id="h"), opened]}, as_node="model")
+    turn = {"messages": [HumanMessage("well?")]}
+    shown = list(final_answers(graph.stream(turn, thread, stream_mode="messages"), checker=checker))
+    assert left(shown) == SUNNY
+    results = [m for m in graph.get_state(thread).values["messages"] if isinstance(m, ToolMessage)]
+    assert [m.tool_call_id for m in results] == ["c0", "c1"]

@@ -10,15 +10,13 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.errors import StreamError
 from langgraph_patch.streaming import (
-    AdaptiveChecker,
     Turn,
     asplit_stream,
     first_chunk_checker,
     full_stream_checker,
-    live_checker,
     split_stream,
 )
-from support.streams import LAST, MODEL, REST, START, Async, Source, Sync, call, same, say, think
+from support.streams import LAST, REST, START, Async, Source, Sync, call, live, same, say, think
 
 # name: (chunks, what the first chunk decides and after how many, what the full stream does)
 STREAMS: dict[str, tuple[list[AIMessageChunk], tuple[bool, int], tuple[bool, int]]] = {
@@ -82,33 +80,19 @@ def io(request: pytest.FixtureRequest) -> Sync | Async:
     return request.param()
 
 
-def trusting() -> AdaptiveChecker:
-    """An adaptive checker that has read twenty turns of the model with calls."""
-    checker = AdaptiveChecker()
-    for _ in range(20):
-        list(split_stream([START, REST, LAST], checker=checker, model=MODEL)[1])
-    return checker
-
-
 # --- the decision ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("checker", ["first", "full", "adaptive, fresh", "adaptive, trusting"])
-async def test_each_checker_answers_and_reads_as_the_table_says(io, checker, name):
+async def test_each_checker_answers_and_reads_as_the_table_says(io, name):
     """Answer and number of chunks read; then the same chunk objects, once each, to the end."""
     chunks, first, full = STREAMS[name]
-    asked, expected = {
-        "first": (first_chunk_checker, first),
-        "full": (full_stream_checker, full),
-        "adaptive, fresh": (AdaptiveChecker(), full),
-        "adaptive, trusting": (trusting(), first),
-    }[checker]
-    source = Source(chunks)
-    answer, replay = await io.split(source, checker=asked, model=MODEL)
-    assert (answer, source.read) == expected
-    assert same(await io.all(replay), chunks)
-    assert replay.late_call is (not answer and any(chunk.tool_calls for chunk in chunks))
+    for checker, expected in ((first_chunk_checker, first), (full_stream_checker, full)):
+        source = Source(chunks)
+        answer, replay = await io.split(source, checker=checker)
+        assert (answer, source.read) == expected
+        assert same(await io.all(replay), chunks)
+        assert not source.open
 
 
 async def test_any_callable_is_a_checker_and_no_answer_at_the_end_is_false(io):
@@ -130,24 +114,29 @@ async def test_full_stream_is_the_default(io):
 
 
 def test_what_a_checker_sees_of_a_turn():
-    """The fields after each chunk, and a last time when the turn has ended."""
+    """The fields after each chunk, and at the end."""
     seen = []
 
     def note(turn: Turn) -> None:
-        seen.append((turn.read, turn.called, turn.spoke, turn.ended, turn.model, turn.answer))
+        seen.append((len(turn.chunks), turn.called, turn.spoke, turn.wrote, turn.ended))
 
-    named = {"model_provider": "anthropic", "model_name": "claude-x"}
-    chunks = [say([], response_metadata=named), think("hm"), say(" a"), START, LAST]
-    assert split_stream(chunks, checker=note)[0] is False
-    model = "anthropic:claude-x"
+    assert split_stream([say([]), think("hm"), say(" a"), START, LAST], checker=note)[0] is False
     assert seen == [
-        (1, False, False, False, model, None),
-        (2, False, False, False, model, None),
-        (3, False, True, False, model, None),
-        (4, True, True, False, model, None),
-        (5, False, True, True, model, None),
-        (5, False, True, True, model, False),
+        (1, False, False, False, False),
+        (2, False, False, True, False),
+        (3, False, True, True, False),
+        (4, True, True, True, False),
+        (5, True, True, True, True),
     ]
+
+
+@pytest.mark.parametrize("answer", [0, "yes", split_stream])
+async def test_a_checker_that_returns_anything_else_is_a_clear_error(io, answer):
+    """Also a coroutine, of an async function: it would be true."""
+    source = Source([say("a")])
+    with pytest.raises(StreamError, match=r"The checker .* Expected True, False or None\."):
+        await io.split(source, checker=lambda _: answer)
+    assert not source.open
 
 
 # --- after the decision ----------------------------------------------------------------------
@@ -253,45 +242,18 @@ async def test_a_cancelled_decision_closes_the_source():
     assert closed.is_set()
 
 
-async def test_a_call_after_an_early_decision_is_flagged_when_it_comes(io):
-    """`late_call` turns true with the call's chunk; the chunks come all the same."""
-    chunks = [say("Let me see."), say(" Hm."), START, REST, LAST]
-    answer, replay = await io.split(Source(chunks), checker=first_chunk_checker)
-    flags = [((await io.next(replay)) is chunk, replay.late_call) for chunk in chunks]
-    assert answer is False
-    assert flags == [(True, False), (True, False), (True, True), (True, True), (True, True)]
-
-
-async def test_the_chunks_are_freed_once_they_are_read(io):
-    """A caller that keeps the replay keeps no chunk alive."""
-    chunks = [say("Good "), say("day."), LAST]
+async def test_the_chunks_are_freed_once_they_are_decided(io):
+    """A caller that keeps a turn keeps no chunk alive."""
     turns: list[Turn] = []
 
     def noting(turn: Turn) -> bool | None:
         turns.append(turn)
         return full_stream_checker(turn)
 
+    chunks = [say("Good "), say("day."), LAST]
     _, replay = await io.split(Source(chunks), checker=noting)
     assert same(await io.all(replay), chunks)
     assert turns[-1].chunks == []
-    assert turns[-1].read == 3
-
-
-async def test_a_stream_that_broke_off_has_not_ended(io):
-    """After an error the checker is not called again, before or after the decision."""
-    for checker in (first_chunk_checker, full_stream_checker):
-        ends = []
-
-        def noting(turn: Turn, checker=checker, ends=ends) -> bool | None:
-            ends.append(turn.ended)
-            return checker(turn)
-
-        _, replay = await io.split(Source([say("a")], ConnectionError("gone")), checker=noting)
-        await io.next(replay)
-        with pytest.raises(ConnectionError):
-            await io.next(replay)
-        assert await io.all(replay) == []
-        assert ends == [False]
 
 
 @pytest.mark.parametrize("wrong", ["text", b"text", {"a": 1}, AIMessage("x"), 3, None])
@@ -330,14 +292,13 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("checker", [first_chunk_checker, full_stream_checker, live_checker])
+@pytest.mark.parametrize("checker", [first_chunk_checker, full_stream_checker, live])
 def test_calls_outside_tool_calls_are_calls(name, checker):
-    """Each checker decides True at them; after text they are late calls."""
+    """Each checker decides True at them, unless it has decided at the text before."""
     assert split_stream([say(), CALLS[name], LAST], checker=checker)[0] is True
     answer, chunks = split_stream([say("Let me see."), CALLS[name], LAST], checker=checker)
-    assert list(chunks)
+    assert len(list(chunks)) == 3
     assert answer is (checker is full_stream_checker)
-    assert chunks.late_call is not answer
 
 
 def test_calls_that_the_provider_runs_are_no_calls():
@@ -367,13 +328,10 @@ def test_commentary_decides_nothing_and_a_final_answer_decides_at_once(checker):
     assert source.read == 1
 
 
-def test_live_shows_reasoning_and_commentary():
-    """Everything that can be shown decides; empty chunks and white space do not."""
-    for first in (think("hm"), say("a"), phase("commentary", "I look.")):
+def test_a_checker_of_an_application_sees_reasoning_and_commentary():
+    """Everything that can be shown; empty chunks and white space are not."""
+    beside = say(additional_kwargs={"reasoning_content": "hm"})
+    for first in (think("hm"), say("a"), phase("commentary", "I look."), beside):
         source = Source([say(), say("\n"), first, START, LAST])
-        answer, chunks = split_stream(source, checker=live_checker)
-        assert (answer, source.read) == (False, 3)
-        assert list(chunks)
-        assert chunks.late_call
-    reasoning = say(additional_kwargs={"reasoning_content": "hm"})
-    assert split_stream([reasoning, LAST], checker=live_checker)[0] is False
+        assert split_stream(source, checker=live)[0] is False
+        assert source.read == 3

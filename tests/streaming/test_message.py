@@ -1,22 +1,41 @@
-"""Merging the chunks of a stream: tool calls, and messages to be stored."""
+"""Merging the chunks of a stream: tool calls, and messages to be stored, wherever it was cut."""
 
 from __future__ import annotations
 
 import copy
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.messages.ai import add_ai_message_chunks
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import END, MessagesState, StateGraph
+from langgraph.graph import START as BEGIN
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
 
-from langgraph_patch import streaming
+from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.calls import complete_args
+from langgraph_patch.history.patch import patch_messages, validate_messages
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, is_placeholder
 from langgraph_patch.history.streamed_calls import group_call_chunks
-from langgraph_patch.streaming import UNFINISHED_KEY, merge_tool_call_chunks, message_from_stream
+from langgraph_patch.streaming import (
+    UNFINISHED_KEY,
+    merge_tool_call_chunks,
+    message_from_stream,
+    split_stream,
+)
+from support.answer_agents import INPUT, by_hand, weather
+from support.chunk_model import ChunkModel
+from support.paced_servers import INTEGRATIONS, WITH_BLOCKS, paced
 from support.streams import LAST, START, call, say, think
+from support.wires import WIRES, refusals
 
 # --- tool calls ------------------------------------------------------------------------------
 
@@ -506,10 +525,139 @@ def test_a_call_is_listed_once_and_is_valid_only_if_its_text_is_an_object(chunks
     assert chunks == before
 
 
-# --- the surface -----------------------------------------------------------------------------
+# --- what the integrations stream --------------------------------------------------------------
+
+STYLES = {**INTEGRATIONS, **WITH_BLOCKS}
+WIRE_OF = {"OpenAI": "openai-responses", "OpenAI Chat": "openai-chat", "Anthropic": "anthropic"}
+FINISHED = {"weather": {"city": "Rome"}, "now": {}}
+"""The arguments of every call in the streams: nothing else may become a call."""
 
 
-def test_every_public_name_is_there():
-    """`__all__` is sorted as ruff sorts it, and every name is there."""
-    assert all(hasattr(streaming, name) for name in streaming.__all__)
-    assert len(set(streaming.__all__)) == len(streaming.__all__)
+def wire_of(name: str) -> str | None:
+    """The wire that the message goes back to, if its rules are known."""
+    return next((WIRE_OF[key] for key in sorted(WIRE_OF, reverse=True) if key in name), None)
+
+
+def assert_goes_on(message: AIMessage, name: str) -> None:
+    """The message is stored, the human writes again, and the wires accept the history."""
+    if not (message.content or message.tool_calls or message.invalid_tool_calls):
+        return  # nothing had arrived, so there is nothing to store
+    for each in message.tool_calls:
+        assert each["args"] == FINISHED[each["name"]]
+    history = [HumanMessage("hi", id="1"), message, HumanMessage("well?", id="3")]
+    patched = patch_messages(history).messages
+    causes = {
+        m.tool_call_id: m.additional_kwargs[PLACEHOLDER_KEY]["cause"]
+        for m in patched
+        if isinstance(m, ToolMessage)
+    }
+    assert causes == {
+        **{each["id"]: "unknown" for each in message.tool_calls},
+        **{each["id"]: "malformed" for each in message.invalid_tool_calls},
+    }
+    assert validate_messages(patched) == []
+    has_search = any("server_tool" in str(block) for block in message.content)
+    # Bedrock's integration raises at a server-side tool of Anthropic's, whole or cut.
+    wires = ("anthropic",) if has_search else WIRES
+    assert {wire: found for wire in wires if (found := refusals(wire, patched))} == {}
+    if wire := wire_of(name):
+        assert refusals(wire, patched, ours_only=False) == []
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_a_cut_behind_every_chunk_leaves_a_history_that_every_wire_accepts(name):
+    """Only finished calls are calls, each is answered; no text and no block is lost."""
+    with paced(STYLES[name], 0) as server:
+        server.events = STYLES[name].events(True, True)  # noqa: FBT003 - text and a call
+        model = STYLES[name].model(server.url).bind_tools([weather])
+        chunks = list(model.stream("How is the weather?"))
+    before = copy.deepcopy(chunks)
+    for cut in range(1, len(chunks) + 1):
+        message = message_from_stream(chunks[:cut])
+        assert_goes_on(message, name)
+        # Copies, because LangChain rewrites streaming blocks in place once it sees "last".
+        merged = add_ai_message_chunks(*copy.deepcopy(chunks[:cut]), LAST)
+        assert (message.text, message.id) == (merged.text, merged.id)
+        assert message.usage_metadata == merged.usage_metadata
+        aside = message.additional_kwargs.get(UNFINISHED_KEY, [])
+        assert other_blocks([*message.content, *aside]) == other_blocks(merged.content)
+    assert chunks == before
+    assert message.invalid_tool_calls == []
+    assert {each["name"] for each in message.tool_calls} >= {"weather"}
+
+
+@pytest.mark.parametrize("name", ["OpenAI Chat Completions", "OpenAI Responses", "Anthropic"])
+def test_a_connection_that_breaks_off_anywhere_leaves_a_history_that_goes_on(name):
+    """The server goes away in the middle of an event: what the integration made of it is stored."""
+    body = b"".join(STYLES[name].events(True, True))  # noqa: FBT003 - text and a call
+    with paced(STYLES[name], 0) as server:
+        model = STYLES[name].model(server.url).bind_tools([weather])
+        for cut in range(1, len(body), len(body) // 20):
+            server.events = [body[:cut]]
+            chunks = []
+            with suppress(Exception):  # some integrations raise, others end silently
+                chunks.extend(model.stream("How is the weather?"))
+            assert_goes_on(message_from_stream(chunks), name)
+
+
+def other_blocks(content: Any) -> list[Any]:
+    """The blocks that are no calls; nothing of a text."""
+    calls = {"tool_use", "function_call", "tool_call", "tool_call_chunk"}
+    blocks = [block for block in content if isinstance(block, dict)]
+    return [block for block in blocks if block["type"] not in calls]
+
+
+# --- a thread --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["the provider cuts", "the client leaves"])
+def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
+    """What arrived is in the thread, each call is answered, and nothing is run."""
+    parts = [say("Let me see."), call('{"city": "Rome"}', id="c1", name="weather")]
+    parts += [call('{"ci', index=1, id="c2", name="weather"), ConnectionError("reset by peer")]
+    model = ChunkModel(turns=[parts])
+    graph = with_patching(by_hand(model, checkpointer=InMemorySaver()))
+    thread = {"configurable": {"thread_id": "1"}}
+    stream = graph.stream(INPUT, thread, stream_mode="messages")
+    chunks = [next(stream)[0] for _ in parts[:-1]]
+    if leaves:
+        stream.close()
+    else:
+        with pytest.raises(ConnectionError, match="reset by peer"):
+            next(stream)
+    message = message_from_stream(chunks)
+    assert listed(message) == ([("weather", {"city": "Rome"})], [("weather", '{"ci')])
+    graph.update_state(thread, {"messages": [message]}, as_node="agent")
+    graph.update_state(thread, None, as_node=END)  # no call of a cut turn is run
+    assert graph.get_state(thread).next == ()
+    assert graph.invoke({"messages": [HumanMessage("hello?")]}, thread)
+    _, cut, *results, human, answer = graph.get_state(thread).values["messages"]
+    assert (cut.text, human.text, answer.text) == ("Let me see.", "hello?", "whole")
+    assert [m.tool_call_id for m in results] == ["c1", "c2"]
+    assert all(is_placeholder(m) for m in results)
+
+
+def test_a_node_routes_on_the_decision():
+    """`split_stream` in a node: a call goes to the tools, an answer live to the client."""
+    first = [call('{"city": "Rome"}', id="c1", name="weather")]
+    model = ChunkModel(turns=[first, [say("Sunny"), say(".")]])
+
+    def think(state: MessagesState) -> Command[str]:
+        calls_tools, chunks = split_stream(model.stream(state["messages"]))
+        arrived = []
+        for chunk in chunks:
+            arrived.append(chunk)
+            if not calls_tools:
+                get_stream_writer()(chunk.text)
+        update = {"messages": [message_from_stream(arrived)]}
+        return Command(update=update, goto="tools" if calls_tools else END)
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", think, destinations=("tools", END))
+    builder.add_node("tools", ToolNode([weather]))
+    builder.add_edge(BEGIN, "agent")
+    builder.add_edge("tools", "agent")
+    shown = list(builder.compile().stream(INPUT, stream_mode=["custom", "values"]))
+    assert "".join(text for mode, text in shown if mode == "custom") == "Sunny."
+    history = shown[-1][1]["messages"]
+    assert [m.text for m in history[1:]] == ["", "sunny in Rome", "Sunny."]

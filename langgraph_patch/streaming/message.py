@@ -27,22 +27,17 @@ from langgraph_patch.history.calls import (
 )
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import derived_id
-from langgraph_patch.history.streamed_calls import REASON_KEYS
-from langgraph_patch.streaming.call_chunks import merge_tool_call_chunks
-from langgraph_patch.streaming.chunk_facts import REASONING_BLOCKS
-from langgraph_patch.streaming.sources import sync_iterator
+from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
+from langgraph_patch.streaming.checkers import REASONING_BLOCKS, open_stream
 
 UNFINISHED_KEY: Final = "langgraph_patch_unfinished"
 """Key in `additional_kwargs` of the content blocks that a cut left incomplete."""
 
-_Block: TypeAlias = str | dict[str, Any]
-_Blocks: TypeAlias = list[_Block]
+_Blocks: TypeAlias = list[Any]
+"""Content blocks: dicts or strings."""
 
-_Calls: TypeAlias = Sequence[tuple[ToolCallChunk, dict[str, Any] | None]]
-"""Merged tool call chunks, each with its parsed arguments; None if they are incomplete."""
-
-_EXPECTED = "the chunks of one message"
-_COLLECT = "Collect it first: message_from_stream([chunk async for chunk in stream])."
+_Args: TypeAlias = Mapping[str | None, dict[str, Any] | None]
+"""The parsed arguments of each call by its id; None if they are incomplete."""
 
 _NORMAL_END = re.compile(
     "(?:stop|tool_calls?|function_call|tool_use|end_turn|stop_sequence|completed?|eos|eos_token)+"
@@ -55,6 +50,8 @@ reason may be repeated, since LangChain concatenates the reasons of merged chunk
 
 _PAUSE_REASON = "pause_turn"
 """Claude is to be called again with the message as it is. Its server-side calls stay open."""
+
+_INCOMPLETE = "The tool call has no name, or its arguments are not a complete JSON object."
 
 _SERVER_CALL_BLOCKS = frozenset(
     {"mcp_tool_use", "server_tool_call", "server_tool_call_chunk", "server_tool_use"}
@@ -109,27 +106,34 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    arrived = list(sync_iterator(chunks, expected=_EXPECTED, twin=_COLLECT))
+    collect = "Collect it first: message_from_stream([chunk async for chunk in stream])."
+    arrived = list(open_stream(chunks, expected="the chunks of one message", twin=collect))
     if not arrived:
         return AIMessage("")
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     arrived = [_checked(chunk) for chunk in arrived]
-    paused = False
-    if ended is None:
-        ended, paused = _has_ended(arrived), _PAUSE_REASON in _reasons(arrived)
-    raw_calls = merge_tool_call_chunks(raw for each in arrived for raw in each.tool_call_chunks)
+    paused = ended is None and _PAUSE_REASON in _reasons(arrived)
+    ended = _has_ended(arrived) if ended is None else ended
     merged = _merge_chunks(arrived)
-    calls = _parsed_calls(raw_calls, merged.id, ended=ended)
-    content, unfinished = _split_content(merged.content, calls, ended=ended or paused)
+    raw_calls = merge_tool_call_chunks(raw for each in arrived for raw in each.tool_call_chunks)
+    calls, invalid = _parsed_calls(raw_calls, merged.id, ended=ended)
+    args = {call["id"]: call["args"] for call in calls} | {call["id"]: None for call in invalid}
+    content, unfinished = _split_content(merged.content, args, ended=ended or paused)
+    kwargs = {**merged.additional_kwargs}
+    if invalid:
+        # Some integrations keep a raw copy of the calls here, with the incomplete arguments.
+        kwargs.pop("tool_calls", None)
+    if unfinished:
+        kwargs[UNFINISHED_KEY] = unfinished
     return AIMessage(
         content or "",  # some providers refuse an empty list and accept an empty text
         id=merged.id,
-        tool_calls=[_tool_call(raw, args) for raw, args in calls if args is not None],
-        invalid_tool_calls=[_invalid_tool_call(raw) for raw, args in calls if args is None],
+        tool_calls=calls,
+        invalid_tool_calls=invalid,
         usage_metadata=merged.usage_metadata,
         response_metadata=merged.response_metadata,
-        additional_kwargs=_additional_kwargs(merged, calls, unfinished),
+        additional_kwargs=kwargs,
     )
 
 
@@ -157,19 +161,6 @@ def _reasons(chunks: Sequence[AIMessageChunk]) -> set[str]:
     return {str(each[key]).lower() for each in metadata for key in REASON_KEYS if each.get(key)}
 
 
-def _parsed_calls(merged: list[ToolCallChunk], message_id: str | None, *, ended: bool) -> _Calls:
-    calls = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
-    for place, raw in enumerate(calls):
-        raw["id"] = raw.get("id") or derived_id("", message_id, place)
-    return [(raw, _parse_args(raw, ended=ended)) for raw in calls]
-
-
-def _parse_args(raw: ToolCallChunk, *, ended: bool) -> dict[str, Any] | None:
-    if not raw.get("name"):
-        return None
-    return complete_args(raw.get("args")) if raw.get("args") or ended else None
-
-
 def _merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
     # The position "last" makes LangChain replace content blocks that occur in streams only.
     last = AIMessageChunk(content="", chunk_position="last")
@@ -182,70 +173,136 @@ def _merge_chunks(chunks: Sequence[AIMessageChunk]) -> AIMessageChunk:
         ) from error
 
 
-def _tool_call(raw: ToolCallChunk, args: dict[str, Any]) -> ToolCall:
-    return tool_call(name=raw["name"] or "", args=args, id=raw.get("id"))
+# --- tool calls --------------------------------------------------------------------------
 
 
-def _invalid_tool_call(raw: ToolCallChunk) -> InvalidToolCall:
-    name = raw.get("name")
-    return invalid_tool_call(
-        name=name,
-        args=raw.get("args") or "",
-        id=raw.get("id"),
-        error=(
-            "The arguments of the tool call are not a complete JSON object."
-            if name
-            else "The tool call has no name."
-        ),
+def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChunk]:
+    """Merge the tool call chunks of a stream into one entry for each call.
+
+    Chunks with the same index belong to one call, until a chunk comes with another id: it
+    begins a call. A chunk without an index begins a call if it has a name or an id that the
+    newest call does not have; otherwise it continues the newest call. The id, the type and the
+    name of a call each arrive whole, in any of its chunks, and may be repeated. The arguments
+    are concatenated in the order of arrival, and not parsed.
+
+    Args:
+        chunks: The chunks in the order of arrival: the entries of
+            `AIMessageChunk.tool_call_chunks`. They are not changed.
+
+    Returns:
+        The calls: first those without an index in the order of arrival, then the others by
+        index; calls of one index in the order of arrival. Any other key of a call has the value
+        of the call's first chunk. A call that came without an id has none.
+
+    Raises:
+        StreamError: If two chunks of a call have different types or names, or if `chunks`
+            is anything but tool call chunks.
+
+    Examples:
+        A server that sends index 0 for every call:
+
+        >>> from langgraph_patch.streaming import merge_tool_call_chunks
+        >>> chunks = [
+        ...     {"name": "weather", "args": "", "id": "c1", "index": 0},
+        ...     {"name": None, "args": '{"city": "Rome"}', "id": None, "index": 0},
+        ...     {"name": "now", "args": "{}", "id": "c2", "index": 0},
+        ... ]
+        >>> for call in merge_tool_call_chunks(chunks):
+        ...     print(call["id"], call["name"], call["args"])
+        c1 weather {"city": "Rome"}
+        c2 now {}
+    """
+    collect = "Collect it first: merge_tool_call_chunks([chunk async for chunk in stream])."
+    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks", twin=collect))
+    for chunk in arrived:
+        _check(chunk)
+    return sorted(map(_merge_one_call, group_call_chunks(arrived)), key=_position)
+
+
+def _check(chunk: object) -> None:
+    """Raise a `StreamError` for anything but a tool call chunk."""
+    if isinstance(chunk, Mapping):
+        strings = (chunk.get(key) for key in ("name", "args", "id", "type"))
+        index_is_valid = isinstance(chunk.get("index"), int | str | None)
+        if index_is_valid and all(isinstance(string, str | None) for string in strings):
+            return
+    raise StreamError(
+        f"{chunk!r:.200} is not a tool call chunk. Expected a dict with strings or None as name, "
+        "args, id and type, and an integer or None as index."
     )
 
 
-def _additional_kwargs(
-    merged: AIMessageChunk, calls: _Calls, unfinished: _Blocks
-) -> dict[str, Any]:
-    kwargs = merged.additional_kwargs
-    if any(args is None for _, args in calls):
-        # Some integrations keep a raw copy of the calls here, with the incomplete arguments.
-        kwargs = {key: value for key, value in kwargs.items() if key != "tool_calls"}
-    return {**kwargs, UNFINISHED_KEY: unfinished} if unfinished else kwargs
+def _position(call: ToolCallChunk) -> tuple[bool, bool, Any]:
+    """Calls without an index, then by index; LangChain's indexes of v1 blocks are strings."""
+    index: Any = call.get("index")
+    return index is not None, isinstance(index, str), 0 if index is None else index
+
+
+def _merge_one_call(chunks: Sequence[ToolCallChunk]) -> ToolCallChunk:
+    if len(chunks) == 1:
+        return chunks[0].copy()
+    merged: dict[str, Any] = {**chunks[0]}
+    for key in ("id", "type", "name"):
+        values = [value for chunk in chunks if (value := chunk.get(key))]
+        if other := next((value for value in values if value != values[0]), None):
+            raise StreamError(
+                f"The chunks of the tool call with index {merged.get('index')!r} have different "
+                f"{key}s: {values[0]!r} and {other!r}. Expected one {key} for each call."
+            )
+        if values:
+            merged[key] = values[0]
+    merged["args"] = "".join(chunk.get("args") or "" for chunk in chunks)
+    return cast("ToolCallChunk", merged)
+
+
+def _parsed_calls(
+    merged: Iterable[ToolCallChunk], message_id: str | None, *, ended: bool
+) -> tuple[list[ToolCall], list[InvalidToolCall]]:
+    """The calls that the model finished, and the others. Each has an id."""
+    calls, invalid = [], []
+    listed = [raw for raw in merged if raw.get("id") or raw.get("name") or raw.get("args")]
+    for place, raw in enumerate(listed):
+        name, text = raw.get("name"), raw.get("args") or ""
+        call_id = raw.get("id") or derived_id("", message_id, place)
+        args = complete_args(text) if text or ended else None
+        if name and args is not None:
+            calls.append(tool_call(name=name, args=args, id=call_id))
+        else:
+            invalid.append(invalid_tool_call(name=name, args=text, id=call_id, error=_INCOMPLETE))
+    return calls, invalid
 
 
 # --- content blocks --------------------------------------------------------------------
 
 
 def _split_content(
-    content: str | _Blocks, calls: _Calls, *, ended: bool
+    content: str | _Blocks, args_by_id: _Args, *, ended: bool
 ) -> tuple[str | _Blocks, _Blocks]:
     """The content that a provider accepts, and the unchanged blocks that it would refuse."""
     if isinstance(content, str):
         return content, []
-    args_by_id = {raw.get("id"): args for raw, args in calls}
-    blocks = [_final_block(block, args_by_id) for block in content]
-    removed = {index for index, block in enumerate(blocks) if block is None}
+    final = [_final_block(block, args_by_id) for block in content]
+    removed = {index for index, block in enumerate(final) if block is None}
     if not ended:
         removed |= _server_calls_without_result(content)
         removed |= _reasoning_at_end(content, removed, args_by_id)
-    kept = [
-        block for index, block in enumerate(blocks) if index not in removed and block is not None
-    ]
+    kept = [block for index, block in enumerate(final) if index not in removed]
     return kept, [content[index] for index in sorted(removed)]
 
 
-def _final_block(
-    block: _Block, args_by_id: Mapping[str | None, dict[str, Any] | None]
-) -> _Block | None:
+def _final_block(block: Any, args_by_id: _Args) -> Any:
     """The block as it is stored; None if it is a fragment of a block without its beginning.
 
     The block of a tool call gets the parsed arguments, or empty ones if they are incomplete.
     """
-    if isinstance(block, str) or type_of(block) not in {*CALL_BLOCKS, "input_json_delta"}:
-        return block
-    kind = block["type"]
-    if kind == "input_json_delta" or not (call_id := block_call_id(block)):
+    kind = _kind(block)
+    if kind == "input_json_delta":
         return None
-    if call_id not in args_by_id:
+    if kind not in CALL_BLOCKS:
         return block
-    _, args_key = CALL_BLOCKS[kind]
+    call_id, args_key = block_call_id(block), CALL_BLOCKS[kind][1]
+    if call_id not in args_by_id:
+        return block if call_id else None
     args = args_by_id[call_id]
     if args is not None and args_key in block and kind != "tool_call_chunk":
         return block
@@ -257,27 +314,25 @@ def _final_block(
 
 def _server_calls_without_result(content: _Blocks) -> set[int]:
     """The indexes of the server-side tool calls that have no result."""
-    blocks = {index: block for index, block in enumerate(content) if isinstance(block, dict)}
+    blocks = {index: block for index, block in enumerate(content) if _kind(block)}
     keys = ("tool_use_id", "tool_call_id")
     with_result = {text_of(block.get(key)) for block in blocks.values() for key in keys}
     return {
         index
         for index, block in blocks.items()
-        if type_of(block) in _SERVER_CALL_BLOCKS and text_of(block.get("id")) not in with_result
+        if _kind(block) in _SERVER_CALL_BLOCKS and text_of(block.get("id")) not in with_result
     }
 
 
-def _reasoning_at_end(
-    content: _Blocks, removed: set[int], args_by_id: Mapping[str | None, object]
-) -> set[int]:
+def _reasoning_at_end(content: _Blocks, removed: set[int], args_by_id: _Args) -> set[int]:
     """The indexes of the reasoning blocks that no other block follows."""
-    blocks = [block for block in content if isinstance(block, dict)]
-    ids_in_content = {block_call_id(block) for block in blocks if type_of(block) in CALL_BLOCKS}
+    ids_in_content = {block_call_id(block) for block in content if _kind(block) in CALL_BLOCKS}
     if args_by_id.keys() - ids_in_content:
         return set()  # a provider receives the calls without a block after the content
     remaining = [index for index in range(len(content)) if index not in removed]
-    return set(takewhile(lambda index: _is_reasoning(content[index]), reversed(remaining)))
+    return set(takewhile(lambda i: _kind(content[i]) in REASONING_BLOCKS, reversed(remaining)))
 
 
-def _is_reasoning(block: _Block) -> bool:
-    return isinstance(block, dict) and type_of(block) in REASONING_BLOCKS
+def _kind(block: Any) -> str:
+    """The type of a content block; `""` for a string."""
+    return type_of(block) if isinstance(block, dict) else ""

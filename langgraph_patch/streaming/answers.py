@@ -1,0 +1,450 @@
+"""Filter a graph's stream: pass on the tokens of final answers only.
+
+A message is no answer if it calls a tool, if it is a failed attempt of a model that was called
+again, if a model wrote it inside a tool, or if a middleware asked for it. Much of this is known
+only after the first tokens. What was yielded by then is retracted: the pair of a `RemoveMessage`
+with the message's id and the metadata of the message, with the reason under `RETRACTED_KEY`.
+
+What a stream shows of it:
+
+- A failed attempt never gets a chunk that is marked as the last one, and another message begins
+  in the same task. If another chunk of it arrives, it was no failed attempt but one of several
+  models that run side by side in one task: its tokens are yielded again.
+- A model runs inside a tool if its node, or a graph around it, is a tool node: it is called
+  `tools`, or it answers calls of other nodes and makes none.
+- LangChain's middleware marks its own model calls with `lc_source` in the metadata.
+- Tool messages are the answer of a run that ends with them: those of a `return_direct` tool, and
+  the one with which `ToolStrategy` confirms a structured answer.
+
+The items of a stream have these shapes:
+
+| stream | shape of an item |
+|---|---|
+| `stream_mode="messages"` | `(message, metadata)` |
+| a list of modes | `(mode, data)` |
+| `subgraphs=True` | `(namespace, data)` or `(namespace, mode, data)` |
+| `version="v2"` | `{"type": mode, "ns": namespace, "data": data}` |
+| `RemoteGraph` | as above, with dicts as messages |
+| the SDK's `runs.stream` | `StreamPart(event, data)`, the mode as event, perhaps `mode|namespace` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, overload
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    RemoveMessage,
+    ToolMessage,
+    messages_from_dict,
+)
+from langgraph.checkpoint.serde.types import INTERRUPT
+
+from langgraph_patch._langgraph_storage import nodes_of_namespace
+from langgraph_patch.errors import StreamError
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.streaming.checkers import (
+    Checker,
+    Turn,
+    apass_on,
+    full_stream_checker,
+    open_stream,
+    pass_on,
+)
+
+RETRACTED_KEY: Final = "langgraph_patch_retracted"
+"""Key in the metadata of a retraction; the value is the reason.
+
+`"tool_call"`: the message calls a tool. `"failed_attempt"`: the model failed, and was called
+again. `"inside_tool"`: a model wrote it inside a tool.
+"""
+
+Token: TypeAlias = tuple[BaseMessage, dict[str, Any]]
+_Reason: TypeAlias = Literal["tool_call", "failed_attempt", "inside_tool"]
+
+_EXPECTED = "the stream of a graph"
+_EXPECTED_ITEM = "Expected what a graph streams with stream_mode='messages', alone or in a list"
+
+
+# --- the public functions ------------------------------------------------------------------
+
+
+@overload
+def final_answers(
+    stream: Iterable[Any], *, checker: Checker = ..., internal: bool = ...
+) -> Iterator[Token]: ...
+
+
+@overload
+def final_answers(
+    stream: Iterable[Any], *, checker: Checker = ..., internal: bool = ..., other_modes: bool
+) -> Iterator[Any]: ...
+
+
+def final_answers(
+    stream: Iterable[Any],
+    *,
+    checker: Checker = full_stream_checker,
+    internal: bool = False,
+    other_modes: bool = False,
+) -> Iterator[Any]:
+    """Yield the tokens of final answers from a graph's stream, as soon as possible.
+
+    A final answer is a message of a model that calls no tools. The tokens of each message are
+    held until `checker` has decided about it. If the run ends with tool messages (those of a
+    `return_direct` tool, or the one of a structured answer of `ToolStrategy`), these are yielded
+    at the end.
+
+    A checker that decides early can be wrong, and a model can fail in the middle of an answer and
+    be called again (`RetryPolicy`, `with_retry`, `with_fallbacks`, `ModelRetryMiddleware`,
+    `ModelFallbackMiddleware`). What was yielded of such a message is retracted: a pair of
+    `RemoveMessage(id=...)`, with the id of its tokens, and the metadata with the reason under
+    `RETRACTED_KEY`. Drop the tokens with that id. If more models run side by side in one task,
+    a message may be retracted and then yielded again, whole.
+
+    Args:
+        stream: What a graph streams: `graph.stream(..., stream_mode="messages")`, with a
+            list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
+            the stream of a `RemoteGraph`; or that of the SDK's `runs.stream` with the mode
+            `"messages-tuple"`.
+        checker: Decides whether a message calls tools. Default: `full_stream_checker`, which
+            yields an answer when it is complete, and retracts nothing but failed attempts.
+            `first_chunk_checker` yields an answer from its first text, and retracts text
+            before a tool call. A checker of your own can yield reasoning at once, too.
+        internal: Whether to yield, too, what models wrote inside tools and for LangChain's
+            middleware (summaries, tool selection). Default: False.
+        other_modes: Whether to yield items of other stream modes unchanged between the tokens.
+            Default: False.
+
+    Yields:
+        Pairs of a message, or a chunk of one, and its metadata. To show one node only, filter
+        them by `metadata["langgraph_node"]`. With `other_modes`, also the items of other modes,
+        as they came.
+
+    Raises:
+        StreamError: If the stream is not that of a graph, is an async stream, or contains a
+            server's report that the run failed (which `other_modes` yields instead), or if the
+            checker returns anything but True, False or None.
+        Exception: Whatever the graph or the checker raises. Text that is held when the graph
+            raises is yielded first. The graph's stream is closed in each of these cases, and if
+            the caller stops early.
+
+    Examples:
+        >>> from langchain_core.messages import AIMessageChunk
+        >>> from langgraph_patch.streaming import final_answers
+        >>> call = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
+        >>> tokens = [  # in place of graph.stream(..., stream_mode="messages")
+        ...     AIMessageChunk("Let me see.", id="1"),
+        ...     AIMessageChunk("", id="1", tool_call_chunks=[call]),
+        ...     AIMessageChunk("Sunny ", id="2"),
+        ...     AIMessageChunk("all day.", id="2", chunk_position="last"),
+        ... ]
+        >>> "".join(token.text for token, _ in final_answers((token, {}) for token in tokens))
+        'Sunny all day.'
+    """
+    source = open_stream(stream, expected=_EXPECTED, twin="Use afinal_answers.")
+    return pass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
+
+
+@overload
+def afinal_answers(
+    stream: AsyncIterable[Any], *, checker: Checker = ..., internal: bool = ...
+) -> AsyncIterator[Token]: ...
+
+
+@overload
+def afinal_answers(
+    stream: AsyncIterable[Any], *, checker: Checker = ..., internal: bool = ..., other_modes: bool
+) -> AsyncIterator[Any]: ...
+
+
+def afinal_answers(
+    stream: AsyncIterable[Any],
+    *,
+    checker: Checker = full_stream_checker,
+    internal: bool = False,
+    other_modes: bool = False,
+) -> AsyncIterator[Any]:
+    """Yield the tokens of final answers from a graph's async stream, as soon as possible.
+
+    A final answer is a message of a model that calls no tools. The tokens of each message are
+    held until `checker` has decided about it. If the run ends with tool messages (those of a
+    `return_direct` tool, or the one of a structured answer of `ToolStrategy`), these are yielded
+    at the end. What was yielded of a message that is no answer is retracted, as `final_answers`
+    describes it.
+
+    Args:
+        stream: What a graph streams: `graph.astream(..., stream_mode="messages")`, with a
+            list of modes that contains `"messages"`, `subgraphs=True` or `version="v2"` too;
+            the stream of a `RemoteGraph`; or that of the SDK's `runs.stream` with the mode
+            `"messages-tuple"`.
+        checker: Decides whether a message calls tools. Default: `full_stream_checker`, which
+            yields an answer when it is complete, and retracts nothing but failed attempts.
+            `first_chunk_checker` yields an answer from its first text, and retracts text
+            before a tool call. A checker of your own can yield reasoning at once, too.
+        internal: Whether to yield, too, what models wrote inside tools and for LangChain's
+            middleware (summaries, tool selection). Default: False.
+        other_modes: Whether to yield items of other stream modes unchanged between the tokens.
+            Default: False.
+
+    Yields:
+        Pairs of a message, or a chunk of one, and its metadata. To show one node only, filter
+        them by `metadata["langgraph_node"]`. With `other_modes`, also the items of other modes,
+        as they came.
+
+    Raises:
+        StreamError: If the stream is not that of a graph, is a sync stream, or contains a
+            server's report that the run failed (which `other_modes` yields instead), or if the
+            checker returns anything but True, False or None.
+        Exception: Whatever the graph or the checker raises. Text that is held when the graph
+            raises is yielded first. The graph's stream is closed in each of these cases, and if
+            the caller closes this generator early.
+
+    Examples:
+        >>> import asyncio
+        >>> from langchain_core.messages import AIMessage
+        >>> from langgraph_patch.streaming import afinal_answers
+        >>> async def tokens():  # in place of graph.astream(..., stream_mode="messages")
+        ...     yield AIMessage("Good morning.", id="1"), {"langgraph_node": "agent"}
+        >>> async def show():
+        ...     return [token.text async for token, _ in afinal_answers(tokens())]
+        >>> asyncio.run(show())
+        ['Good morning.']
+    """
+    source = open_stream(stream, expected=_EXPECTED, twin="Use final_answers.", asynchronous=True)
+    return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
+
+
+# --- the items of a stream -----------------------------------------------------------------
+
+
+def _mode_and_data(item: Any) -> tuple[str, Any]:
+    if hasattr(item, "event") and hasattr(item, "data"):
+        return str(item.event).partition("|")[0], item.data
+    match item:
+        case {"type": str() as mode, "ns": _, "data": data}:
+            return mode, data
+        case (tuple(), str() as mode, data) | (str() as mode, data):
+            return mode, data
+        case (tuple(), data):
+            return "messages", data
+    return "messages", item
+
+
+def _token(pair: object, item: object) -> Token:
+    """The message and its metadata, from what the mode `messages` gives for each."""
+    problem: Exception | None = None
+    match pair:
+        case (BaseMessage() as message, dict() as metadata):
+            return message, metadata
+        case ({"type": str(kind)} as fields, dict() as metadata):
+            try:
+                return messages_from_dict([{"type": kind, "data": fields}])[0], metadata
+            except (ValueError, KeyError, TypeError) as error:  # of LangChain's classes
+                problem = error
+    raise StreamError(f"{_EXPECTED_ITEM}; got {item!r:.500}.") from problem
+
+
+def _shows_pause(mode: str, data: object, item: object) -> bool:
+    """Whether an item shows that the run has paused for a human."""
+    if isinstance(item, dict) and item.get("interrupts"):
+        return True
+    return mode in ("updates", "values") and isinstance(data, dict) and bool(data.get(INTERRUPT))
+
+
+# --- the messages of a run -----------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Message:
+    """A message of a model, as far as it has arrived.
+
+    Attributes:
+        turn: Decides whether it is an answer.
+        task: The namespace of the task that called the model; `""` if it is unknown.
+        hidden: Why it is no answer. `"inside_tool"` is final, and holds for middleware, too.
+        tokens: The tokens that are shown if it is an answer; of an ended one, the last.
+        is_shown: Whether its tokens were shown, and not retracted.
+        calls: The ids of its tool calls that have no tool message yet.
+    """
+
+    turn: Turn
+    task: str
+    hidden: _Reason | None
+    tokens: list[Token] = field(default_factory=list)
+    is_shown: bool = False
+    calls: set[str] = field(default_factory=set)
+
+    def show(self) -> list[Token]:
+        """The tokens that can be shown after a further chunk, or the retraction."""
+        if self.turn.answer is None:
+            return []
+        if self.turn.called:
+            return self.hide("tool_call")
+        tokens = self.tokens[-1:] if self.is_shown else self.tokens.copy()
+        self.is_shown = True
+        return tokens
+
+    def hide(self, reason: _Reason) -> list[Token]:
+        """Note that it is no answer; return the retraction, if it was shown."""
+        self.hidden = reason
+        if not self.is_shown:
+            return []
+        self.is_shown = False
+        message, metadata = self.tokens[-1]
+        return [(RemoveMessage(id=str(message.id)), {**metadata, RETRACTED_KEY: reason})]
+
+
+class _Answers:
+    """Takes the items of one stream, and passes on the tokens of final answers."""
+
+    def __init__(self, checker: Checker, *, internal: bool, other_modes: bool) -> None:
+        self._checker = checker
+        self._internal = internal
+        self._other_modes = other_modes
+        self._has_stopped = False
+        """Whether the run paused or failed: then its tool messages are no answer."""
+        self._messages: list[_Message] = []
+        self._newest: dict[tuple[str, str | None], _Message] = {}
+        """The newest message of each task and id."""
+        self._callers: dict[str, _Message] = {}
+        """The message that made each call."""
+        self._calling_nodes: set[object] = set()
+        self._tool_nodes: set[object] = {"tools"}  # as LangGraph and LangChain name it
+        self._results: dict[object, tuple[ToolMessage, dict[str, Any]]] = {}
+        """The tool messages since the last message of a model."""
+
+    def add(self, item: Any) -> Iterable[Any]:
+        """What is yielded after the next item."""
+        mode, data = _mode_and_data(item)
+        if mode not in ("messages", "messages-tuple"):
+            return self._add_other(mode, data, item)
+        token = _token(data, item)
+        message, metadata = token
+        if isinstance(message, AIMessage):
+            return self._add_chunk(message, token)
+        if isinstance(message, ToolMessage):
+            return self._add_result(message, metadata)
+        return ()
+
+    def finish(self, *, failed: bool) -> Iterator[Token]:
+        """What is held at the end of the stream.
+
+        Of a stream that failed, all held text is yielded: it is what the model had written.
+        """
+        for message in self._messages:
+            turn = message.turn
+            # The Responses API starts each message with an empty chunk under another id. Such
+            # a chunk stays undecided and contains nothing, so it is not shown.
+            if turn.answer is None and turn.wrote and not message.hidden:
+                if not failed:
+                    turn.end()
+                if not (turn.answer or turn.called):
+                    yield from message.tokens
+        self._messages.clear()
+        if not (failed or self._has_stopped):
+            for result, metadata in self._results.values():
+                caller = self._callers.get(result.tool_call_id)
+                if caller is None or not caller.calls:
+                    yield result, metadata
+
+    def _add_other(self, mode: str, data: object, item: object) -> Iterable[Any]:
+        if mode in ("messages/partial", "messages/complete"):
+            raise StreamError(
+                f"The server's stream mode 'messages' repeats the whole text in each item; got "
+                f"{mode!r}. Ask for stream_mode='messages-tuple'."
+            )
+        if mode == "error":
+            yield from self.finish(failed=True)
+            if not self._other_modes:
+                raise StreamError(
+                    f"The server reported that the run failed: {item!r:.500}. Pass "
+                    "other_modes=True to get such reports as items of the stream."
+                )
+        self._has_stopped |= mode == "error" or _shows_pause(mode, data, item)
+        if self._other_modes:
+            yield item
+
+    # --- messages of models ------------------------------------------------------------
+
+    def _add_chunk(self, chunk: AIMessage, token: Token) -> list[Token]:
+        message = self._message_of(chunk, token[1])
+        if message.hidden == "inside_tool":
+            return []
+        turn, message.hidden = message.turn, None
+        was_empty = not (turn.wrote or turn.called)
+        turn.take(chunk)
+        if chunk.tool_calls:
+            self._note_calls(chunk, message, token[1])
+        retracted: list[Token] = []
+        if was_empty and (turn.wrote or turn.called):
+            # It follows the tool messages, and the failed attempts in its task.
+            self._results.clear()
+            for other in self._of_task(message.task):
+                if other is not message and not other.turn.ended and not other.hidden:
+                    retracted += other.hide("failed_attempt")
+        message.tokens.append(token)
+        shown = message.show()
+        if turn.ended or turn.answer:
+            message.tokens = message.tokens[-1:]
+        return [*retracted, *shown]
+
+    def _message_of(self, chunk: AIMessage, metadata: dict[str, Any]) -> _Message:
+        """The message of a chunk. An id can be used again when its message has ended."""
+        task = _task_of(metadata)
+        message = self._newest.get((task, chunk.id))
+        if message is None or message.turn.ended:
+            nodes = {metadata.get("langgraph_node"), *nodes_of_namespace(task)}
+            is_internal = not nodes.isdisjoint(self._tool_nodes) or metadata.get("lc_source")
+            hidden: _Reason | None = "inside_tool" if is_internal and not self._internal else None
+            message = _Message(Turn(self._checker), task, hidden)
+            self._newest[task, chunk.id] = message
+            self._messages.append(message)
+        return message
+
+    def _of_task(self, task: str) -> list[_Message]:
+        """The messages of a task; none if the task is unknown."""
+        return [message for message in self._messages if task and message.task == task]
+
+    def _note_calls(self, chunk: AIMessage, message: _Message, metadata: dict[str, Any]) -> None:
+        self._calling_nodes.add(metadata.get("langgraph_node"))
+        for call in chunk.tool_calls:
+            if call_id := call.get("id"):
+                message.calls.add(call_id)
+                self._callers[call_id] = message
+
+    # --- tool messages -----------------------------------------------------------------
+
+    def _add_result(self, result: ToolMessage, metadata: dict[str, Any]) -> list[Token]:
+        """Note a tool message. What models wrote in its task is retracted, if it ran a tool.
+
+        The task did so if it answers a call of another node. A node that makes calls itself, or
+        through a graph inside it, is no tool node: it may answer older calls, for example with
+        placeholders.
+        """
+        task = _task_of(metadata)
+        if not self._tool_nodes.isdisjoint(nodes_of_namespace(task)[:-1]):
+            return []  # of an agent inside a tool
+        caller = self._callers.get(result.tool_call_id)
+        if caller is not None:
+            caller.calls.discard(result.tool_call_id)
+        if not is_placeholder(result):
+            # A tool message of a subgraph can come again, as output of the node with it.
+            self._results[result.id or id(result)] = (result, metadata)
+        node = metadata.get("langgraph_node")
+        if not task or caller is None:
+            return []
+        if node in self._calling_nodes or node in nodes_of_namespace(caller.task):
+            return []
+        self._tool_nodes.add(node)
+        messages = [] if self._internal else self._of_task(task)
+        return [token for message in messages for token in message.hide("inside_tool")]
+
+
+def _task_of(metadata: dict[str, Any]) -> str:
+    """The namespace of the task that a message comes from; `""` if it is unknown."""
+    namespace = metadata.get("langgraph_checkpoint_ns")
+    return namespace if isinstance(namespace, str) else ""
