@@ -109,7 +109,8 @@ class StrictModel(BaseChatModel):
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
         """Bind the names of the tools."""
-        return self.bind(tools=[getattr(each, "name", str(each)) for each in tools], **kwargs)
+        named = [{"type": "function", "function": {"name": each.name}} for each in tools]
+        return self.bind(tools=named, **kwargs)
 
     def _line(self, messages: list[BaseMessage]) -> Any:
         self.seen.append(list(messages))

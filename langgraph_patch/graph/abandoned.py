@@ -8,7 +8,6 @@ placeholder of a call would say that the call still waits.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -36,8 +35,6 @@ from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.repair import Change
 from langgraph_patch.history.texts import turn_texts
-
-logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 NAME = "patch_tool_calls"
 """The name of the node to which START leads if a history is to be repaired."""
@@ -69,21 +66,18 @@ def abandoned_turns(
         repairer: The repairer of the history.
         history: The history, with the input.
         config: The config of START, or of the node that adds the turns.
-        builder: The graph.
+        builder: The graph; None for none.
 
     Raises:
-        EvidenceError: If the checkpointer raises and `recover="required"`.
+        EvidenceError: If the checkpointer raises.
     """
     saver, thread = checkpointer_of(config), thread_config(config)
     loaded = checkpoint_before_run(config)
-    if not (repairer.recover and history and saver and thread and loaded):
+    if not (builder and repairer.recover and history and saver and thread and loaded):
         return None
-    reader = Reader(saver, repairer.messages_key, repairer.recover == "required")
+    reader = Reader(saver, repairer.messages_key, required=True)
     place = in_namespace(thread, namespace_of(thread), loaded)
     found = yield from dropped_turns(reader, place, builder, NAME)
-    if reader.error is not None:
-        logger.warning("%s What agents that are nodes did is not added.", reader.error)
-        return None
     if found is None:
         return None
     before, dropped = found

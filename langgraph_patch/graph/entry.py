@@ -10,6 +10,7 @@ unrepaired, and the node wrappers repair what the nodes read.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
@@ -38,7 +39,7 @@ from langgraph_patch._langgraph_graphs import (
     take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
-from langgraph_patch.errors import MessagesError
+from langgraph_patch.errors import EvidenceError, MessagesError
 from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME, abandoned_turns, repair_with_turns
@@ -55,6 +56,9 @@ from langgraph_patch.graph.state import (
 )
 from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import Placeholder
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
 
 # --- the repair node ------------------------------------------------------------------------
 
@@ -173,10 +177,15 @@ class PatchNode(GeneratorRunnable):
         self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
     ) -> IOGenerator[Repair | None]:
         """The repair of a history; None if there is nothing to repair."""
-        if self._builder is not None:
+        try:
             turns = yield from abandoned_turns(repairer, history, config, self._builder)
-            if turns is not None:
-                return (yield from repair_with_turns(repairer, turns, config))
+        except EvidenceError as error:
+            if repairer.recover == "required":
+                raise
+            logger.warning("%s What agents that are nodes did is not added.", error)
+            turns = None
+        if turns is not None:
+            return (yield from repair_with_turns(repairer, turns, config))
         damage = repairer.read(history, look_again=True)
         if damage is None:
             return None
@@ -285,13 +294,11 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
         histories = [(repairer, _history(repairer, state, config)) for repairer in repairers]
-        if not any(history and each.read(history, look_again=True) for each, history in histories):
-            found = None
-            for repairer, history in histories if input_ended_tasks(config) else ():
-                turns = abandoned_turns(repairer, history, config, builder)
-                found = found or (yield from turns)
-            if found is None:
-                return None
+        is_damaged = any(
+            history and each.read(history, look_again=True) for each, history in histories
+        )
+        if not is_damaged and not (yield from _has_turns(histories, config, builder)):
+            return None
         run_input = stored_value(config, START)  # the input, while START runs
         keys = run_input.keys() if isinstance(run_input, dict) else set()
         return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
@@ -318,6 +325,24 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
         if isinstance(channel, EphemeralValue | AnyValue)
         or (isinstance(channel, Topic) and not channel.accumulate)
     )
+
+
+def _has_turns(
+    histories: Sequence[tuple[Repairer, list[BaseMessage] | None]],
+    config: RunnableConfig,
+    builder: Any,
+) -> IOGenerator[bool]:
+    """Whether there are turns to add, or the checkpoints cannot be read: the node then says so.
+
+    A START that raises does not run again.
+    """
+    try:
+        for repairer, history in histories if input_ended_tasks(config) else ():
+            if (yield from abandoned_turns(repairer, history, config, builder)) is not None:
+                return True
+    except EvidenceError:
+        return True
+    return False
 
 
 def _history(repairer: Repairer, state: Any, config: RunnableConfig) -> list[BaseMessage] | None:
