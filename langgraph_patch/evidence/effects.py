@@ -186,5 +186,6 @@ def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str
             trial = channels[key].copy()
             for value in values:
                 trial.update([value])
-            found[key] = whole_value_write(channels[key], trial.get())
+            value = trial.get()
+            found[key] = value if isinstance(channels[key], LastValue) else Overwrite(value)
     return found

@@ -113,8 +113,9 @@ def _turns_of(
                 added = without(below.history[start:], history)
             else:
                 continue
-            changed, is_known = _changed(place, below), called_by is None
-            turns.append(Turn(below, added, changed, called_by or own, is_known))
+            # What a function that returned did with the other keys is not read.
+            changed = {} if task.is_finished and not graph else _changed(place, below)
+            turns.append(Turn(below, added, changed, called_by or own, called_by is None))
             turns += yield from _turns_of(reader, below, graph, called_by)
     return turns
 

@@ -24,6 +24,7 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Reader
 from langgraph_patch.evidence.effects import StateWrites, has_value, whole_value_write
 from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
@@ -59,7 +60,7 @@ class Abandoned:
 
 def abandoned_turns(
     repairer: Repairer, history: list[BaseMessage] | None, config: RunnableConfig, builder: Any
-) -> IOGenerator[Abandoned | None]:
+) -> IOGenerator[Abandoned | EvidenceError | None]:
     """The turns that are to be added to a history; None if there are none.
 
     Args:
@@ -68,54 +69,63 @@ def abandoned_turns(
         config: The config of START, or of the node that adds the turns.
         builder: The graph; None for none.
 
-    Raises:
-        EvidenceError: If the checkpointer raises.
+    Returns:
+        The turns; the error of a checkpointer that cannot be read.
     """
     saver, thread = checkpointer_of(config), thread_config(config)
     loaded = checkpoint_before_run(config)
     if not (builder and repairer.recover and history and saver and thread and loaded):
         return None
-    reader = Reader(saver, repairer.messages_key, required=True)
+    reader = Reader(saver, repairer.messages_key)
     place = in_namespace(thread, namespace_of(thread), loaded)
     found = yield from dropped_turns(reader, place, builder, NAME)
-    if found is None:
-        return None
+    if reader.error is not None or found is None:
+        return reader.error
     before, dropped = found
     index = len(history)
     while index and without(history[index - 1 : index], before.history):
         index -= 1
     own_keys = {repairer.messages_key, *repairer.other_histories}
-    channels = {key: each for key, each in channels_of(config).items() if key not in own_keys}
-    known, turns = list(history), []
-    restored: list[tuple[str, Any]] = []
+    live = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    known, turns, restored = list(history), [], dict[str, tuple[str, Any]]()
     for turn in dropped:
         messages = without(turn.messages, known)
         known += messages
-        new, writes = _checked(replace(turn, messages=messages), before, channels)
+        new, writes = _checked(replace(turn, messages=messages), before, live, restored)
         is_told = _id_of(turn.caller) in {message.id for message in history}
         if messages and not is_told and (new.is_known or called_in(messages)):
             turns.append(new)
-            restored += writes
-    return Abandoned(history, index, turns, tuple(restored)) if index and turns else None
+            restored |= {key: (turn.caller.namespace, write) for key, write in writes.items()}
+    pairs = tuple((key, write) for key, (_, write) in restored.items())
+    return Abandoned(history, index, turns, pairs) if index and turns else None
 
 
-def _checked(turn: Turn, before: Place, live: Mapping[str, Any]) -> tuple[Turn, StateWrites]:
+def _checked(
+    turn: Turn,
+    before: Place,
+    live: Mapping[str, Any],
+    restored: Mapping[str, tuple[str, Any]],
+) -> tuple[Turn, dict[str, Any]]:
     """A turn, and writes that restore the other state keys that it changed.
 
     If not all can be restored, its results may state what the state does not have, so it is told.
+    A key that another turn of the superstep changed cannot be restored twice.
     """
-    keys = state_keys(live)
-    unchanged = {key for key in keys if has_value(live[key], before.values.get(key))}
-    changed = {key: turn.changed[key] for key in keys if key in turn.changed}
+    namespace = turn.caller.namespace
+    unchanged = {
+        key
+        for key in state_keys(live)
+        if has_value(live[key], before.values.get(key))
+        and namespace.startswith(restored.get(key, ("",))[0])
+    }
+    changed = {key: value for key, value in turn.changed.items() if key in live}
     versions = turn.place.step.saved.checkpoint["channel_versions"]
-    changed |= {key: None for key in keys if key in versions and is_delta_channel(live[key])}
-    writes = {key: whole_value_write(live[key], value) for key, value in changed.items()}
-    kept = {key: write for key, write in writes.items() if key in unchanged and write is not None}
-    is_known = turn.is_known and (len(kept) == len(changed) or not called_in(turn.messages))
-    turn = replace(turn, changed=changed, is_known=is_known, unchanged=frozenset(unchanged))
-    if is_known:
-        return turn, tuple(kept.items())
-    return replace(turn, unchanged=frozenset()), ()
+    changed |= {key: None for key in live if key in versions and is_delta_channel(live[key])}
+    writes = {key: whole_value_write(live[key], changed[key]) for key in changed.keys() & unchanged}
+    is_lost = None in writes.values() or len(writes) < len(changed)
+    if turn.is_known and not (is_lost and called_in(turn.messages)):
+        return replace(turn, changed={}, unchanged=frozenset(unchanged)), writes
+    return replace(turn, changed=changed, is_known=False), {}
 
 
 def repair_with_turns(

@@ -39,10 +39,10 @@ from langgraph_patch._langgraph_graphs import (
     take_routers,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
-from langgraph_patch.errors import EvidenceError, MessagesError
+from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.abandoned import NAME, abandoned_turns, repair_with_turns
+from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
@@ -177,15 +177,13 @@ class PatchNode(GeneratorRunnable):
         self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
     ) -> IOGenerator[Repair | None]:
         """The repair of a history; None if there is nothing to repair."""
-        try:
-            turns = yield from abandoned_turns(repairer, history, config, self._builder)
-        except EvidenceError as error:
-            if repairer.recover == "required":
-                raise
-            logger.warning("%s What agents that are nodes did is not added.", error)
-            turns = None
-        if turns is not None:
+        turns = yield from abandoned_turns(repairer, history, config, self._builder)
+        if isinstance(turns, Abandoned):
             return (yield from repair_with_turns(repairer, turns, config))
+        if turns is not None:
+            if repairer.recover == "required":
+                raise turns
+            logger.warning("%s What agents that are nodes did is not added.", turns)
         damage = repairer.read(history, look_again=True)
         if damage is None:
             return None
@@ -294,10 +292,12 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
         histories = [(repairer, _history(repairer, state, config)) for repairer in repairers]
-        is_damaged = any(
-            history and each.read(history, look_again=True) for each, history in histories
-        )
-        if not is_damaged and not (yield from _has_turns(histories, config, builder)):
+        needed = any(each.read(own, look_again=True) for each, own in histories if own)
+        for repairer, history in histories if not needed and input_ended_tasks(config) else ():
+            # If the checkpoints cannot be read, the node says so: START would not run again.
+            turns = yield from abandoned_turns(repairer, history, config, builder)
+            needed = needed or turns is not None
+        if not needed:
             return None
         run_input = stored_value(config, START)  # the input, while START runs
         keys = run_input.keys() if isinstance(run_input, dict) else set()
@@ -325,24 +325,6 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
         if isinstance(channel, EphemeralValue | AnyValue)
         or (isinstance(channel, Topic) and not channel.accumulate)
     )
-
-
-def _has_turns(
-    histories: Sequence[tuple[Repairer, list[BaseMessage] | None]],
-    config: RunnableConfig,
-    builder: Any,
-) -> IOGenerator[bool]:
-    """Whether there are turns to add, or the checkpoints cannot be read: the node then says so.
-
-    A START that raises does not run again.
-    """
-    try:
-        for repairer, history in histories if input_ended_tasks(config) else ():
-            if (yield from abandoned_turns(repairer, history, config, builder)) is not None:
-                return True
-    except EvidenceError:
-        return True
-    return False
 
 
 def _history(repairer: Repairer, state: Any, config: RunnableConfig) -> list[BaseMessage] | None:

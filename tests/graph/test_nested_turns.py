@@ -492,8 +492,15 @@ class Filed(TypedDict):
     owner: str
 
 
-def filing(*, told: bool = False) -> Any:
-    """An agent whose tool `file` writes three state keys; the second round pauses."""
+class Shared(TypedDict):
+    """The state of a graph above."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    files: Annotated[dict[str, str], operator.or_]
+
+
+def filing(tools: Any, model: Any) -> Any:
+    """An agent whose tool `file` writes three state keys."""
 
     def file(state: Filed) -> Any:
         call = state["messages"][-1].tool_calls[0]
@@ -501,21 +508,29 @@ def filing(*, told: bool = False) -> Any:
         written = {"files": {call["args"]["name"]: "x"}, "notes": ["n"], "owner": "ann"}
         return {"messages": [result], **written}
 
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        child = loop(model, tools, state=Filed)
-        child.add_node("file", file)
-        child.add_edge("file", "agent")
-        child.branches["agent"].clear()
-        child.add_conditional_edges("agent", route, ["file", "tools", "__end__"])
-        agent: Any = child.compile()
-        node = calling(with_patching(agent, record=True)) if told else agent
-        return with_patching(above(node, state=Filed).compile(checkpointer=saver), record=True)
-
     def route(state: Filed) -> Any:
         names = [call["name"] for call in state["messages"][-1].tool_calls]
         return "file" if names == ["file"] else "tools" if names else "__end__"
 
-    return build
+    child = loop(model, tools, state=Filed)
+    child.add_node("file", file)
+    child.add_edge("file", "agent")
+    child.branches["agent"].clear()
+    child.add_conditional_edges("agent", route, ["file", "tools", "__end__"])
+    return child.compile()
+
+
+def filing_as_node(model: Any, tools: Any, saver: Any) -> Any:
+    """It is a node."""
+    graph = above(filing(tools, model), state=Filed)
+    return with_patching(graph.compile(checkpointer=saver), record=True)
+
+
+def filing_called(model: Any, tools: Any, saver: Any) -> Any:
+    """A function calls it."""
+    agent = with_patching(filing(tools, model), record=True)
+    graph = above(calling(agent), state=Filed)
+    return with_patching(graph.compile(checkpointer=saver))
 
 
 FILES = calls(("file", {"name": "one"}), first=5)
@@ -523,7 +538,7 @@ FILES = calls(("file", {"name": "one"}), first=5)
 
 def test_other_keys_that_the_agent_had_written_are_restored():
     """What a committed result states is in the state of the graph above."""
-    agent = Agent(filing(), FILES, TURN)
+    agent = Agent(filing_as_node, FILES, TURN)
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}, "notes": ["o"]})
     agent.say("never mind")
     values = agent.graph.get_state(agent.config).values
@@ -535,7 +550,7 @@ def test_other_keys_that_the_agent_had_written_are_restored():
 
 def test_other_keys_that_the_input_writes_are_named():
     """The input's value stays, and no result states what the state does not have."""
-    agent = Agent(filing(), FILES, TURN)
+    agent = Agent(filing_as_node, FILES, TURN)
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}})
     agent.run({"messages": [HumanMessage("never mind")], "owner": "eve"})
     [text] = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
@@ -548,9 +563,31 @@ def test_other_keys_that_the_input_writes_are_named():
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
 
 
+def test_a_key_that_two_agents_changed_is_restored_once():
+    """The other agent's turn is told, with the key that is not kept."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        agents = []
+        for own, name in ((model, "one"), (type(model)(), "two")):
+            own.script = [calls(("file", {"name": name}), first=5), calls(WIRE, first=7)]
+            agents.append(filing(tools, own))
+        builder = StateGraph(Shared).add_node("one", agents[0]).add_node("two", agents[1])
+        builder.add_edge(START, "one").add_edge(START, "two")
+        return with_patching(builder.compile(checkpointer=saver), record=True)
+
+    agent = Agent(build)
+    agent.say("go")
+    agent.say("never mind")
+    assert agent.graph.get_state(agent.config).values["files"] == {"one": "x"}
+    assert agent.results["c5"] == "Updated one"
+    [text] = [m.text for m in agent.history if "turn_of" in str(m.additional_kwargs)]
+    assert text.startswith("State keys that it changed and that were not kept: files.")
+    assert '- file({"name": "two"}): Updated two' in text
+
+
 def test_other_keys_of_an_agent_that_a_function_calls_are_named():
     """What the function would have returned is not known."""
-    agent = Agent(filing(told=True), FILES, TURN)
+    agent = Agent(filing_called, FILES, TURN)
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}})
     agent.say("never mind")
     [text] = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
