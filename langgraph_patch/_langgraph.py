@@ -23,6 +23,7 @@ from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
+from langgraph.graph import START
 
 from langgraph_patch._langgraph_storage import (
     PUSH,
@@ -236,8 +237,34 @@ def allow_one_more_superstep(config: RunnableConfig) -> None:
     `RemainingSteps` and `IsLastStep` are computed from the raised limit. If LangGraph changes the
     detail, the superstep counts.
     """
-    call = config.get("configurable", {}).get(_CALL)
-    schedule = getattr(call, "keywords", {}).get("schedule_task")
-    loop: Any = getattr(schedule, "__self__", None)
+    loop = _loop(config)
     if isinstance(getattr(loop, "stop", None), int):
         loop.stop += 1
+
+
+def _loop(config: RunnableConfig) -> Any:
+    """The loop of the run, or None."""
+    call = config.get("configurable", {}).get(_CALL)
+    schedule = getattr(call, "keywords", {}).get("schedule_task")
+    return getattr(schedule, "__self__", None)
+
+
+def input_ended_tasks(config: RunnableConfig) -> bool:
+    """Whether the input of the run ended tasks that had not been applied; asked while START runs.
+
+    LangGraph gives all channels that an input touches one new version: its own, and those that
+    started the tasks that it drops. No public API tells this without a query. If LangGraph changes
+    the detail, it is False.
+    """
+    checkpoint = getattr(_loop(config), "checkpoint", None)
+    versions = checkpoint.get("channel_versions") if isinstance(checkpoint, Mapping) else None
+    if not isinstance(versions, Mapping) or START not in versions:
+        return False
+    started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
+    return versions[START] in started
+
+
+def checkpoint_before_run(config: RunnableConfig) -> str | None:
+    """The id of the checkpoint that the run loaded; None if LangGraph changes the detail."""
+    checkpoint_id = getattr(_loop(config), "checkpoint_id_saved", None)
+    return checkpoint_id if isinstance(checkpoint_id, str) else None

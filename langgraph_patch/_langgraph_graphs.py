@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import START
+from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 
@@ -50,6 +51,17 @@ def keys_read_by(builder: Any, node: str) -> Collection[str]:
 def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
     """The input schema of a node, and its keys."""
     return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
+
+
+def graph_that_returns(builder: Any, node: str | None, key: str) -> Any:
+    """The builder of the compiled graph that is a node and returns `key`; None if it is none."""
+    runnable = builder.nodes[node].runnable if node in builder.nodes else None
+    if isinstance(runnable, GeneratorRunnable):  # the wrapper of this package
+        runnable = next(iter(getattr(runnable, "deps", ())), None)
+    if not isinstance(runnable, CompiledStateGraph):
+        return None
+    has_key = key in builder.channels and key in output_keys(runnable.builder)
+    return runnable.builder if has_key else None
 
 
 def has_cache(builder: Any, node: str) -> bool:

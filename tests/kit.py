@@ -39,13 +39,18 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, tool
+from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph.message import _messages_delta_reducer
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Command, Send, interrupt
+from langgraph_supervisor import create_supervisor
+from langgraph_swarm import create_swarm
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -104,7 +109,8 @@ class StrictModel(BaseChatModel):
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
         """Bind the names of the tools."""
-        return self.bind(tools=[getattr(each, "name", str(each)) for each in tools], **kwargs)
+        named = [{"type": "function", "function": {"name": each.name}} for each in tools]
+        return self.bind(tools=named, **kwargs)
 
     def _line(self, messages: list[BaseMessage]) -> Any:
         self.seen.append(list(messages))
@@ -183,7 +189,8 @@ class Desk:
 
         @tool
         def boom(text: str) -> str:
-            """Raise an error."""
+            """Raise an error, when the results of the calls beside this one are stored."""
+            time.sleep(0.1)
             raise RuntimeError(f"kaput {text}")
 
         return [mail, wire, boom]
@@ -298,11 +305,105 @@ OWN_TASKS = ("recorded", "send", "react_v2", "create_agent", "middleware")
 """The kinds in which each call is a task of its own, so that results beside a pause are stored."""
 
 
+# --- agents that are nodes ------------------------------------------------------------------
+
+
+class DeltaState(TypedDict):
+    """A state whose history is spread over checkpoints."""
+
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
+
+
+def above(*nodes: Any, state: Any = MessagesState) -> StateGraph[Any]:
+    """A graph with these nodes, one after the other: `node1`, `node2`, and so on."""
+    builder = StateGraph(state)
+    builder.add_sequence([(f"node{number}", node) for number, node in enumerate(nodes, 1)])
+    builder.add_edge(START, "node1")
+    return builder
+
+
+def _as_node(*, levels: int = 1, after: Sequence[Any] = ()) -> Callable[..., Any]:
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        graph: Any = create_agent(model, tools)
+        for _ in range(levels - 1):
+            graph = above(graph).compile()
+        return with_patching(above(*after, graph).compile(checkpointer=saver), **options)
+
+    return build
+
+
+def _loop_as_node(state: Any = MessagesState) -> Callable[..., Any]:
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        graph = above(loop(model, tools, state=state).compile(), state=state)
+        return with_patching(graph.compile(checkpointer=saver), record=True, **options)
+
+    return build
+
+
+def _react_as_node(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+        graph = create_react_agent(model, tools)
+    return with_patching(above(graph).compile(checkpointer=saver), **options)
+
+
+def _swarm(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    alice = create_agent(model, tools, name="alice")
+    bob = create_agent(StrictModel(), [], name="bob")
+    graph = create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
+    return with_patching(graph, **options)
+
+
+def calling(agent: Any) -> RunnableLambda[Any, Any]:
+    """A function that calls an agent with the history and returns its last message."""
+
+    def call(state: Any) -> dict[str, Any]:
+        return {"messages": agent.invoke(state)["messages"][-1:]}
+
+    async def acall(state: Any) -> dict[str, Any]:
+        return {"messages": (await agent.ainvoke(state))["messages"][-1:]}
+
+    return RunnableLambda(call, acall, name="calling")
+
+
+def _called(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    agent = with_patching(create_agent(model, tools))
+    graph = above(calling(agent), model_node(model)).compile(checkpointer=saver)
+    return with_patching(graph, **options)
+
+
+def _supervisor(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    """The boss and its worker have one model: it hands over first."""
+    handover = {"name": "transfer_to_node1", "args": {}, "id": "h1", "type": "tool_call"}
+    model.script.insert(0, AIMessage("", tool_calls=[handover]))
+    worker = with_patching(create_agent(model, tools, name="node1"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+        builder = create_supervisor([worker], model=model)
+    return with_patching(builder.compile(checkpointer=saver), **options)
+
+
+NESTED: dict[str, Callable[..., Any]] = {
+    "node": _as_node(),
+    "node_after_others": _as_node(after=[lambda _: {}, lambda _: {}]),
+    "two_levels": _as_node(levels=2),
+    "three_levels": _as_node(levels=3),
+    "loop_as_node": _loop_as_node(),
+    "delta_as_node": _loop_as_node(DeltaState),
+    "react_as_node": _react_as_node,
+    "swarm": _swarm,
+}
+"""Agents that are nodes: with `KINDS`, all have a task for each call."""
+
+TOLD: dict[str, Callable[..., Any]] = {"called": _called, "supervisor": _supervisor}
+"""Agents that a function of a node calls."""
+
+
 class Agent:
     """An agent with one thread.
 
     Args:
-        kind: One of `KINDS`, or a function with the signature of one.
+        kind: One of `KINDS`, `NESTED`, `TOLD`, or a function with the signature of one.
         *script: What its model says.
         saver: The checkpointer, or the file of a SQLite database. Default: one in memory.
         asynchronous: Whether it runs asynchronously. Default: False.
@@ -324,7 +425,7 @@ class Agent:
         self.asynchronous = asynchronous
         if isinstance(saver, Path):
             saver = SqliteSaver(sqlite3.connect(saver, check_same_thread=False))
-        build = KINDS[kind] if isinstance(kind, str) else kind
+        build = {**KINDS, **NESTED, **TOLD}[kind] if isinstance(kind, str) else kind
         self.graph = build(self.model, self.desk.tools(), saver or InMemorySaver(), **options)
         self.config: Any = {"configurable": {"thread_id": "1"}}
 

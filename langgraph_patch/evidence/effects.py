@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
+from langgraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, UntrackedValue
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Overwrite, Send
 
@@ -147,6 +147,25 @@ def _can_restore(
     )
 
 
+def whole_value_write(channel: Any, value: Any) -> Any:
+    """The write that gives a live channel this value; None for an unusual channel."""
+    if isinstance(channel, LastValue):
+        return value
+    return Overwrite(value) if isinstance(channel, BinaryOperatorAggregate) else None
+
+
+def has_value(channel: Any, value: object) -> bool:
+    """Whether a live channel has a value; no value is an empty one."""
+    live = channel.get() if channel is not None and channel.is_available() else None
+    return is_equal(live, value) or (value is None and live in ([], {}))
+
+
+def is_equal(some: object, other: object) -> bool:
+    """Whether two values are equal. Arrays, which cannot tell, are not."""
+    found = some == other
+    return found if isinstance(found, bool) else False
+
+
 def _is_written_once(channel: Any) -> bool:
     """Whether a channel accepts one write in a superstep only, so that a second is an error."""
     if isinstance(channel, EphemeralValue | UntrackedValue):
@@ -165,6 +184,8 @@ def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str
             found[key] = values[0]
         else:
             trial = channels[key].copy()
-            trial.update(values)
-            found[key] = Overwrite(trial.get())
+            for value in values:
+                trial.update([value])
+            value = trial.get()
+            found[key] = value if isinstance(channels[key], LastValue) else Overwrite(value)
     return found

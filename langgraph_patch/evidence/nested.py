@@ -7,21 +7,27 @@ more segment, its number. The metadata of a checkpoint names the checkpoints of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_storage import keeps_state_between_runs, parent_namespace
+from langgraph_patch._langgraph_storage import (
+    keeps_state_between_runs,
+    parent_namespace,
+    state_keys,
+    whole_value,
+)
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Reader, newest, walk
 from langgraph_patch.evidence.judge import Verdict
-from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, read_step
-from langgraph_patch.evidence.window import Window, is_version
+from langgraph_patch.evidence.tasks import Ran, Step, Task, fold, is_real, read_step
+from langgraph_patch.evidence.window import Window, is_version, superstep_at_exit
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -68,7 +74,7 @@ def graph_of_writer(config: RunnableConfig, window: Window) -> RunnableConfig | 
     if origin is None or writer is None or origin.source == "input":
         return None
     task = next((task for task in origin.tasks if task.id == writer.id), None)
-    return None if task is None else in_namespace(config, _namespace_of(origin, task))
+    return None if task is None else in_namespace(config, namespace_of_task(origin, task))
 
 
 def check_below(
@@ -130,44 +136,94 @@ def _messages_below(
     reader: Reader, config: RunnableConfig, ran: Ran
 ) -> IOGenerator[list[BaseMessage] | None]:
     """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
-    base = _namespace_of(ran.step, ran.task)
-    found: list[BaseMessage] | None = None
+    places = yield from graphs_below(reader, config, ran)
+    pending = ([m for task in place.step.written for m in task.messages] for place in places)
+    histories = (place.history for place in places)
+    found = [m for pair in zip(histories, pending, strict=True) for part in pair for m in part]
+    return found if places else None
+
+
+# --- the graphs that a task ran -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A checkpoint of a graph.
+
+    Attributes:
+        step: The superstep after it.
+        history: The history before that superstep.
+        values: The values of the other state keys.
+    """
+
+    step: Step
+    history: list[BaseMessage]
+    values: Mapping[str, Any]
+
+    @property
+    def config(self) -> RunnableConfig:
+        """Its thread, its namespace and its id."""
+        return self.step.saved.config
+
+
+def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerator[list[Place]]:
+    """The newest checkpoint of each graph that a task ran, in the order in which they began."""
+    base = namespace_of_task(ran.step, ran.task)
+    found: list[Place] = []
     for number in count():
         namespace = f"{base}|{number}" if number else base
-        own = yield from _messages_of_graph(reader, in_namespace(config, namespace), None)
-        if own is None:
+        place = yield from read_place(reader, in_namespace(config, namespace))
+        if place is None:
             break
-        found = [*(found or ()), *own]
-    if found is not None:
+        found.append(place)
+    if found:
         return found
     lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
-    return (yield from _messages_of_graph(reader, lasting, ran.step))
+    place = yield from read_place(reader, lasting, ran.step)
+    return [] if place is None else [place]
 
 
-def _messages_of_graph(
-    reader: Reader, config: RunnableConfig, parent: Step | None
-) -> IOGenerator[list[BaseMessage] | None]:
-    """The messages in the newest checkpoints of a graph; None if it has none."""
+def read_place(
+    reader: Reader, config: RunnableConfig, parent: Step | None = None
+) -> IOGenerator[Place | None]:
+    """The checkpoint that a config names, or the newest one of its namespace; None without one.
+
+    Older ones are read until one stores the history: a `DeltaChannel` stores it now and then.
+
+    Args:
+        reader: The checkpointer.
+        config: The thread, the namespace, and perhaps the checkpoint.
+        parent: The superstep of the graph above in which it was made. Default: any.
+    """
     steps: list[Step] = []
+    stored: list[Mapping[str, Any]] = []
     histories: list[list[BaseMessage]] = []
 
     def add(saved: CheckpointTuple) -> bool:
         parents = saved.metadata.get("parents", {})
         if parent is not None and parents.get(parent.namespace) != parent.id:
             return True
+        if steps and saved.checkpoint["id"] != steps[-1].parent_id:
+            return steps[-1].parent_id is None
         step, history = read_step(saved, reader.messages_key, steps[-1] if steps else None)
         steps.append(step)
+        stored.append(saved.checkpoint["channel_values"])
         histories.extend([] if history is None else [history])
         return history is not None
 
     yield from walk(reader, config, add)
     if not steps:
         return None
-    written = [m for step in reversed(steps) for task in step.written for m in task.messages]
-    return [*(histories[0] if histories else ()), *written]
+    history = histories[0] if histories else []
+    for step in reversed(steps[1:]):
+        applied = step.written if step.child == "loop" else step.others  # an input, or an update
+        history = fold(history, sorted(applied, key=superstep_at_exit))
+    others = state_keys(set(stored[0]) - {reader.messages_key})
+    return Place(steps[0], history, {key: whole_value(stored[0][key]) for key in others})
 
 
-def _namespace_of(step: Step, task: Task) -> str:
+def namespace_of_task(step: Step, task: Task) -> str:
+    """The namespace of the first graph that a task runs."""
     return f"{step.namespace}|{task.node}:{task.id}".removeprefix("|")
 
 

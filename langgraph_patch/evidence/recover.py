@@ -103,6 +103,7 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
+    is_over: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
 
@@ -118,6 +119,8 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
+        is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
+            this search nor the next turn looks again for results. Default: False.
 
     Raises:
         EvidenceError: If the checkpointer raises and `required` is True.
@@ -150,7 +153,7 @@ def recover_evidence(
     if not calls:
         return Recovery()
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
-    for seconds in (*_RETRY_SECONDS, None):
+    for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required)
         newest, verdicts = yield from _search(_Place(reader, place, messages), calls)
         if seconds is None or reader.error or not _is_being_written(verdicts.values()):
@@ -169,10 +172,10 @@ def recover_evidence(
         for key, verdict in verdicts.items()
         if verdict.result is not None and verdict.writer is not None
     }
-    return Recovery(
-        {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls},
-        {key: effects for key, effects in dropped.items() if effects is not None},
-    )
+    found = {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls}
+    if is_over:
+        found = {key: _ended(finding) for key, finding in found.items()}
+    return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
 
 
 def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
@@ -191,6 +194,11 @@ def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
     is_recent = last is not None and last.began > _time_before_now(_RUNNING)
     may_end = last is not None and not (finding.cause == "unknown" and last.is_over)
     return replace(finding, look_again=is_recent and may_end)
+
+
+def _ended(finding: Finding) -> Finding:
+    detail = None if finding.detail == "paused" else finding.detail
+    return replace(finding, look_again=False, detail=detail)
 
 
 def _is_being_written(verdicts: Iterable[Verdict]) -> bool:

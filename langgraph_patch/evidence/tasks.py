@@ -23,6 +23,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import runs_after_model, sent_call
 from langgraph_patch._langgraph_storage import (
+    ERROR_SOURCE,
     NO_TASK,
     RETURN,
     is_node_timeout,
@@ -40,6 +41,9 @@ from langgraph_patch.history.placeholders import (
     is_foreign_placeholder,
     is_placeholder,
 )
+
+_OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
+"""What a task may write before its node returns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +115,11 @@ class Task:
         values = (value for channel, value in self.writes if channel == INTERRUPT)
         raised = (each for v in values for each in (v if isinstance(v, list | tuple) else [v]))
         return [each.id if isinstance(each, Interrupt) else None for each in raised]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its node returned."""
+        return any(channel not in _OF_UNFINISHED for channel, _ in self.writes)
 
     @property
     def has_ended(self) -> bool:
@@ -203,8 +212,13 @@ class Step:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """The tasks that LangGraph started, also those that have written nothing."""
+        """The tasks that LangGraph started, also those that have written nothing.
+
+        They are in the order in which LangGraph applies what they wrote.
+        """
         writes = {task.id: task.writes for task in self.written}
+        found = [(send_index(task.path), task) for task in _derived(self)]
+        found.sort(key=lambda each: (each[0] is not None, each[0] or 0, each[1].name))
         return [
             Task(
                 id=task.id,
@@ -213,8 +227,7 @@ class Step:
                 writes=writes.get(task.id, ()),
                 messages_key=self.messages_key,
             )
-            for task in _derived(self)
-            for index in [send_index(task.path)]
+            for index, task in found
         ]
 
     @cached_property

@@ -100,7 +100,7 @@ class Window:
         return next((i for i, m in enumerate(messages) if is_version(m, self.message)), None)
 
 
-def is_version(stored: BaseMessage, message: AIMessage) -> bool:
+def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
     """Whether a stored message is `message`, as it is now or as it was before an edit."""
     if stored.id is not None and message.id is not None:
         return stored.id == message.id
@@ -219,13 +219,13 @@ class _Walk:
 def _after(history: list[BaseMessage], step: Step) -> list[BaseMessage]:
     """A history after a superstep of a `DeltaChannel`."""
     if step.child == "loop":
-        return fold(history, sorted(step.written, key=_superstep_at_exit))
+        return fold(history, sorted(step.written, key=superstep_at_exit))
     if step.child == "update":
         return fold(history, step.others)
     return history
 
 
-def _superstep_at_exit(task: Task) -> str:
+def superstep_at_exit(task: Task) -> str:
     """The order of the supersteps of which durability "exit" stores the writes together."""
     return task.id if wrote_in_older_superstep("", task.id) else ""
 
@@ -260,7 +260,7 @@ def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
         calls,
         later,
         not after,
-        _open_before(history[:place]) | _called_in(after) if calls else frozenset(),
+        open_before(history[:place]) | called_in(after) if calls else frozenset(),
     )
 
 
@@ -274,7 +274,7 @@ def _results_after(history: Sequence[BaseMessage], place: int) -> list[ToolMessa
     return found
 
 
-def _open_before(earlier: Sequence[BaseMessage]) -> frozenset[str]:
+def open_before(earlier: Sequence[BaseMessage]) -> frozenset[str]:
     """The ids of the open calls of earlier messages of the same turn."""
     answered: set[str] = set()
     found: set[str] = set()
@@ -290,7 +290,8 @@ def _open_before(earlier: Sequence[BaseMessage]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _called_in(messages: Sequence[BaseMessage]) -> frozenset[str]:
+def called_in(messages: Sequence[BaseMessage]) -> frozenset[str]:
+    """The ids of all calls that messages make."""
     return frozenset(c.id for m in messages if isinstance(m, AIMessage) for c in read_calls(m))
 
 

@@ -10,10 +10,12 @@ unrepaired, and the node wrappers repair what the nodes read.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
@@ -22,6 +24,7 @@ from langgraph.types import CachePolicy, Command
 from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
+    input_ended_tasks,
     is_node_of_task,
     runs_alone,
     stored_value,
@@ -39,7 +42,8 @@ from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
+from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
@@ -50,12 +54,10 @@ from langgraph_patch.graph.state import (
     unknown_key_error,
     whole_write,
 )
-from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
-NAME = "patch_tool_calls"
-"""The name of the node to which START leads if a history is damaged."""
+logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 
 # --- the repair node ------------------------------------------------------------------------
@@ -124,6 +126,7 @@ class PatchNode(GeneratorRunnable):
 
     name: str | None = NAME
     _output_keys: Collection[str] = ()
+    _builder: Any = None
 
     def __init__(
         self,
@@ -158,17 +161,33 @@ class PatchNode(GeneratorRunnable):
             MessagesError: If the value of that key is not a list of messages.
             EvidenceError: If the checkpointer raises an error and `recover="required"`.
         """
-        damages = []
+        repairs = []
         for repairer in self._repairers:
             history = messages_in(input, repairer.messages_key)
             if history is None:
                 self._check(repairer.messages_key, input, config)
-            elif damage := repairer.read(history, look_again=True):
-                damages.append((repairer, damage))
+            elif repair := (yield from self._repair(repairer, history, config)):
+                repairs.append((repairer, repair))
         # A function that calls this node has a chunk of its own, and may still raise.
         shown = self._output_keys or channels_of(config)
         is_shown = is_node_of_task(config, self)
-        return (yield from state_update(damages, config, shown=shown if is_shown else None))
+        return state_update(repairs, config, shown=shown if is_shown else None)
+
+    def _repair(
+        self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
+    ) -> IOGenerator[Repair | None]:
+        """The repair of a history; None if there is nothing to repair."""
+        turns = yield from abandoned_turns(repairer, history, config, self._builder)
+        if isinstance(turns, Abandoned):
+            return (yield from repair_with_turns(repairer, turns, config))
+        if turns is not None:
+            if repairer.recover == "required":
+                raise turns
+            logger.warning("%s What agents that are nodes did is not added.", turns)
+        damage = repairer.read(history, look_again=True)
+        if damage is None:
+            return None
+        return (yield from repairer.repair(damage, config, restore=runs_alone(config)))
 
     def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
         """Raise an error if the graph has no such key, or if its value is no list of messages."""
@@ -192,11 +211,12 @@ class EntryNode(PatchNode):
 
     Args:
         repairers: One for each history.
-        shown: The keys of the output schema of the graph.
+        builder: The graph.
     """
 
-    def __init__(self, repairers: Sequence[Repairer], shown: Collection[str]) -> None:
-        self._repairers, self._output_keys = repairers, shown
+    def __init__(self, repairers: Sequence[Repairer], builder: Any) -> None:
+        self._repairers, self._builder = repairers, builder
+        self._output_keys = output_keys(builder)
 
     def _check(self, *_: Any) -> None:
         """Accept any value: of several keys, one may have no history."""
@@ -208,15 +228,15 @@ class EntryNode(PatchNode):
 
 
 def state_update(
-    damages: Sequence[tuple[Repairer, Reading]],
+    repairs: Sequence[tuple[Repairer, Repair]],
     config: RunnableConfig,
     *,
     shown: Collection[str] | None,
-) -> IOGenerator[Any]:
-    """Repair the histories in the state, report it, and show clients what is new.
+) -> Any:
+    """Write the repairs to the state, report them, and show clients what is new.
 
     Args:
-        damages: The damaged histories, each with its repairer.
+        repairs: The repair of each damaged history, with its repairer.
         config: The config of the node that runs.
         shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
             LangGraph.
@@ -229,10 +249,8 @@ def state_update(
     patches: dict[str, Patch] = {}
     writes: list[tuple[str, Any]] = []
     restored: dict[str, Any] = {}
-    for repairer, damage in damages:
-        key = repairer.messages_key
-        repair = yield from repairer.repair(damage, config, restore=alone)
-        patch = repair.patch
+    for repairer, repair in repairs:
+        key, patch = repairer.messages_key, repair.patch
         channel = channels.get(key)
         values = [whole_write(channel, patch)] if alone else tail_writes(channel, patch)
         if not patch or not values or values == [None]:
@@ -266,14 +284,20 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     targets, branches = take_edges(builder, START), take_routers(builder, START)
     # The result depends on the thread, so it must never come from a cache.
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
-    node = EntryNode(repairers, output_keys(builder))
+    node = EntryNode(repairers, builder)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
     known, not_kept = frozenset(schema_keys(builder)), _one_step_keys(builder)
     reads_input = any(branch.input_schema is None for branch in branches.values())
 
-    def check(state: Any, config: RunnableConfig) -> str | None:
-        """The repair node, if a history is damaged. All edges from START agree."""
-        if not any(_is_damaged(repairer, state, config) for repairer in repairers):
+    def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
+        """The repair node, if a history is to be repaired. All edges from START agree."""
+        histories = [(repairer, _history(repairer, state, config)) for repairer in repairers]
+        needed = any(each.read(own, look_again=True) for each, own in histories if own)
+        for repairer, history in histories if not needed and input_ended_tasks(config) else ():
+            # If the checkpoints cannot be read, the node says so: START would not run again.
+            turns = yield from abandoned_turns(repairer, history, config, builder)
+            needed = needed or turns is not None
+        if not needed:
             return None
         run_input = stored_value(config, START)  # the input, while START runs
         keys = run_input.keys() if isinstance(run_input, dict) else set()
@@ -303,12 +327,11 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
     )
 
 
-def _is_damaged(repairer: Repairer, state: Any, config: RunnableConfig) -> bool:
+def _history(repairer: Repairer, state: Any, config: RunnableConfig) -> list[BaseMessage] | None:
     key = repairer.messages_key
     if get_value(state, key) is None:  # the input schema of a router may lack the key
         state = values_of(config, [key], fresh=True)
-    history = messages_in(state, key)
-    return history is not None and repairer.read(history, look_again=True) is not None
+    return messages_in(state, key)
 
 
 patch_node: PatchNode = PatchNode()

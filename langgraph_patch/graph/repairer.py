@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -23,19 +23,23 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.effects import StateWrites, settle
+from langgraph_patch.evidence.effects import Effects, StateWrites, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.state import new_results, open_calls
+from langgraph_patch.history.calls import Call
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
 from langgraph_patch.history.repair import dangling_calls
-from langgraph_patch.history.texts import Evidence
+from langgraph_patch.history.texts import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 OnPatch: TypeAlias = Callable[[Patch, RunnableConfig], None]
+
+_NO_TURNS: Mapping[int, Turn] = {}
 
 Recover: TypeAlias = "bool | Literal['required']"
 
@@ -127,7 +131,12 @@ class Repairer:
     # --- repair --------------------------------------------------------------------------
 
     def repair(
-        self, reading: Reading, config: RunnableConfig, *, restore: bool = False
+        self,
+        reading: Reading,
+        config: RunnableConfig,
+        *,
+        restore: bool = False,
+        turns: Mapping[int, Turn] = _NO_TURNS,
     ) -> IOGenerator[Repair]:
         """The repair of a damaged history, with what the checkpoints of the thread recorded.
 
@@ -136,8 +145,10 @@ class Repairer:
             config: The config of the node that runs.
             restore: Whether the caller writes `Repair.restored`. Otherwise the recovered results
                 name what was not kept. Default: False.
+            turns: The turns of graphs below that are added to the history, by the indexes of their
+                messages. Their calls are searched there. Default: none.
         """
-        recovery = yield from self._recover(reading, config)
+        recovery = yield from self._recover(reading, config, turns)
         evidence, restored = settle(
             recovery.evidence,
             recovery.effects,
@@ -154,21 +165,33 @@ class Repairer:
         )
         return Repair(patch, restored)
 
-    def _recover(self, reading: Reading, config: RunnableConfig) -> IOGenerator[Recovery]:
+    def _recover(
+        self, reading: Reading, config: RunnableConfig, turns: Mapping[int, Turn]
+    ) -> IOGenerator[Recovery]:
         saver: BaseCheckpointSaver[Any] | None = checkpointer_of(config)
         thread = thread_config(config)
         if not self.recover or saver is None or thread is None:
             return Recovery()
-        return (
-            yield from recover_evidence(
+        calls: dict[Turn | None, list[Call]] = {}
+        for call in reading.unanswered:
+            calls.setdefault(turns.get(call.index), []).append(call)
+        evidence: dict[tuple[int, int], Finding] = {}
+        effects: dict[tuple[int, int], Effects] = {}
+        for turn, own in calls.items():
+            found = yield from recover_evidence(
                 saver,
-                thread,
+                turn.place.config if turn else thread,
                 reading.messages,
-                reading.unanswered,
+                own,
                 messages_key=self.messages_key,
                 required=self.recover == "required",
+                is_over=turn is not None,
             )
-        )
+            evidence |= found.evidence
+            for key, each in found.effects.items():
+                unchanged = each.unchanged & turn.unchanged if turn else each.unchanged
+                effects[key] = replace(each, unchanged=unchanged)
+        return Recovery(evidence, effects)
 
     def report(self, patch: Patch, config: RunnableConfig) -> None:
         """Call `on_patch` and log a repair that is written, if it changes what a model reads."""

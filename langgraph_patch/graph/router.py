@@ -9,8 +9,8 @@ from langchain_core.runnables import Runnable, RunnableConfig
 
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, call_method
 
-Before: TypeAlias = Callable[[Any, RunnableConfig], Any]
-"""Takes the state and the config; returns where to go instead, or None."""
+Before: TypeAlias = Callable[[Any, RunnableConfig], IOGenerator[Any]]
+"""Takes the state and the config; returns where to go instead, or None. It may request I/O."""
 
 After: TypeAlias = Callable[[Any, Any, RunnableConfig], Any]
 """Takes where the router leads, the state and the config; returns where to go."""
@@ -39,9 +39,10 @@ class Router(GeneratorRunnable):
 
     def run(self, input: Any, config: RunnableConfig, **_: Any) -> IOGenerator[Any]:
         """Where to go."""
-        target = self._before(input, config) if self._before is not None else None
-        if target is not None:
-            return target
+        if self._before is not None:
+            target = yield from self._before(input, config)
+            if target is not None:
+                return target
         target = self._onward
         if isinstance(target, Runnable):
             target = yield from call_method(target, "invoke", input, config)

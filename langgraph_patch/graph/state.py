@@ -236,22 +236,22 @@ def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
 
 def new_results(patch: Patch) -> list[BaseMessage]:
     """The tool messages that a repair added."""
+    return [message for message in _added(patch) if isinstance(message, ToolMessage)]
+
+
+def _added(patch: Patch) -> list[BaseMessage]:
     old_ids = {id_of(message) for message in patch.before}
-    return [
-        message
-        for message in patch.messages
-        if isinstance(message, ToolMessage) and id_of(message) not in old_ids
-    ]
+    return [message for message in patch.messages if id_of(message) not in old_ids]
 
 
 def new_messages(patch: Patch) -> list[BaseMessage]:
-    """What clients see of a repair: the new tool messages, or without any the changed messages.
+    """What clients see of a repair: the new messages, or without any the changed messages.
 
     A placeholder of which only the marker changed is not shown.
     """
     unchanged = set(map(id, patch.before))
     old = {id_of(message): message for message in map(corrected, patch.before)}
-    return new_results(patch) or [
+    return _added(patch) or [
         message
         for message in patch.messages
         if id(message) not in unchanged

@@ -32,6 +32,7 @@ from langgraph_patch._langgraph_graphs import (
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.abandoned import NAME
 from langgraph_patch.graph.coverage import (
     CoveredNode,
     cover,
@@ -41,7 +42,7 @@ from langgraph_patch.graph.coverage import (
     tool_nodes_in,
     tools_of,
 )
-from langgraph_patch.graph.entry import NAME, PatchNode, add_entry_check
+from langgraph_patch.graph.entry import PatchNode, add_entry_check
 from langgraph_patch.graph.fan_out import (
     fan_out,
     guarded_tool_node,

@@ -43,10 +43,12 @@ DefectKind = Literal[
     "wrong_role",
     "superseded",
     "bad_field",
+    "abandoned",
 ]
 ChangeKind = Literal[
     "inserted",
     "recovered",
+    "restored",
     "moved",
     "dropped",
     "converted",
@@ -65,6 +67,7 @@ class Change:
 
             - `inserted`: a placeholder is added.
             - `recovered`: a real result from a checkpoint is added.
+            - `restored`: a message from the checkpoints of an agent that is a node is added.
             - `moved`: a result is moved to its call.
             - `dropped`: a result is removed.
             - `converted`: a result becomes a `ToolMessage`, or gets the form of its call.
@@ -85,8 +88,11 @@ class Change:
             - `superseded`: there is something better than a stored placeholder.
             - `bad_field`: a field of the message has a value that LangChain's constructor
               refuses, such as `content=None`.
+            - `abandoned`: the run of an agent that is a node did not end, so that LangGraph
+              dropped its messages.
         index: The index of the message in the damaged history. For `inserted` and
-            `recovered`: the index of the message that made the call.
+            `recovered`: the index of the message that made the call. For `abandoned`: the index
+            at which the messages are added.
         tool_call_id: The id of the call in the repaired history; `""` if there is none.
         name: The name of the tool in the repaired history, or None if none is stored.
         cause: For `inserted`, why there is no result (see `DanglingCall`). Else None.
@@ -112,6 +118,8 @@ class Change:
     def __str__(self) -> str:
         if self.kind == "corrected":
             return f"corrected message {self.index} ({type(self.before).__name__})"
+        if self.kind == "restored":
+            return f"restored {type(self.after).__name__} {getattr(self.after, 'id', None)!r}"
         cause = f" ({self.cause})" if self.cause else ""
         return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
 

@@ -187,6 +187,8 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "stop": ".",
         "inner": " Recorded inside it: {items}",
         "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
+        "turn": "No answer of {name} was recorded. What was recorded of its tool calls:",
+        "turn, not kept": "State keys that it changed and that were not kept: {items}.",
     },
     "zh": {
         "awaiting_input": (
@@ -218,6 +220,8 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "stop": "。",
         "inner": "其内部的记录:{items}",
         "not kept": "该工具调用的以下影响未被保留:{items}。其已记录的结果:",
+        "turn": "没有记录到 {name} 的答复。其工具调用的记录:",
+        "turn, not kept": "它更改过但未被保留的状态键:{items}。",
     },
 }
 
@@ -276,6 +280,18 @@ def not_kept_text(not_kept: Sequence[str]) -> str:
         not_kept: The names of the effects: state keys, `goto`.
     """
     return _fit(_TEXTS[_language]["not kept"], ", ".join(not_kept), MAX_TEXT)
+
+
+def turn_texts(name: str, not_kept: Sequence[str]) -> list[str]:
+    """The first lines of the message about a turn that is told in one message.
+
+    Args:
+        name: The name of the node.
+        not_kept: The state keys that it changed and that are not restored.
+    """
+    texts = _TEXTS[_language]
+    lost = [_fit(texts["turn, not kept"], ", ".join(not_kept), MAX_TEXT)] if not_kept else []
+    return [*lost, texts["turn"].format(name=name)]
 
 
 def _fit(template: str, items: str, length: int) -> str:

@@ -18,6 +18,7 @@ Values: TypeAlias = Mapping[str, Any]
 SIGNS: Mapping[str, str] = {
     "inserted": "+",
     "recovered": "↺",
+    "restored": "↻",
     "moved": "→",
     "dropped": "−",
     "converted": "⇄",
@@ -27,8 +28,8 @@ SIGNS: Mapping[str, str] = {
 }
 """A sign for each kind of change, so that nobody has to tell colours apart."""
 
-_NEW = frozenset({"inserted", "recovered"})
-"""Changes that add a message; their index is that of the call."""
+_NEW = frozenset({"inserted", "recovered", "restored"})
+"""Changes that add a message; their index is not that of the message."""
 
 
 class Mark(NamedTuple):

@@ -31,6 +31,7 @@ _JUMPS = 200  # to how many changes a list of links leads
 _MEANINGS: Mapping[str, str] = {
     "inserted": "a placeholder was added",
     "recovered": "a real result from a checkpoint was added",
+    "restored": "a message that LangGraph had dropped was added",
     "moved": "a result was moved to its call",
     "dropped": "a message was removed",
     "converted": "a result became a tool message",

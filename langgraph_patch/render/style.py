@@ -3,6 +3,7 @@
 STYLE = """
 .lgp{--fg:#1c1e21;--bg:#fff;--dim:#5b6470;--line:#d0d4d9;--link:#0b5cad;--wrong:#a8071a;
   --inserted:#8a5300;--inserted-bg:#fff6e6;--recovered:#18794e;--recovered-bg:#e9f9ee;
+  --restored:#18794e;--restored-bg:#e9f9ee;
   --moved:#0b5cad;--moved-bg:#eaf3ff;--dropped:#c6262e;--dropped-bg:#ffefef;
   --converted:#7c4dbd;--converted-bg:#f5efff;--promoted:#00707a;--promoted-bg:#e5f7f8;
   --renamed:#46606f;--renamed-bg:#eef4f7;--corrected:#00707a;--corrected-bg:#e5f7f8;
@@ -12,6 +13,7 @@ STYLE = """
 @media(prefers-color-scheme:dark){.lgp{--fg:#e4e6ea;--bg:#16181c;--dim:#9aa3af;--line:#3b414a;
   --link:#7fb5f5;--wrong:#ff8a8a;
   --inserted:#f0b860;--inserted-bg:#33270f;--recovered:#63d297;--recovered-bg:#12301f;
+  --restored:#63d297;--restored-bg:#12301f;
   --moved:#7fb5f5;--moved-bg:#14273d;--dropped:#ff8a8a;--dropped-bg:#3a1719;
   --converted:#c4a3f5;--converted-bg:#2a1f3d;--promoted:#5fd0da;--promoted-bg:#0c2f33;
   --renamed:#a5bccb;--renamed-bg:#1f2a31;--corrected:#5fd0da;--corrected-bg:#0c2f33;
@@ -69,7 +71,8 @@ body.lgp{margin:1rem auto;max-width:90rem;padding:0 1rem}
 """
 
 _KINDS = (
-    "inserted", "recovered", "moved", "dropped", "converted", "promoted", "renamed", "corrected",
+    "inserted", "recovered", "restored", "moved", "dropped", "converted", "promoted", "renamed",
+    "corrected",
 )  # fmt: skip
 _STATUSES = ("damaged", "paused", "unreadable", "healthy")
 

@@ -33,6 +33,7 @@ from langgraph_patch.render.words import (
 COLOURS: Mapping[str, str] = {
     "inserted": "yellow",
     "recovered": "green",
+    "restored": "green",
     "moved": "cyan",
     "dropped": "red",
     "converted": "magenta",

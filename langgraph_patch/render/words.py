@@ -24,10 +24,12 @@ _DEFECTS: Mapping[str, tuple[str, str]] = {
     "wrong_role": ("result in another role", "results in another role"),
     "superseded": ("placeholder that can be replaced", "placeholders that can be replaced"),
     "bad_field": ("message with a damaged field", "messages with damaged fields"),
+    "abandoned": ("message that was dropped", "messages that were dropped"),
 }
 _CHANGES: Mapping[str, tuple[str, str, str]] = {
     "recovered": ("recovers", "result", "results"),
     "inserted": ("adds", "placeholder", "placeholders"),
+    "restored": ("restores", "message", "messages"),
     "moved": ("moves", "result", "results"),
     "dropped": ("drops", "message", "messages"),
     "converted": ("converts", "result", "results"),

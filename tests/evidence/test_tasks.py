@@ -60,14 +60,14 @@ RAN = [
     ("left", 2),
     ("right", 2),
     ("joined", 4),
-    ("each", 1),
-    ("each", 1),
     ("asks", 1),
+    ("each", 1),
+    ("each", 1),
 ]
 
 
 def test_edges_joins_and_sends():
-    """A task for each node that an edge or a join triggers and for each `Send`, in order."""
+    """A task for each node that an edge or a join triggers, then for each `Send`, in order."""
     saver = InMemorySaver()
     graph_of(saver).invoke({"log": ["go"]}, THREAD)
     assert check(saver) == RAN

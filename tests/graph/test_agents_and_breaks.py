@@ -16,6 +16,7 @@ from support.agent_matrix import (
     Agent,
     MatrixThread,
     expected_history,
+    expected_results,
 )
 from support.agents import human, lines, thread
 from support.running import sync_and_async
@@ -66,13 +67,18 @@ def check(it: MatrixThread, expected: list[str], way: str) -> None:
     refuse(messages)
     results = [m for m in messages if isinstance(m, ToolMessage)]
     names = {"c1": "send_email", "c2": "wire_money"}
-    if not it.agent.forgets and "a summary" not in "".join(lines(messages)):
+    if it.agent.is_told and BREAKS[way].live:
+        [told] = [m.text for m in messages if m.id is not None and m.id.startswith("patch-")]
+        expected_lines = [line.partition(": ")[2] for line in expected_results(it.agent, way)]
+        for line, text in zip(told.split("\n")[1:], expected_lines, strict=True):
+            assert line.endswith(f"): {text}")
+        assert {m.tool_call_id for m in results}.isdisjoint({"c1", "c2"})
+    elif it.agent.is_inside and not BREAKS[way].live:
+        assert {"c1", "c2"} <= {m.tool_call_id for m in results}
+    elif "a summary" not in "".join(lines(messages)):
         assert lines(messages) == expected
         assert [m.name for m in results] == [names[m.tool_call_id] for m in results]
-    elif it.agent.forgets:
-        assert lines(messages)[-1] == expected[-1]
-        of_the_turn = {m.tool_call_id for m in results} & {"c1", "c2"}
-        assert of_the_turn == (set() if BREAKS[way].live else {"c1", "c2"})
+    assert lines(messages)[-1] == expected[-1] or it.agent.name == "create_agent_with_all"
 
 
 @pytest.mark.sample(3)

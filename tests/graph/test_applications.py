@@ -57,8 +57,6 @@ async def test_the_thread_goes_on(app: Application, way: str, *, asynchronous: b
     await it.run(it.patched, value)
 
     expected = expected_history(app.agent, way)
-    if app.agent.forgets and BREAKS[way].live:
-        expected = [line for line in expected if not line.startswith(("tool", "ai c1"))]
     if app.writes and way != "send":
         assert lines(it.history()) == expected
     for text in ("hello", "and now?", "really?"):
@@ -101,7 +99,7 @@ def test_calls_at_the_tail(app: Application, caplog: pytest.LogCaptureFixture, *
     alone = f"'{node}'" in caplog.text.partition("alone in")[2].partition(";")[0]
     graph.update_state(thread(), {"messages": [human("go"), both_calls()]}, as_node=START)
     graph.update_state(thread(), None, as_node=names[-1])
-    if alone and not app.agent.forgets:
+    if alone and not app.agent.is_inside:
         with pytest.raises(RefusedError, match="c1"):
             graph.invoke(Command(goto=node), thread())
         return

@@ -25,10 +25,12 @@ from langgraph_patch import _langgraph
 from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
+    checkpoint_before_run,
     checkpointer_of,
     current_config,
     graph_namespace,
     has_interrupts,
+    input_ended_tasks,
     is_node_of_task,
     node_of,
     pending_sends,
@@ -371,3 +373,49 @@ async def test_allow_one_more_superstep(*, asynchronous: bool):
         graph.invoke(value, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
     allow_one_more_superstep({})  # outside of a graph it does nothing
+
+
+def test_checkpoint_before_run_and_input_ended_tasks():
+    """START sees which checkpoint the run loaded, and whether the input ended tasks of it."""
+    seen: list[tuple[str | None, bool]] = []
+
+    def router(state: State, config: RunnableConfig) -> str:
+        seen.append((checkpoint_before_run(config), input_ended_tasks(config)))
+        return "asks" if len(seen) < 3 else "ends"
+
+    builder = StateGraph(State).add_node("asks", lambda _: interrupt("?") and {})
+    builder.add_node("ends", nothing)
+    builder.add_conditional_edges(START, router, ["asks", "ends"])
+    graph = builder.compile(checkpointer=InMemorySaver())
+    before = []
+    for _ in range(4):
+        before.append(graph.get_state(thread()).config["configurable"].get("checkpoint_id"))
+        graph.invoke(QUESTION, thread())
+    assert [each[0] for each in seen][1:] == before[1:]
+    assert [each[1] for each in seen] == [False, True, True, False]
+    assert (checkpoint_before_run({}), input_ended_tasks({})) == (None, False)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_input_ended_tasks_of_any_kind(durability: str):
+    """Tasks of edges, joins and `Send`s count, whether they asked, failed, or never began."""
+    seen = []
+
+    def router(state: Any, config: RunnableConfig) -> Any:
+        seen.append(input_ended_tasks(config))
+        kind = state["messages"][-1].text
+        return [Send("sent", {})] if kind == "send" else ["a", "b"]
+
+    def joined(state: Any) -> None:
+        interrupt("?")
+
+    builder = StateGraph(State).add_node("a", nothing).add_node("b", nothing)
+    builder.add_node("sent", joined).add_node("joined", joined)
+    builder.add_edge(["a", "b"], "joined")
+    builder.add_conditional_edges(START, router, ["a", "b", "sent"])
+    graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a"])
+    for text in ("send", "join", "join", "send"):
+        graph.invoke({"messages": [HumanMessage(text)]}, thread(), durability=durability)
+        if text == "join" and len(seen) > 2:
+            graph.invoke(None, thread(), durability=durability)
+    assert seen == [False, True, True, True]

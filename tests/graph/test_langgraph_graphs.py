@@ -30,6 +30,7 @@ from langgraph_patch._langgraph_graphs import (
     can_be_followed,
     compile_like,
     copy_builder,
+    graph_that_returns,
     has_cache,
     has_routers,
     input_of_node,
@@ -54,6 +55,7 @@ from langgraph_patch._langgraph_graphs import (
     with_functions,
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
+from langgraph_patch.graph.node import PatchedNode
 from support.agents import thread
 from support.bare_graphs import QUESTION, State, build, nothing
 from support.callbacks import RunNames
@@ -81,6 +83,20 @@ def test_node_runnables():
     runnables = node_runnables(build(subgraph, nothing))
     assert list(runnables) == ["n1", "n2"]
     assert runnables["n1"] is subgraph
+
+
+def test_graph_that_returns():
+    """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
+
+    class Note(TypedDict):
+        note: str
+
+    subgraph = build(nothing).compile()
+    silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
+    builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
+    found = [graph_that_returns(builder, f"n{i}", "messages") for i in range(1, 6)]
+    assert found == [subgraph.builder, None, None, subgraph.builder, None]
+    assert graph_that_returns(builder, "n1", "other") is None
 
 
 def test_input_of_node():

@@ -4,8 +4,9 @@ For each family of graphs and each break: the model, which refuses what provider
 reads a broken history; the stored history is valid; and a result that was recorded of a call in
 the history is in the history. `test_agents_and_breaks.py` does the same with single agents.
 
-One case cannot be repaired (`Family.forgets`): a graph without its own checkpoints gives its
-messages to its parent when it ends. If its run is abandoned, the parent never gets the calls.
+A graph without a memory of its own gives its messages to its parent when it ends
+(`Family.is_inside`). If its run is abandoned, the parent never gets the calls: a patched parent
+adds them. One that is not patched (`called`) does not.
 """
 
 from __future__ import annotations
@@ -285,14 +286,14 @@ class Family:
     Attributes:
         build: Makes one out of tools and a model, patched by `wrap`.
         entry: The node that `goto` names.
-        forgets: Whether a run that is abandoned leaves no trace in any history.
+        is_inside: Whether a run that is abandoned leaves no trace in any history.
         namespace: Where the history with the calls is.
         context: The context of a run.
     """
 
     build: Build
     entry: str = "clerk"
-    forgets: bool = False
+    is_inside: bool = False
     namespace: str = ""
     context: Any = None
 
@@ -300,14 +301,14 @@ class Family:
 FAMILIES = {
     family.build.__name__: family
     for family in (
-        Family(two_deep, forgets=True),
+        Family(two_deep, is_inside=True),
         Family(with_a_memory, namespace="clerk"),
         Family(private_state, entry="agent"),
-        Family(private_state_inside, forgets=True),
+        Family(private_state_inside, is_inside=True),
         Family(schemas, entry="agent"),
-        Family(schemas_inside, forgets=True),
-        Family(context, forgets=True, context=Ann("ann")),
-        Family(called, forgets=True),
+        Family(schemas_inside, is_inside=True),
+        Family(context, is_inside=True, context=Ann("ann")),
+        Family(called, is_inside=True),
         Family(called_with_a_memory, namespace="clerk"),
         Family(in_a_tool, entry="model"),
     )
@@ -349,7 +350,7 @@ class Play:
         """Let the bare graph be refused: by a message, or where that is forgotten by an edit."""
         await self.break_off(self.bare)
         value: Any = NEVER_MIND
-        if self.family.forgets:
+        if self.family.is_inside:
             edit = {"messages": [both_calls(), human("never mind")]}
             self.bare.update_state(thread(), edit, as_node=START)
             value = None
@@ -397,7 +398,7 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
         else WAITED.format("wire_money", "c2")
     )
     remembered = {"c1": "sent to bob", "c2": reported}
-    assert play.results() == ({} if play.family.forgets else remembered)
+    assert play.results() == ({} if name == "called" else remembered)
     await play.check_the_next_turns()
 
 
@@ -417,7 +418,7 @@ async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchron
     # A nested graph repairs its own history; that of its parent is repaired by the next message.
     await play.run({"messages": [human("go on")]})
     assert play.results().keys() == {"c1", "c2"}
-    if not play.family.forgets:
+    if not play.family.is_inside:
         assert play.results()["c1"] == "sent to bob"
     said = ["human: never mind", "ai: re: never mind", "human: go on", "ai: re: go on"]
     assert lines(play.history())[-4:] == said
@@ -452,27 +453,6 @@ async def test_what_is_resumed_is_not_repaired(name: str, *, fails: bool, asynch
     if name != "called":
         assert play.results() == {"c1": "sent to bob", "c2": reported}
     await play.check_the_next_turns()
-
-
-@sync_and_async
-@pytest.mark.parametrize("name", [name for name, f in FAMILIES.items() if f.forgets])
-async def test_an_abandoned_subgraph_leaves_nothing_to_repair(name: str, *, asynchronous: bool):
-    """The mail's result is in the checkpointer, under a namespace that no run reads again.
-
-    No call dangles, so there is nothing to patch, and the model does not read of the mail. Who
-    needs that gives the subgraph a memory of its own.
-    """
-    play = Play(name, asynchronous=asynchronous)
-    await play.break_off()
-    await play.run(NEVER_MIND)
-    assert not any("c1" in line or "mail" in line for line in lines(play.model.seen[-1]))
-    namespaces = [
-        saved.config["configurable"]["checkpoint_ns"]
-        for saved in play.desk.saver.list({"configurable": {"thread_id": "1"}})
-        if "sent to bob" in repr(saved.pending_writes)
-    ]
-    assert namespaces
-    assert all(":" in namespace for namespace in namespaces)
 
 
 # --- what belongs to the schemas -------------------------------------------------------------

@@ -138,6 +138,6 @@ KINDS = {
     "deep_agent": Kind(_deep_agent, "middleware", "model"),
     "swarm": Kind(_swarm, entry="alice"),
     "supervisor": Kind(_supervisor, entry="supervisor"),
-    "nested": Kind(_nested, "delta", "child", own_tasks=False),
+    "nested": Kind(_nested, "record delta", "child", own_tasks=False),
     "nested_lasting": Kind(partial(_nested, lasting=True), entry="child"),
 }

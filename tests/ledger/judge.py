@@ -31,6 +31,13 @@ DISTURBED = {"cancel", "kill", "overtaken", "overtaking", "saver_fault"}
 """The events that may keep LangGraph from recording what a tool did, or from reading it."""
 
 
+PLAIN = {"message", "resume", "resume_partly"}
+"""The events after which START adds what LangGraph dropped."""
+
+NOT_READ = {"supervisor", "deep_agent"}
+"""The kinds in which a model does not read what another agent did."""
+
+
 def _meaning(text):
     """The kind of a statement, and the call or agent that it names, if it names one."""
     for kind, pattern in TEXTS:
@@ -60,6 +67,7 @@ class Judge:
         for problem, label in (*session.hurt, *[("dead", session.dead)] * bool(session.dead)):
             self._add(problem, label, "", "", len(self.world.entries))
         self._judge_reads()
+        self._judge_presence()
         self._judge_tools()
         self._judge_answers()
         self._judge_last_state()
@@ -125,6 +133,23 @@ class Judge:
                 own = [n for n in self._executions(call) if n < before and self._is_certain(n, at)]
                 if own and not _receipts(text) and self._is_calm(first[call, text]):
                     self._add("lost", f"read instead: {kind}", call, text, at)
+
+    def _judge_presence(self):
+        """A turn that a message abandons is read: LangGraph drops that of an agent that is a node.
+
+        A supervisor hides the calls of its workers when they end. A run that does not begin with a
+        message does not pass START.
+        """
+        if self.session.settings.name in NOT_READ or not self.session.wrapped:
+            return
+        for at, read in self.world.all(Read):
+            known = _receipts(" ".join(m.text for m in read.messages))
+            for number, call in self.call.items():
+                first = self.runs.index(self._run_of(number))
+                events = {run.event for run in self.runs[first : read.run + 1]}
+                later = first < read.run and events <= PLAIN and not self.runs[read.run].error
+                if later and number not in known and self._is_certain(number, at):
+                    self._add("lost", "the turn is not read", call, f"receipt {number}", at)
 
     def _judge_tools(self):
         """No call runs that the model did not finish, and no certain call runs twice."""

@@ -274,7 +274,7 @@ APPLICATIONS = (
         shortens=True,
     ),
     Application(
-        _agent(team, "team", forgets=True),
+        _agent(team, "team", is_inside=True),
         f"with_patching repairs the whole history of 'team.call_model'; {LEFT}'writer'; does not "
         f"touch the tool nodes 'team.tools'",
         writes=False,

@@ -1,0 +1,139 @@
+"""Read the turns of agents that are nodes, if an input dropped them.
+
+A graph that is a node, or that the function of a node calls, gives its messages to the graph above
+when it ends. If it was paused, failed or was killed, an input drops its task, with all that it did.
+Its checkpoints keep it: what follows the last message of the history above.
+
+A graph whose history does not contain that message got another history: nothing of it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from langchain_core.messages import BaseMessage, RemoveMessage
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_patch._langgraph_graphs import graph_that_returns
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.effects import is_equal
+from langgraph_patch.evidence.nested import (
+    Place,
+    graphs_below,
+    in_namespace,
+    namespace_of,
+    namespace_of_task,
+    read_place,
+)
+from langgraph_patch.evidence.tasks import Ran
+from langgraph_patch.evidence.window import is_version, open_before
+
+
+class Caller(NamedTuple):
+    """The node whose task ran a graph, and the namespace of that task."""
+
+    node: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """What one graph did.
+
+    Attributes:
+        place: Its newest checkpoint.
+        messages: The messages that it added to the history above.
+        changed: The other state keys that it changed, with their values.
+        caller: The node that ran it; the function that called it, if there is one above it.
+        is_known: Whether LangGraph would have added these messages. What a function would have
+            returned is not known.
+        unchanged: The keys of the graph above whose values are those of the time of the turn.
+    """
+
+    place: Place
+    messages: list[BaseMessage]
+    changed: Mapping[str, Any]
+    caller: Caller
+    is_known: bool
+    unchanged: frozenset[str] = frozenset()
+
+
+def dropped_turns(
+    reader: Reader, config: RunnableConfig, builder: Any, own_node: str
+) -> IOGenerator[tuple[Place, list[Turn]] | None]:
+    """Read the turns that an input dropped.
+
+    Args:
+        reader: The checkpointer.
+        config: The thread, the namespace, and the checkpoint that the run of the input loaded.
+        builder: The graph.
+        own_node: The node that adds these turns. If it was stopped, they are still to be added.
+
+    Returns:
+        The checkpoint that the input dropped, and its turns in the order in which LangGraph would
+        have applied them; None if there are none.
+    """
+    wanted = config["configurable"].get("checkpoint_id")
+    while wanted is not None:
+        place = yield from read_place(reader, in_namespace(config, namespace_of(config), wanted))
+        if place is None or place.step.id != wanted:
+            return None
+        turns = yield from _turns_of(reader, place, builder)
+        if turns:
+            return place, turns
+        # If nothing ran after an input or an update, what was dropped began before.
+        nodes = {task.node for task in place.step.tasks}
+        is_passed = place.step.source != "loop" or nodes == {own_node}
+        wanted = place.step.parent_id if is_passed else None
+    return None
+
+
+def _turns_of(
+    reader: Reader, place: Place, builder: Any, function: Caller | None = None
+) -> IOGenerator[list[Turn]]:
+    """The turns of the graphs that the tasks of an unfinished superstep ran."""
+    tasks, history = place.step.tasks, place.history
+    # If all tasks are finished, the thread went on, and this is another branch of it.
+    # What follows open calls are their results, or what a tool did with the whole history.
+    if all(task.is_finished for task in tasks) or not history or open_before(history):
+        return []
+    turns: list[Turn] = []
+    for task in tasks:
+        graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
+        own = Caller(task.node or "", namespace_of_task(place.step, task))
+        called_by = function or (None if graph or task.is_finished else own)
+        for below in (yield from graphs_below(reader, place.config, Ran(place.step, task))):
+            if task.is_finished:
+                written = [] if task.is_overwrite else task.messages
+                added = without([m for m in written if not isinstance(m, RemoveMessage)], history)
+            elif (start := _end_of(history, below.history)) is not None:
+                added = without(below.history[start:], history)
+            else:
+                continue
+            # What a function that returned did with the other keys is not read.
+            changed = {} if task.is_finished and not graph else _changed(place, below)
+            turns.append(Turn(below, added, changed, called_by or own, called_by is None))
+            turns += yield from _turns_of(reader, below, graph, called_by)
+    return turns
+
+
+def _end_of(history: Sequence[BaseMessage], below: Sequence[BaseMessage]) -> int | None:
+    """Where a history ends in that of a graph below; None if the graph got another one."""
+    last = [i for i, message in enumerate(below) if is_version(message, history[-1])]
+    return last[-1] + 1 if last else None
+
+
+def without(messages: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The messages that are not among others."""
+    ids = {message.id for message in others} - {None}
+    unnamed = [message for message in others if message.id is None]
+    new = [message for message in messages if message.id not in ids]
+    return [m for m in new if not any(is_version(m, other) for other in unnamed)]
+
+
+def _changed(place: Place, below: Place) -> dict[str, Any]:
+    values = below.values.items()
+    return {key: value for key, value in values if not is_equal(value, place.values.get(key))}

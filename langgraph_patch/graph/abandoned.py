@@ -1,0 +1,210 @@
+"""Add the turns of agents that are nodes, which LangGraph drops if an input abandons them.
+
+They are added behind the last message that the graph had before the input. The whole history is
+repaired at once. While it is, a message behind each turn stands for the input: without it, the
+placeholder of a call would say that the call still waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_patch._langgraph import (
+    channels_of,
+    checkpoint_before_run,
+    checkpointer_of,
+    thread_config,
+)
+from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.effects import StateWrites, has_value, whole_value_write
+from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
+from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
+from langgraph_patch.evidence.window import called_in
+from langgraph_patch.graph.repairer import Repair, Repairer
+from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of, valid_name
+from langgraph_patch.history.pairing import read_history
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.repair import Change
+from langgraph_patch.history.texts import turn_texts
+
+NAME = "patch_tool_calls"
+"""The name of the node to which START leads if a history is to be repaired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The turns that are to be added to a history.
+
+    Attributes:
+        history: The history, with the input.
+        index: Where they are added.
+        turns: The turns, with the messages that the history does not have.
+        restored: Writes to other state keys that the turns changed.
+    """
+
+    history: list[BaseMessage]
+    index: int
+    turns: Sequence[Turn]
+    restored: StateWrites
+
+
+def abandoned_turns(
+    repairer: Repairer, history: list[BaseMessage] | None, config: RunnableConfig, builder: Any
+) -> IOGenerator[Abandoned | EvidenceError | None]:
+    """The turns that are to be added to a history; None if there are none.
+
+    Args:
+        repairer: The repairer of the history.
+        history: The history, with the input.
+        config: The config of START, or of the node that adds the turns.
+        builder: The graph; None for none.
+
+    Returns:
+        The turns; the error of a checkpointer that cannot be read.
+    """
+    saver, thread = checkpointer_of(config), thread_config(config)
+    loaded = checkpoint_before_run(config)
+    if not (builder and repairer.recover and history and saver and thread and loaded):
+        return None
+    reader = Reader(saver, repairer.messages_key)
+    place = in_namespace(thread, namespace_of(thread), loaded)
+    found = yield from dropped_turns(reader, place, builder, NAME)
+    if reader.error is not None or found is None:
+        return reader.error
+    before, dropped = found
+    index = len(history)
+    while index and without(history[index - 1 : index], before.history):
+        index -= 1
+    own_keys = {repairer.messages_key, *repairer.other_histories}
+    live = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    known, turns, restored = list(history), [], dict[str, tuple[str, Any]]()
+    for turn in dropped:
+        messages = without(turn.messages, known)
+        known += messages
+        new, writes = _checked(replace(turn, messages=messages), before, live, restored)
+        is_told = _id_of(turn.caller) in {message.id for message in history}
+        if messages and not is_told and (new.is_known or called_in(messages)):
+            turns.append(new)
+            restored |= {key: (turn.caller.namespace, write) for key, write in writes.items()}
+    pairs = tuple((key, write) for key, (_, write) in restored.items())
+    return Abandoned(history, index, turns, pairs) if index and turns else None
+
+
+def _checked(
+    turn: Turn,
+    before: Place,
+    live: Mapping[str, Any],
+    restored: Mapping[str, tuple[str, Any]],
+) -> tuple[Turn, dict[str, Any]]:
+    """A turn, and writes that restore the other state keys that it changed.
+
+    If not all can be restored, its results may state what the state does not have, so it is told.
+    A key that another turn of the superstep changed cannot be restored twice.
+    """
+    namespace = turn.caller.namespace
+    unchanged = {
+        key
+        for key in state_keys(live)
+        if has_value(live[key], before.values.get(key))
+        and namespace.startswith(restored.get(key, ("",))[0])
+    }
+    changed = {key: value for key, value in turn.changed.items() if key in live}
+    versions = turn.place.step.saved.checkpoint["channel_versions"]
+    changed |= {key: None for key in live if key in versions and is_delta_channel(live[key])}
+    writes = {key: whole_value_write(live[key], changed[key]) for key in changed.keys() & unchanged}
+    is_lost = None in writes.values() or len(writes) < len(changed)
+    if turn.is_known and not (is_lost and called_in(turn.messages)):
+        return replace(turn, changed={}, unchanged=frozenset(unchanged)), writes
+    return replace(turn, changed=changed, is_known=False), {}
+
+
+def repair_with_turns(
+    repairer: Repairer, abandoned: Abandoned, config: RunnableConfig
+) -> IOGenerator[Repair]:
+    """The repair of a history, with the turns.
+
+    Args:
+        repairer: The repairer of the history.
+        abandoned: The history and the turns.
+        config: The config of the node that writes it.
+    """
+    history, index = abandoned.history, abandoned.index
+    is_human = any(isinstance(message, HumanMessage) for message in history[index:])
+    inserted: list[BaseMessage] = [SystemMessage("-")]
+    marks, turns = inserted[:], dict[int, Turn]()
+    for turn in abandoned.turns:
+        turns |= {index + len(inserted) + i: turn for i in range(len(turn.messages))}
+        marks.append(HumanMessage("-") if is_human else SystemMessage("-"))
+        inserted += [*turn.messages, marks[-1]]
+    reading = read_history(
+        [*history[:index], *inserted, *history[index:]],
+        replace_foreign=repairer.replace_foreign,
+        leaves_open=repairer.leaves_open,
+        look_again=True,
+    )
+    repair = yield from repairer.repair(reading, config, restore=True, turns=turns)
+    patch = _joined(repair.patch, abandoned, marks)
+    return Repair(patch, (*abandoned.restored, *repair.restored))
+
+
+def _joined(patch: Patch, abandoned: Abandoned, marks: Sequence[BaseMessage]) -> Patch:
+    """The repair without the messages that stand for the input."""
+    history, index = abandoned.history, abandoned.index
+    length = len(patch.before) - len(history)
+    ends = [next(i for i, m in enumerate(patch.messages) if m is mark) for mark in marks]
+    parts = [patch.messages[begin + 1 : end] for begin, end in pairwise(ends)]
+    added: list[BaseMessage] = []
+    pairs = zip(abandoned.turns, parts, strict=True)
+    for _, group in groupby(pairs, key=lambda pair: (pair[0].caller, pair[0].is_known)):
+        turns, own = zip(*group, strict=True)
+        messages = [message for part in own for message in part]
+        added += messages if turns[0].is_known else _told(turns, messages)
+    earlier = [change for change in patch.changes if change.index < index]
+    results = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
+    restored = [replace(results.get(id(m), _restored(m)), index=index) for m in added]
+    later = [change for change in patch.changes if change.index >= index + length]
+    changes = [*earlier, *restored, *(replace(c, index=c.index - length) for c in later)]
+    messages = [*patch.messages[: ends[0]], *added, *patch.messages[ends[-1] + 1 :]]
+    return Patch(messages, tuple(changes), history)
+
+
+def _restored(message: BaseMessage) -> Change:
+    call_id = message.tool_call_id if isinstance(message, ToolMessage) else ""
+    return Change("restored", "abandoned", 0, call_id, message.name, None, None, message)
+
+
+# --- one message for what a function would have returned ------------------------------------------
+
+
+def _told(turns: Sequence[Turn], messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """One message that says what was recorded of the calls; none if there are no calls."""
+    results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+    lines = [
+        f"- {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=repr)}): "
+        f"{results.get(str(call['id']), '')}"
+        for message in messages
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    ]
+    if not lines:
+        return []
+    caller = turns[0].caller
+    name = valid_name(caller.node)
+    lost = sorted({key for turn in turns for key in turn.changed})
+    text = "\n".join([*turn_texts(name, lost), *lines])
+    mark = {PLACEHOLDER_KEY: {"turn_of": caller.node}}
+    return [AIMessage(text, id=_id_of(caller), name=name, additional_kwargs=mark)]
+
+
+def _id_of(caller: Caller) -> str:
+    return f"patch-{digest_of('turn', caller.namespace)[:32]}"
