@@ -61,7 +61,8 @@ class PatchToolCallsMiddleware(_Base):
 
     A tool call that the model did not finish writing never runs: LangChain completes its
     arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder. The complete
-    calls of the message run. If there are none, the model is asked once more, with placeholders.
+    calls of the message run. If there are none, and no answer, the model is asked once more, with
+    placeholders.
 
     Place it last: this one must see the history as all others have changed it. Changes by a
     middleware after it, and nodes of other middlewares that read the history before the model does,
@@ -208,16 +209,20 @@ class PatchToolCallsMiddleware(_Base):
         handler: Callable[[ModelRequest[Any]], Any],
         config: RunnableConfig,
     ) -> IOGenerator[ModelResponse[Any]]:
-        """The response of the model, asked once more if only truncated calls are left."""
+        """The response of the model, asked once more if its message is unusable."""
         response, guard = yield from _guarded(handler, request, config)
-        last = response.result[-1] if response.result else None
-        if last is None or not guard.left_without_calls(last):
+        last = _last(response)
+        if not guard.asks_again(last):
             return self._with_incomplete_answered(request, response)
-        history = self._repairer.close_calls([*request.messages, last])
-        request = request.override(messages=cast("list[AnyMessage]", history))
-        again, _ = yield from _guarded(handler, request, config)
-        again = self._with_incomplete_answered(request, again)
-        return replace(again, result=[*last_turn(history), *again.result])
+        turn: list[BaseMessage] = []
+        if last.invalid_tool_calls:
+            history = self._repairer.close_calls([*request.messages, last])
+            request = request.override(messages=cast("list[AnyMessage]", history))
+            turn = last_turn(history)
+        response, guard = yield from _guarded(handler, request, config)
+        guard.asks_again(_last(response), asked=True)
+        response = self._with_incomplete_answered(request, response)
+        return replace(response, result=[*turn, *response.result])
 
     def _with_incomplete_answered(
         self, request: ModelRequest[Any], response: ModelResponse[Any]
@@ -226,20 +231,23 @@ class PatchToolCallsMiddleware(_Base):
 
         Otherwise `create_agent` answers them before the next model call, with a text of its own.
         """
-        last = response.result[-1] if response.result else None
+        last = _last(response)
         if not (isinstance(last, AIMessage) and last.tool_calls and last.invalid_tool_calls):
             return response
         answers = self._repairer.results_of_incomplete_calls([*request.messages, last])
         return replace(response, result=[*response.result, *answers])
 
 
+def _last(response: ModelResponse[Any]) -> BaseMessage | None:
+    return response.result[-1] if response.result else None
+
+
 def _guarded(
     handler: Callable[[ModelRequest[Any]], Any], request: ModelRequest[Any], config: RunnableConfig
 ) -> IOGenerator[tuple[ModelResponse[Any], TruncationGuard]]:
     """The response of the model, without truncated calls, and the guard that corrected it."""
-    guard = TruncationGuard(config)
     calling = IORequest(lambda: handler(request), lambda: handler(request))
-    response = yield from guarded_call(guard, calling)
+    response, guard = yield from guarded_call(config, calling)
     if isinstance(response, AIMessage):
         response = ModelResponse(result=[response])
     return replace(response, result=guard.corrected(response.result, ["messages"])), guard

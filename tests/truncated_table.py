@@ -4,6 +4,9 @@ Five wires, each with a token limit and a dead connection inside the arguments o
 each agent bare and patched; sync and async; three stream modes; a message with a complete and a
 truncated call, and a message with a truncated call only: 12 threads a cell.
 
+The last table has the messages without a call that can run, and those whose calls are objects: over
+six wires, not streamed, streamed and as v3 events.
+
     python tests/truncated_table.py [WIRE ...]
 """
 
@@ -15,7 +18,7 @@ import warnings
 from itertools import product
 
 from support.truncated_agents import AGENTS, BARE, MODES, Seen, run
-from support.truncating_servers import COMPLETE, TRUNCATED, WIRES
+from support.truncating_servers import ALL_WIRES, COMPLETE, MALFORMED, TRUNCATED, WIRES
 
 CUTS = ("max_tokens", "dead connection")
 ANSWERS = ((COMPLETE, TRUNCATED), (TRUNCATED,))
@@ -56,6 +59,45 @@ def table(builds: dict, wires: list[str]) -> str:
     return "\n".join(lines)
 
 
+TEXTS = ("chat", "responses", "deepseek")
+STREAMED_TEXTS = (*TEXTS, "anthropic", "bedrock")
+CASES = {
+    "malformed": (STREAMED_TEXTS, {"calls": (MALFORMED,), "cut": None}),
+    "MALFORMED_FUNCTION_CALL": (("gemini",), {"calls": (), "cut": "malformed"}),
+    "cut": (ALL_WIRES, {"calls": (TRUNCATED,), "cut": "max_tokens"}),
+    "complete, then cut": (ALL_WIRES, {"calls": (COMPLETE, TRUNCATED), "cut": "max_tokens"}),
+}
+"""What a model answers, and the wires on which it can."""
+
+
+def outcome(build, wire: str, mode: str, answer: dict) -> str:
+    """What ran in the first turn, how often the model was asked in it, and how it ended."""
+    with ALL_WIRES[wire]() as server:
+        for attribute, value in answer.items():
+            setattr(server, attribute, value)
+        server.__dict__["model"] = server.new_model(streaming=mode != "values")
+        seen = run(build, server, mode=mode)
+        asked = len(server.requests) - 1
+    ran = ", ".join(f"{name} x{times}" for name, times in sorted(seen.ran.items())) or "nothing"
+    end = "answered" if seen.answered else "no answer" if seen.chunks else "error"
+    return f"{ran} / {asked} / {end}" + ("" if seen.goes_on else ", thread broken")
+
+
+def unusable_table(builds: dict) -> str:
+    """A row for each case and mode, a column for each agent; outcomes with their wires."""
+    lines = [f"| message, mode | {' | '.join(builds)} |", f"|---|{'---|' * len(builds)}"]
+    for (case, (wires, answer)), mode in product(CASES.items(), ("values", "messages", "v3")):
+        cells = []
+        for build in builds.values():
+            found: dict[str, list[str]] = {}
+            for wire in TEXTS if (case, mode) == ("malformed", "values") else wires:
+                found.setdefault(outcome(build, wire, mode, answer), []).append(wire)
+            one = len(found) == 1
+            cells.append("; ".join(k if one else f"{k} ({', '.join(v)})" for k, v in found.items()))
+        lines.append(f"| {case}, {mode} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     logging.disable()
     warnings.simplefilter("ignore")
@@ -65,4 +107,10 @@ if __name__ == "__main__":
         "threads that answer the next message.\n\n"
     )
     sys.stdout.write(f"Patched:\n\n{table(AGENTS, chosen)}\n\n")
-    sys.stdout.write(f"Bare:\n\n{table(BARE, chosen)}\n")
+    sys.stdout.write(f"Bare:\n\n{table(BARE, chosen)}\n\n")
+    sys.stdout.write(
+        "What ran in the first turn / how often the model was asked in it / how it ended. Modes: "
+        "values (not streamed), messages, v3 events.\n\n"
+    )
+    sys.stdout.write(f"Patched:\n\n{unusable_table(AGENTS)}\n\n")
+    sys.stdout.write(f"Bare:\n\n{unusable_table(BARE)}\n")

@@ -49,7 +49,7 @@ from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import get_value, messages_in, open_calls
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.graph.truncation import guarded_call
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
     from langgraph.prebuilt import ToolNode
@@ -212,7 +212,8 @@ def _tool_node_with(node: ToolNode, prepare: Callable[[Any, RunnableConfig], Any
         if value is None:
             return {tool_messages_key(node): []}
         request = IORequest(lambda: inner(value, **kwargs), lambda: ainner(value, **kwargs))
-        return (yield from guarded_call(TruncationGuard(config, drops=True), request))
+        output, _ = yield from guarded_call(config, request, drops=True)
+        return output
 
     def func(value: Any, **kwargs: Any) -> Any:
         return run_sync(called(value, kwargs))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from langchain_core.language_models import LanguageModelInput
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableConfig
 
@@ -21,7 +21,7 @@ from langgraph_patch._sansio import (
 from langgraph_patch.errors import MessagesError, ModelError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.truncation import TruncationGuard, guarded_call, is_guarded
+from langgraph_patch.graph.truncation import guarded_call, is_guarded
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
@@ -43,10 +43,11 @@ def patch_model(
     written by hand. The state is not written, so the repair is made again at each call.
 
     A tool call that the model did not finish writing (token limit, broken connection) is left in
-    `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. At the next
-    call the model reads that the tool call was not run. The model is not asked again: a loop of
-    your own may go on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often. A
-    loop that merges the chunks of `stream` itself uses
+    `invalid_tool_calls`; LangChain alone would complete it, and an agent would run it. If the
+    answer has no other call and no text that answers, the model is asked once more and reads that
+    its call was not run: `invoke` returns the second answer. If that is no better, a loop of your
+    own may go on while `answer.tool_calls or answer.invalid_tool_calls`; limit how often. `stream`
+    gives the chunks of the model; a loop that merges them itself uses
     `langgraph_patch.streaming.message_from_stream`.
 
     `bind_tools`, `with_structured_output`, `bind`, `with_config` and `with_retry` work as on the
@@ -147,7 +148,17 @@ class PatchedModel(GeneratorRunnable):
         request = method_request(self._model, "invoke", repaired, config, **kwargs)
         if is_guarded():  # by a patched node: it may ask again
             return (yield request)
-        return (yield from guarded_call(TruncationGuard(current_config()), request))
+        answer, guard = yield from guarded_call(current_config(), request)
+        if not guard.asks_again(answer):
+            return answer
+        if answer.invalid_tool_calls:
+            messages = [HumanMessage(repaired)] if isinstance(repaired, str) else repaired
+            repaired = self._repairer.close_calls([*(_messages_of(messages) or []), answer])
+        again: RunnableConfig = {**config, "run_id": None}
+        request = method_request(self._model, "invoke", repaired, again, **kwargs)
+        answer, guard = yield from guarded_call(current_config(), request)
+        guard.asks_again(answer, asked=True)
+        return answer
 
     def stream(
         self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
@@ -17,7 +17,6 @@ from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph import (
     channels_of,
-    has_interrupts,
     node_of,
     runs_alone,
     stored_value,
@@ -54,11 +53,12 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     It is a `RunnableLambda`, because LangGraph looks for subgraphs in its `deps`. It overrides
     every method that runs something, so that it adds no run to traces, events and streams.
 
-    The output of the node has no truncated tool call. If its message has no call left that can
-    run, the node runs once more: its history ends with that message and a placeholder for each
-    call, as if its tools had answered. It does so only if one model and no tool ran below the
-    node, no interrupt was answered, and the output is one that `update_of` reads. In any other
-    case, and after a second such message, the turn ends without running the call.
+    The output of the node has no truncated tool call. If its message has no call that can run,
+    and no answer, the node runs once more: its history ends with that message and a placeholder for
+    each call, as if its tools had answered. A message without any call is dropped. It does so only
+    if one model and no tool ran below the node, no interrupt was answered, and the output is one
+    that `update_of` reads. In any other case, and after a second such message, the turn ends
+    without running a call. A WARNING reports it, unless the output is none of these.
 
     Args:
         inner: The runnable of the node.
@@ -112,8 +112,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         """Stream as the node does, because LangGraph streams the nodes for `astream_events`.
 
         A repair and the node's output are one output, so a node that repairs does not stream. The
-        parts come at once until a call is truncated. From then on the newest part waits for the
-        next one, since the last part may be replaced by a second run.
+        parts come at once until a message is truncated or unusable. From then on the newest part
+        waits for the next one, since the last part may be replaced by a second run.
         """
         config = config or {}
         if self._damages(input):
@@ -123,7 +123,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             async for part in self._inner.astream(input, config, **kwargs):
                 yield part
             return
-        guard = self._guard(config)
+        guard = TruncationGuard(config, drops=not self._keys)
         waiting: list[Any] = []
         parts = aiter(self._inner.astream(input, config, **kwargs))
         while True:
@@ -134,7 +134,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
                 break
             for ready in waiting:
                 yield ready
-            waiting = [part] if guard.has_truncated else []
+            waiting = [part] if guard.has_damaged else []
             if not waiting:
                 yield part
         guard.finish()
@@ -180,9 +180,6 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     # --- calls that the model did not finish writing ----------------------------------------
 
-    def _guard(self, config: RunnableConfig) -> TruncationGuard:
-        return TruncationGuard(config, drops=not self._keys)
-
     def _answer(
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[Any]:
@@ -195,9 +192,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
     def _called(
         self, state: Any, config: RunnableConfig, kwargs: Mapping[str, Any]
     ) -> IOGenerator[tuple[Any, TruncationGuard]]:
-        guard = self._guard(config)
         request = method_request(self._inner, "invoke", state, config, **kwargs)
-        output = yield from guarded_call(guard, request)
+        output, guard = yield from guarded_call(config, request, drops=not self._keys)
         return guard.corrected(output, self._keys), guard
 
     def _asked_again(
@@ -208,25 +204,23 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         output: Any,
         guard: TruncationGuard,
     ) -> IOGenerator[Any]:
-        """The output, or that of a second run behind the truncated message and its placeholders."""
-        message = new_message(output, state, self._keys) if guard.has_truncated else None
-        if message is None or not guard.left_without_calls(message):
+        """The output, or that of a second run behind the unusable message and its placeholders."""
+        message = new_message(output, state, self._keys) if guard.has_damaged else None
+        if not guard.asks_again(message):
             return output
-        if not guard.ran_one_model or has_interrupts(config):
-            return output
-        thread_id = config.get("configurable", {}).get("thread_id")
-        logger.info("asked the model of thread %r again: its tool call was cut off", thread_id)
         update = update_of(output) or {}
         written = [key for key in self._keys if listed(update.get(key))]
         repaired = {
             key: self._repairers[key].close_calls([*history, message])
-            for key in [*written, MODEL_INPUT]
+            for key in ([*written, MODEL_INPUT] if message.invalid_tool_calls else [])
             if (history := messages_in(state, key)) is not None
         }
-        again = cast("RunnableConfig", {k: v for k, v in config.items() if k != "run_id"})
-        output, _ = yield from self._called(replace_values(state, repaired), again, kwargs)
+        state = replace_values(state, repaired)
+        again: RunnableConfig = {**config, "run_id": None}
+        output, guard = yield from self._called(state, again, kwargs)
+        guard.asks_again(new_message(output, state, self._keys), asked=True)
         second = update_of(output)
-        if second is None:
+        if second is None or not repaired:
             return output
         turns = {key: last_turn(repaired[key]) for key in written if key in repaired}
         own = {key: messages_before(turn, second.get(key)) for key, turn in turns.items()}

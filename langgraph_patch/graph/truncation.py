@@ -6,6 +6,9 @@ a callback handler that collects the chunks of every model run below a node, and
 message before the node sees it: a truncated call is listed in `invalid_tool_calls`, with its raw
 text. Complete calls are not touched.
 
+A message that has no call that can run, and no answer, would end the turn. The guard says whether
+the model is asked once more.
+
 The guard is in a context variable that LangChain reads for each callback manager that it configures
 (`register_configure_hook`). So it reaches models with callbacks of their own, agents that a node
 calls and agents in tools. It does not reach a model in a thread that copies no context. What a
@@ -19,29 +22,33 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import fields, replace
-from typing import Any, Self, cast
+from typing import Any, Self, TypeGuard, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.utils import message_chunk_to_message
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, GenerationChunk, LLMResult
+from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.types import Command, Overwrite, Send
 
-from langgraph_patch._langgraph import graph_namespace, node_of
+from langgraph_patch._langgraph import graph_namespace, has_interrupts, node_of
 from langgraph_patch._langgraph_graphs import sent_call
 from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.graph.state import replace_values, values_in
+from langgraph_patch.history.calls import text_of
 from langgraph_patch.history.streamed_calls import (
     StreamedCall,
     StreamedCalls,
     drop_truncated,
+    is_unusable,
     refuse_truncated,
 )
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+_UNUSABLE = "its message has no complete tool call and no answer"
 
 _GUARD: ContextVar[Any] = ContextVar("langgraph_patch_guard", default=None)
 """The guard of the innermost patched node that runs. Only this one acts."""
@@ -50,8 +57,9 @@ register_configure_hook(_GUARD, inheritable=True)
 
 
 def is_guarded() -> bool:
-    """Whether a guard is in charge of the model runs that start here."""
-    return _GUARD.get() is not None
+    """Whether the guard of a node that may ask again is in charge of what runs here."""
+    guard = _GUARD.get()
+    return guard is not None and not guard.drops
 
 
 class TruncationGuard(BaseCallbackHandler):
@@ -80,11 +88,11 @@ class TruncationGuard(BaseCallbackHandler):
 
     def __init__(self, config: RunnableConfig, *, drops: bool = False) -> None:
         self._config = config
-        self._drops = drops
+        self.drops = drops
         self.ignore_agent = self.ignore_chain = drops  # the node is not run again: no need to know
         self._runs: dict[UUID, StreamedCalls] = {}
-        self._event_runs: set[UUID] = set()
-        self._truncated: list[tuple[set[str], list[StreamedCall]]] = []
+        # The ids of each message that is truncated or unusable, and its calls.
+        self._damaged: list[tuple[set[str], list[StreamedCall]]] = []
         self._models: dict[UUID, Any] = {}  # the metadata of each run
         self._chains: list[Any] = []  # that of each runnable, which may be a graph
         self._ran_tool = False
@@ -126,24 +134,27 @@ class TruncationGuard(BaseCallbackHandler):
     ) -> None:
         """Store a chunk."""
         message, run = getattr(chunk, "message", None), self._runs.get(run_id)
-        if run is not None and isinstance(message, AIMessageChunk):
-            run.add(message)
+        if run is not None:
+            run.is_streamed = True
+            if isinstance(message, AIMessageChunk):
+                run.add(message)
 
     def on_stream_event(self, event: Any, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Note that LangChain reads the run as v3 events.
 
         It judges their calls strictly itself, and does not report all chunks.
         """
-        self._event_runs.add(run_id)
+        if run_id in self._runs:
+            self._runs[run_id].is_judged = True
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
-        """Correct the message of a run that was streamed."""
-        calls = self._ended(run_id, failed=False)
+        """Correct the message of a run, and note whether it is unusable."""
         generations = response.generations[0] if response.generations else []
-        if calls and generations and isinstance(generations[0], ChatGeneration):
-            message = generations[0].message
-            if isinstance(message, AIMessage):
-                self._correct(message, calls, nested=self._is_nested(self._models.get(run_id)))
+        message = getattr(generations[0], "message", None) if generations else None
+        if not isinstance(message, AIMessage):
+            self._ended(run_id)
+        elif calls := self._ended(run_id, message):
+            self._correct(message, calls, nested=self._is_nested(self._models.get(run_id)))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:  # noqa: ARG002 - LangChain's signature
         """Judge what arrived before the error: the node may keep it."""
@@ -153,7 +164,7 @@ class TruncationGuard(BaseCallbackHandler):
         self, message: AIMessage, calls: Sequence[StreamedCall], *, nested: bool = False
     ) -> bool:
         """Whether `message` has a truncated call; it is corrected in place."""
-        if not (nested or self._drops):
+        if not (nested or self.drops):
             return refuse_truncated(message, calls)
         dropped = drop_truncated(message, calls)
         if dropped:
@@ -164,23 +175,25 @@ class TruncationGuard(BaseCallbackHandler):
             )
         return dropped
 
-    def _ended(self, run_id: UUID, *, failed: bool) -> list[StreamedCall]:
+    def _ended(
+        self, run_id: UUID, message: AIMessage | None = None, *, failed: bool = False
+    ) -> list[StreamedCall]:
         """The calls of a run, if this guard is in charge and one of them is truncated."""
-        run = self._runs.pop(run_id, None)
-        if run is None or run_id in self._event_runs:
+        if (run := self._runs.pop(run_id, None)) is None:
             return []
-        calls = run.calls(failed=failed)
-        if all(call.args is not None for call in calls):
-            return []
-        self._truncated.append((run.message_ids, calls))
-        return calls
+        calls = run.calls(message, failed=failed)
+        is_truncated = any(call.args is None for call in calls)
+        if is_truncated or (message is not None and is_unusable(message)):
+            ids = set() if message is None else {text_of(message.id)}
+            self._damaged.append((run.message_ids | ids, calls))
+        return calls if is_truncated else []
 
     # --- the output of the node ------------------------------------------------------------
 
     @property
-    def has_truncated(self) -> bool:
-        """Whether a model run ended with a truncated call."""
-        return bool(self._truncated)
+    def has_damaged(self) -> bool:
+        """Whether a model run ended with a truncated call, or with an unusable message."""
+        return bool(self._damaged)
 
     @property
     def ran_one_model(self) -> bool:
@@ -200,7 +213,7 @@ class TruncationGuard(BaseCallbackHandler):
     def finish(self) -> None:
         """Judge the runs that the node stopped reading. What its other runs do is ignored."""
         for run_id in list(self._runs):
-            self._ended(run_id, failed=False)
+            self._ended(run_id)
 
     def corrected(self, output: Any, keys: Collection[str]) -> Any:
         """The output of the node, with the messages corrected that it merged itself.
@@ -212,7 +225,7 @@ class TruncationGuard(BaseCallbackHandler):
             keys: The state keys of the patched histories. In messages under other keys truncated
                 calls are dropped.
         """
-        return self._corrected(output, keys, drops=not keys) if self._truncated else output
+        return self._corrected(output, keys, drops=not keys) if self._damaged else output
 
     def _corrected(self, value: Any, keys: Collection[str], *, drops: bool) -> Any:
         if isinstance(value, AIMessage):
@@ -233,11 +246,11 @@ class TruncationGuard(BaseCallbackHandler):
     def _carries_truncated(self, value: Any) -> bool:
         """Whether a value is a truncated call that the node took out of a message, or sends on."""
         call = sent_call(value if isinstance(value, Send) else Send("", value))
-        refused = (each for _, calls in self._truncated for each in calls if each.args is None)
+        refused = (each for _, calls in self._damaged for each in calls if each.args is None)
         return call is not None and any(each.is_completed(call) for each in refused)
 
     def _corrected_message(self, message: AIMessage, *, drops: bool) -> AIMessage:
-        for ids, calls in self._truncated:
+        for ids, calls in self._damaged:
             if message.id is None or message.id in ids:
                 copied = cast("AIMessage", message_chunk_to_message(message))
                 copied = copied.model_copy() if copied is message else copied
@@ -245,18 +258,36 @@ class TruncationGuard(BaseCallbackHandler):
                     return copied
         return message
 
-    def left_without_calls(self, message: object) -> bool:
-        """Whether `message` has truncated calls, and no call that can run."""
-        return (
-            isinstance(message, AIMessage)
-            and not message.tool_calls
-            and bool(message.invalid_tool_calls)
-            and any(message.id is None or message.id in ids for ids, _ in self._truncated)
-        )
+    # --- asking again ----------------------------------------------------------------------
+
+    def asks_again(self, message: object, *, asked: bool = False) -> TypeGuard[AIMessage]:
+        """Whether the model is asked once more, because its message is unusable; logged.
+
+        Only if one model ran below the node, no tool and no graph, and no interrupt was answered.
+        Otherwise a WARNING reports that the turn may end.
+
+        Args:
+            message: The message that the node adds to its history.
+            asked: Whether the model was asked again already. Default: False.
+        """
+        if not isinstance(message, AIMessage) or not is_unusable(message):
+            return False
+        if not any(message.id is None or message.id in ids for ids, _ in self._damaged):
+            return False
+        asks = not asked and self.ran_one_model and not has_interrupts(self._config)
+        thread_id = self._config.get("configurable", {}).get("thread_id")
+        if asks:
+            logger.info("asked the model of thread %r again: %s", thread_id, _UNUSABLE)
+        else:
+            logger.warning("the turn of thread %r may end here: %s", thread_id, _UNUSABLE)
+        return asks
 
 
-def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]:
+def guarded_call(
+    config: RunnableConfig, request: IORequest, *, drops: bool = False
+) -> IOGenerator[tuple[Any, TruncationGuard]]:
     """Call a node or a model with a guard. The caller corrects the output with it."""
+    guard = TruncationGuard(config, drops=drops)
 
     def call() -> Any:
         with guard:
@@ -268,4 +299,4 @@ def guarded_call(guard: TruncationGuard, request: IORequest) -> IOGenerator[Any]
 
     output = yield IORequest(call, acall)
     guard.finish()
-    return output
+    return output, guard

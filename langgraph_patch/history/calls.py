@@ -34,7 +34,7 @@ provider runs those tools itself.
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 
-STOPPED: Final = "The stream ended before the arguments were a complete JSON object."
+STOPPED: Final = "The model stopped before the arguments were a complete JSON object."
 """The error of an item of `invalid_tool_calls` that this package kept from running."""
 
 

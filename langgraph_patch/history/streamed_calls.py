@@ -9,10 +9,14 @@ it. Only the raw text of the chunks shows that the call is incomplete. It is jud
 - Empty arguments, and another call follows: the call is complete.
 - Empty arguments of the last call: incomplete only if the provider names a reason that cuts
   (`max_tokens`, ...) or the stream failed. A missing or unknown reason never refuses a call.
+
+Where a provider gives the arguments as an object, nothing shows that keys are missing. Then the
+last call of a message that ended at the token limit counts as truncated, if nothing follows it.
 """
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +30,7 @@ from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     STOPPED,
     block_call_id,
+    call_blocks,
     complete_args,
     text_of,
     type_of,
@@ -52,6 +57,14 @@ CUT_REASONS: Final = frozenset(
     }
 )
 """Reasons that mean: the provider stopped the model before it had finished."""
+
+_LIMITS: Final = frozenset({"max_tokens", "model_context_window_exceeded"})
+"""The reasons of Anthropic and Bedrock for an end at the token limit."""
+
+MALFORMED_REASONS: Final = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "malformed_model_output", "malformed_tool_use"}
+)
+"""Reasons of Gemini and Bedrock that mean: what the model wrote could not be read as a call."""
 
 
 @dataclass(slots=True)
@@ -81,10 +94,13 @@ class StreamedCalls:
 
     Attributes:
         message_ids: The ids that the chunks have; the merged message has one of them.
+        is_streamed: Whether the model was streamed; not all integrations report chunks.
+        is_judged: Whether LangChain judges the calls strictly itself, and reports no chunks.
     """
 
     def __init__(self) -> None:
         self.message_ids: set[str] = set()
+        self.is_streamed = self.is_judged = self._content_follows = False
         self._chunks: list[ToolCallChunk] = []
         self._metadata: list[Mapping[str, Any]] = []
 
@@ -92,18 +108,32 @@ class StreamedCalls:
         """Store what one chunk adds."""
         if message.tool_call_chunks:
             self._chunks.extend(message.tool_call_chunks)
+            self._content_follows = False
+        elif self._chunks and _has_content(message.content):
+            self._content_follows = True
         if message.response_metadata:
             self._metadata.append(message.response_metadata)
         if message.id is not None:
             self.message_ids.add(message.id)
 
-    def calls(self, *, failed: bool = False) -> list[StreamedCall]:
+    def calls(
+        self, message: AIMessage | None = None, *, failed: bool = False
+    ) -> list[StreamedCall]:
         """The calls in the order in which they began, each judged by its raw text.
 
         Args:
+            message: The message of the run. Default: None, the run has none.
             failed: Whether the stream ended with an error. Default: False.
         """
-        calls = [_merged(group) for group in group_call_chunks(self._chunks)]
+        calls = self._streamed(failed=failed)
+        if message is None or self._content_follows or any(call.args is None for call in calls):
+            return calls
+        is_streamed = self.is_streamed or self.is_judged
+        return _calls_cut_at_limit(message, is_streamed=is_streamed) or calls
+
+    def _streamed(self, *, failed: bool) -> list[StreamedCall]:
+        chunks = () if self.is_judged else self._chunks
+        calls = [_merged(group) for group in group_call_chunks(chunks)]
         for call in calls:
             call.args = complete_args(call.raw)  # {} if it is empty
         if calls and not calls[-1].raw and (failed or self._is_cut()):
@@ -122,6 +152,75 @@ def _merged(chunks: Sequence[ToolCallChunk]) -> StreamedCall:
         name=next((text_of(chunk["name"]) for chunk in chunks if chunk.get("name")), ""),
         raw="".join(chunk.get("args") or "" for chunk in chunks),
     )
+
+
+# --- messages whose calls have no raw text ---------------------------------------------------
+
+
+def is_unusable(message: AIMessage) -> bool:
+    """Whether a message of a model has neither a call that can run nor an answer.
+
+    Text before the calls announces them; only text behind them answers.
+    """
+    if message.tool_calls:
+        return False
+    if message.invalid_tool_calls:
+        return not message.text or _ends_with_call(message)
+    reasons = [text_of(message.response_metadata.get(key)) for key in REASON_KEYS]
+    is_malformed = any(each in reason for each in MALFORMED_REASONS for reason in reasons)
+    return is_malformed and not message.text
+
+
+def _calls_cut_at_limit(message: AIMessage, *, is_streamed: bool) -> list[StreamedCall]:
+    """The calls of a message whose last call ended at the token limit; none of any other one.
+
+    An invalid call is the one that was cut off, if there is one: LangChain lists it separately.
+    """
+    is_cut = _is_cut_at_limit(message.response_metadata, is_streamed=is_streamed)
+    if not (is_cut and message.tool_calls) or message.invalid_tool_calls:
+        return []
+    *_, (_, block) = [(0, {}), *call_blocks(message)]
+    raw = block.get("partial_json")  # a message of a stream that a cache returned
+    if not _ends_with_call(message) or (raw and complete_args(raw) is not None):
+        return []
+    calls = [
+        StreamedCall(
+            id=text_of(call["id"]),
+            name=call["name"],
+            raw=json.dumps(call["args"], ensure_ascii=False),
+            args=call["args"],
+        )
+        for call in message.tool_calls
+    ]
+    # Without the last brace the text shows that the call is incomplete, also to later repairs.
+    calls[-1].raw, calls[-1].args = calls[-1].raw[:-1], None
+    return calls
+
+
+def _is_cut_at_limit(metadata: Mapping[str, Any], *, is_streamed: bool) -> bool:
+    """Whether a message that may give arguments as objects ended at the token limit.
+
+    Gemini gives them so in streams too. Anthropic and Bedrock stream their text, which decides.
+    Where two chunks of a stream have a reason, LangChain joins them to one text.
+    """
+    provider = text_of(metadata.get("model_provider") or "google")
+    if "MAX_TOKENS" in text_of(metadata.get("finish_reason")) and provider.startswith("google"):
+        return True
+    reasons = {text_of(metadata.get(key)) for key in ("stop_reason", "stopReason")}
+    return not is_streamed and not reasons.isdisjoint(_LIMITS)
+
+
+def _ends_with_call(message: AIMessage) -> bool:
+    """Whether nothing follows the calls in the content. Their place in it may be unknown."""
+    places = [index for index, _ in call_blocks(message)]
+    return not places or not _has_content(message.content[places[-1] + 1 :])
+
+
+def _has_content(content: str | list[Any]) -> bool:
+    """Whether content is more than an empty text, in which Gemini may send a signature."""
+    blocks = [content] if isinstance(content, str) else content
+    texts = [block.get("text") if isinstance(block, dict) else block for block in blocks]
+    return any(text != "" for text in texts)
 
 
 # --- the chunks of a call ------------------------------------------------------------------
@@ -218,9 +317,12 @@ def _take_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> list[S
     if refused:
         ids = {call.id for call in refused}
         message.tool_calls = kept
-        if isinstance(raws := message.additional_kwargs.get("tool_calls"), list):
+        # Gemini has a copy of its last call, without an id, under `function_call`.
+        raw_copies = {k: v for k, v in message.additional_kwargs.items() if k != "function_call"}
+        if isinstance(raws := raw_copies.get("tool_calls"), list):
             left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
-            message.additional_kwargs = {**message.additional_kwargs, "tool_calls": left}
+            raw_copies["tool_calls"] = left
+        message.additional_kwargs = raw_copies
         if isinstance(message, AIMessageChunk):
             message.tool_call_chunks = [
                 chunk for chunk in message.tool_call_chunks if chunk.get("id") not in ids

@@ -226,15 +226,17 @@ async def test_a_stream_reads_a_valid_history(asynchronous):
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 async def test_a_cut_call_is_left_in_invalid_tool_calls(asynchronous):
-    """LangChain alone would complete it. The next call reads that it was not run."""
-    model = StrictModel(script=[CUT], streaming=True)
+    """LangChain alone would complete it. The model is asked twice; the next call reads of it."""
+    model = StrictModel(script=[CUT, CUT], streaming=True)
     patched = patch_model(model)
     question = [HumanMessage("go")]
     answer = await patched.ainvoke(question) if asynchronous else patched.invoke(question)
     assert not answer.tool_calls
     assert [call["id"] for call in answer.invalid_tool_calls] == ["c1"]
     patched.invoke([*question, answer])
+    assert [len(history) for history in model.seen] == [1, 3, 3]
     assert "was not run" in model.seen[1][-1].text
+    assert "was not run" in model.seen[2][-1].text
 
 
 def test_it_adds_no_run_to_traces():

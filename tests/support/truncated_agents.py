@@ -142,7 +142,7 @@ BARE = {
 
 
 def run(build: Any, server: Wire, *, mode: str = "values", asynchronous: bool = False) -> Seen:
-    """`book it`, then `hello`, in one thread."""
+    """`book it`, then `hello`, in one thread; the mode `v3` reads the events of that version."""
     seen = Seen()
     graph = build(server.model, tools(seen))
     config = {"configurable": {"thread_id": "1"}}
@@ -151,11 +151,16 @@ def run(build: Any, server: Wire, *, mode: str = "values", asynchronous: bool = 
         return {"messages": [("user", text)]}
 
     async def aturn(text):
+        if mode == "v3":
+            stream = await graph.astream_events(send(text), config, version="v3")
+            return [event async for event in stream]
         return [chunk async for chunk in graph.astream(send(text), config, stream_mode=mode)]
 
     def turn(text):
         if asynchronous:
             return asyncio.run(aturn(text))
+        if mode == "v3":
+            return list(graph.stream_events(send(text), config, version="v3"))
         return list(graph.stream(send(text), config, stream_mode=mode))
 
     try:

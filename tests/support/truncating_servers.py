@@ -1,6 +1,7 @@
-"""Providers on a loopback port whose streams can end inside the arguments of a tool call.
+"""Providers on a loopback port whose answers can end inside the arguments of a tool call.
 
-Five wires: Anthropic, Chat Completions, DeepSeek, Responses and Bedrock Converse. A human who says
+Five wires, streamed and not: Anthropic, Chat Completions, DeepSeek, Responses and Bedrock Converse;
+and Gemini's, which gives arguments as objects in streams too. A human who says
 `book it` gets tool calls; the results of calls get the answer `done`; everything else gets an
 answer. A history whose calls and results do not pair gets status 400. Nothing is shared with the
 package.
@@ -13,11 +14,12 @@ import struct
 from binascii import crc32
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from langchain_anthropic import ChatAnthropic
 from langchain_aws import ChatBedrockConverse
 from langchain_deepseek import ChatDeepSeek
+from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_openai import ChatOpenAI
 
 from support import strict_servers
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 COMPLETE = ("c1", "send_email", '{"to": "bob"}')
 TRUNCATED = ("c2", "wire_money", '{"amount": 30')
 """The model was about to write 3000."""
+MALFORMED = ("c2", "wire_money", '{"amount": 30,,}')
+"""No JSON, though the model finished it."""
 
 CUTS = ("max_tokens", "dead connection", "error")
 """How a stream ends: with the reason of the provider, without one, or with an error."""
@@ -37,7 +41,7 @@ CUTS = ("max_tokens", "dead connection", "error")
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer of a model: a text, then calls; `cut` is how it ends, None if by itself."""
+    """One answer of a model: calls, then a text; `cut` is how it ends, None if by itself."""
 
     text: str = ""
     calls: tuple[tuple[str, str, str], ...] = ()
@@ -51,14 +55,17 @@ class Wire:
         calls: The calls of that answer.
         cut: How its stream ends; None if by itself.
         again: How many further answers are cut so.
+        behind: The text behind these calls.
     """
 
     calls: tuple[tuple[str, str, str], ...] = (COMPLETE, TRUNCATED)
     cut: str | None = "max_tokens"
     again = 0
+    behind = ""
 
     def __init__(self) -> None:
         super().__init__()
+        self._booked = 0
         handler = type("Handler", (_Handler,), {"provider": self})
         self._http.RequestHandlerClass = handler
 
@@ -71,7 +78,10 @@ class Wire:
                 return Turn(calls=self.calls, cut=self.cut)
             return Turn("done")
         if text == "book it":
-            return Turn(calls=self.calls, cut=self.cut)
+            self._booked += 1
+            if self.cut == "malformed" and self._booked > 1 + self.again:
+                return Turn("done")  # nothing in the history shows that it was asked before
+            return Turn(self.behind, calls=self.calls, cut=self.cut)
         return Turn(f"re: {text}")
 
     def is_answered(self, body: dict[str, Any]) -> bool:
@@ -81,6 +91,14 @@ class Wire:
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """The stream, as the bytes of its events; a text without its end if it is cut."""
         raise NotImplementedError
+
+    def body(self, turn: Turn) -> dict[str, Any]:
+        """The answer that is not streamed; `cut` is None or the token limit."""
+        raise NotImplementedError
+
+    def is_stream(self, path: str, request: dict[str, Any]) -> bool:
+        """Whether a request asks for a stream."""
+        return bool(request.get("stream")) or "stream" in path
 
     @cached_property
     def model(self) -> BaseChatModel:
@@ -101,6 +119,9 @@ class _Handler(strict_servers._Handler):  # noqa: SLF001 - the same servers, oth
             turn = self.provider.turn(body)
         except strict_servers.Refused as refused:
             self._send(400, "application/json", json.dumps(self.provider.error(str(refused))))
+            return
+        if not self.provider.is_stream(self.path, body):
+            self._send(200, "application/json", json.dumps(self.provider.body(turn)))
             return
         self.provider.answers.append(200)
         self.close_connection = True
@@ -123,6 +144,11 @@ def _events(events: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 def _pieces(raw: str) -> list[str]:
     """Arguments in pieces of three characters."""
     return [raw[i : i + 3] for i in range(0, len(raw), 3)]
+
+
+def _object(raw: str) -> dict[str, Any]:
+    """What a provider that gives objects makes of arguments: what is there of them."""
+    return json.loads(raw if raw.endswith("}") else raw + "}")
 
 
 # --- Chat Completions, DeepSeek ------------------------------------------------------------
@@ -156,15 +182,27 @@ class Chat(Wire, strict_servers.Chat):
         elif turn.cut is None:
             yield self._chunk({}, "tool_calls" if turn.calls else "stop")
 
+    def body(self, turn):
+        calls = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": raw}}
+            for call_id, name, raw in turn.calls
+        ]
+        message = {"role": "assistant", "content": turn.text}
+        reason = "length" if turn.cut else "tool_calls" if calls else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason}
+        if calls:
+            message["tool_calls"] = calls
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
+
     def new_model(self, **options):
         return ChatOpenAI(
             model="gpt-4o",
             api_key="k",
             base_url=self.url,
-            streaming=True,
             max_retries=0,
             use_responses_api=False,
-            **options,
+            **{"streaming": True, **options},
         )
 
 
@@ -181,9 +219,8 @@ class DeepSeek(Chat):
             model="deepseek-chat",
             api_key="k",
             api_base=self.url,
-            streaming=True,
             max_retries=0,
-            **options,
+            **{"streaming": True, **options},
         )
 
 
@@ -244,15 +281,26 @@ class Responses(Wire, strict_servers.Responses):
         elif turn.cut is None:
             yield {"type": "response.completed", "response": done}
 
+    def body(self, turn):
+        if not turn.calls:
+            return self.whole(turn.text)
+        turn_id = len(self.requests)
+        items = [{"type": "reasoning", "id": f"rs_{turn_id}", "summary": []}]
+        for call_id, name, raw in turn.calls:
+            item = {"id": f"fc_{turn_id}_{call_id}", "call_id": call_id, "name": name}
+            items.append({"type": "function_call", **item, "arguments": raw})
+        done = {**self.whole("x"), "output": items}
+        why = {"incomplete_details": {"reason": "max_output_tokens"}}
+        return {**done, "status": "incomplete", **why} if turn.cut else done
+
     def new_model(self, **options):
         return ChatOpenAI(
             model="gpt-5",
             api_key="k",
             base_url=self.url,
-            streaming=True,
             max_retries=0,
             use_responses_api=True,
-            **options,
+            **{"streaming": True, **options},
         )
 
 
@@ -296,16 +344,25 @@ class Anthropic(Wire, strict_servers.Anthropic):
         yield {"type": "message_delta", "delta": stop, "usage": {"output_tokens": 1}}
         yield {"type": "message_stop"}
 
+    def body(self, turn):
+        content = [
+            {"type": "tool_use", "id": call_id, "name": name, "input": _object(raw)}
+            for call_id, name, raw in turn.calls
+        ]
+        text = [{"type": "text", "text": turn.text}] if turn.text else []
+        content = [strict_servers.THINKING, *content, *text] if content else text
+        reason = "max_tokens" if turn.cut else "tool_use" if turn.calls else "end_turn"
+        return {**self.whole("x"), "content": content, "stop_reason": reason}
+
     def new_model(self, **options):
         return ChatAnthropic(
             model="claude-sonnet-4-6",
             api_key="k",
             base_url=self.url,
-            streaming=True,
             max_retries=0,
             thinking={"type": "enabled", "budget_tokens": 1024},
             max_tokens=2048,
-            **options,
+            **{"streaming": True, **options},
         )
 
 
@@ -368,6 +425,20 @@ class Bedrock(Wire, strict_servers.StrictServer):
         usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
         yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 1}}}
 
+    def body(self, turn):
+        content = [
+            {"toolUse": {"toolUseId": call_id, "name": name, "input": _object(raw)}}
+            for call_id, name, raw in turn.calls
+        ]
+        if turn.text:
+            content.append({"text": turn.text})
+        return {
+            "output": {"message": {"role": "assistant", "content": content}},
+            "stopReason": turn.cut or ("tool_use" if turn.calls else "end_turn"),
+            "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+            "metrics": {"latencyMs": 1},
+        }
+
     def new_model(self, **options):
         return ChatBedrockConverse(
             model="anthropic.claude-3-5-sonnet-20240620-v1:0",
@@ -375,8 +446,7 @@ class Bedrock(Wire, strict_servers.StrictServer):
             aws_access_key_id="k",
             aws_secret_access_key="s",  # noqa: S106 - nobody checks it
             endpoint_url=self.url,
-            streaming=True,
-            **options,
+            **{"streaming": True, **options},
         )
 
 
@@ -394,6 +464,74 @@ def _frame(kind: str, payload: bytes) -> bytes:
     return message + struct.pack(">I", crc32(message))
 
 
+# --- Gemini --------------------------------------------------------------------------------
+
+
+class Gemini(Wire, strict_servers.StrictServer):
+    """`POST /v1beta/models/<model>:generateContent`, and `:streamGenerateContent`."""
+
+    path = ""
+    kind = "text/event-stream"
+    reasons: ClassVar = {"max_tokens": "MAX_TOKENS", "malformed": "MALFORMED_FUNCTION_CALL"}
+
+    def check(self, body):
+        """Each turn with calls is followed by as many responses, and no turn is empty."""
+        waiting = 0
+        text = ""
+        for content in body["contents"]:
+            parts = content.get("parts")
+            if not parts:
+                raise strict_servers.Refused("contents.parts must not be empty.")
+            if sum("functionResponse" in part for part in parts) != waiting:
+                raise strict_servers.Refused(
+                    "Please ensure that the number of function response parts is equal to the "
+                    "number of function call parts of the function call turn."
+                )
+            waiting = sum("functionCall" in part for part in parts)
+            if content["role"] == "user":
+                text = ([part["text"] for part in parts if "text" in part] or [text])[-1]
+        return text
+
+    def error(self, words):
+        return {"error": {"code": 400, "message": words, "status": "INVALID_ARGUMENT"}}
+
+    def is_answered(self, body):
+        return all("functionResponse" in part for part in body["contents"][-1]["parts"])
+
+    def frames(self, turn):
+        parts = self._parts(turn)
+        yield from _events(self._response([part], None) for part in parts)
+        yield from _events(iter([self._response([], self._reason(turn))]))
+
+    def body(self, turn):
+        return self._response(self._parts(turn), self._reason(turn))
+
+    def _reason(self, turn):
+        return self.reasons.get(turn.cut, "STOP")
+
+    def _parts(self, turn):
+        calls = [
+            {"functionCall": {"id": call_id, "name": name, "args": _object(raw)}}
+            for call_id, name, raw in turn.calls
+        ]
+        return [*calls, {"text": turn.text}] if turn.text else calls
+
+    def _response(self, parts, reason):
+        candidate = {"content": {"role": "model", "parts": parts}, "index": 0}
+        if reason is not None:
+            candidate["finishReason"] = reason
+        return {"candidates": [candidate], "modelVersion": "gemini-2.5-flash"}
+
+    def new_model(self, **options):
+        return ChatGoogleGenerativeAI(
+            model="gemini-2.5-flash",
+            api_key="k",
+            base_url=self.url,
+            max_retries=1,
+            **{"streaming": True, **options},
+        )
+
+
 WIRES = {
     "anthropic": Anthropic,
     "chat": Chat,
@@ -401,3 +539,6 @@ WIRES = {
     "bedrock": Bedrock,
     "deepseek": DeepSeek,
 }
+
+ALL_WIRES = {**WIRES, "gemini": Gemini}
+"""Those whose streams have the raw text of arguments, and Gemini's."""
