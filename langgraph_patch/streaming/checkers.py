@@ -230,11 +230,12 @@ def phase_of(chunk: AIMessage) -> str | None:
     return None
 
 
-def _blocks(chunk: AIMessage) -> Iterator[Mapping[str, Any]]:
+def _blocks(chunk: AIMessage) -> list[Mapping[str, Any]]:
     """The content blocks, and those that the integration's `output_version="v0"` puts beside."""
-    for blocks in (chunk.content, chunk.additional_kwargs.get("tool_outputs")):
-        if isinstance(blocks, list):
-            yield from (unwrapped(block) for block in blocks if isinstance(block, dict))
+    blocks = chunk.content if isinstance(chunk.content, list) else []
+    if isinstance(beside := chunk.additional_kwargs.get("tool_outputs"), list):
+        blocks = [*blocks, *beside]
+    return [unwrapped(block) for block in blocks if isinstance(block, dict)]
 
 
 # --- the stream of a model -----------------------------------------------------------------

@@ -52,22 +52,6 @@ STREAMS: dict[str, tuple[list[AIMessageChunk], tuple[bool, int], tuple[bool, int
         (True, 1),
         (True, 1),
     ),
-    "parallel calls": (
-        [START, REST, call("{}", index=1, id="c2", name="now"), LAST],
-        (True, 1),
-        (True, 1),
-    ),
-    "interleaved calls": (
-        [START, call("", index=1, id="c2", name="now"), REST, call("{}", index=1), LAST],
-        (True, 1),
-        (True, 1),
-    ),
-    "sparse indexes": (
-        [say(), call("{}", index=7, id="c2", name="now"), call("{}", index=2, id="c1", name="now")],
-        (True, 2),
-        (True, 2),
-    ),
-    "missing indexes": ([call("{}", index=None, id="c1", name="now"), LAST], (True, 1), (True, 1)),
     "only an unreadable call": ([say(), call("[1]"), LAST], (True, 2), (True, 2)),
     "empty chunks only": ([say(), say(), LAST], (False, 3), (False, 3)),
     "nothing": ([], (False, 0), (False, 0)),
