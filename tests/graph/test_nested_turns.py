@@ -27,9 +27,23 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
+from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
-from kit import NESTED, TOLD, Agent, above, calling, calls, kill, loop, model_node, results_in
+from kit import (
+    NESTED,
+    TOLD,
+    Agent,
+    Desk,
+    StrictModel,
+    above,
+    calling,
+    calls,
+    kill,
+    loop,
+    model_node,
+    results_in,
+)
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.strict import refuse
@@ -413,6 +427,35 @@ def test_an_input_without_a_message():
     assert agent.results["c2"].startswith("Tool call wire with id c2 was waiting")
     assert "message came in" not in agent.results["c2"]
     assert "pause was ended" in agent.results["c2"]
+
+
+@both_ways
+def test_a_pause_after_a_handoff_with_another_call(*, asynchronous: bool):
+    """LangGraph drops the result beside a handoff; it and the turn of the other agent are added."""
+    desk = Desk()
+    both = calls(MAIL, ("transfer_to_bob", {}), first=7)
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        alice = create_agent(
+            StrictModel(script=[both]),
+            [*tools, create_handoff_tool(agent_name="bob")],
+            name="alice",
+        )
+        bob = create_agent(model, tools, name="bob")
+        swarm = create_swarm([alice, bob], default_active_agent="alice")
+        return with_patching(swarm.compile(checkpointer=saver))
+
+    agent = Agent(build, calls(("mail", {"to": "eve"}), WIRE), desk=desk, asynchronous=asynchronous)
+    agent.say("pay bob")
+    agent.say("never mind")
+    assert {call: text for call, text in agent.results.items() if call != "c8"} == {
+        "c7": "sent to bob",
+        "c1": "sent to eve",
+        "c2": WAITED.format("c2"),
+    }
+    assert shown(agent.history)[-2:] == ["human: never mind", "ai: done"]
+    assert validate_messages(agent.history) == []
+    assert desk.did == {"mail bob": 1, "mail eve": 1}
 
 
 # --- two agents in one superstep -------------------------------------------------------------
