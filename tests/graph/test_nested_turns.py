@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import operator
 import sqlite3
@@ -23,6 +24,8 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -46,6 +49,7 @@ from kit import (
 )
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
+from support.databases import running_postgres
 from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
@@ -840,3 +844,35 @@ def test_sqlite_and_an_unusual_node_name(tmp_path: Path):
     assert {m.name for m in agent.history if "langgraph_patch" in m.additional_kwargs} == {
         "my_agent"
     }
+
+
+@pytest.mark.slow
+@both_ways
+def test_postgresql(*, asynchronous: bool):
+    """Its filters are not relied on: the turn of each level is found, and no other."""
+    with running_postgres() as server:
+        uri = server.make()
+        for kind in ("node", "three_levels", "supervisor"):
+            thread = {"configurable": {"thread_id": kind}}
+            if asynchronous:
+                shown_lines = asyncio.run(_play_on_postgres(kind, uri, thread))
+            else:
+                with PostgresSaver.from_conn_string(uri) as saver:
+                    agent = Agent(kind, TURN, saver=saver)
+                    agent.config = thread
+                    agent.say("pay bob")
+                    agent.say("never mind")
+                    shown_lines = shown(agent.history)
+            if kind == "supervisor":
+                assert told("node1", *TOLD_LINES) in shown_lines
+            else:
+                assert shown_lines == [*turn("sent to bob", WAITED.format("c2")), "ai: done"]
+
+
+async def _play_on_postgres(kind: str, uri: str, thread: Any) -> list[str]:
+    async with AsyncPostgresSaver.from_conn_string(uri) as saver:
+        agent = Agent(kind, TURN, saver=saver)
+        for text in ("pay bob", "never mind"):
+            await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, thread)
+        state = await agent.graph.aget_state(thread)
+        return shown(state.values["messages"])
