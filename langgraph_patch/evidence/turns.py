@@ -97,12 +97,14 @@ def _turns_of(
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
     tasks, history = place.step.tasks, place.history
     # If all tasks are finished, the thread went on, and this is another branch of it.
-    # What follows open calls are their results, or what a tool did with the whole history.
-    if all(task.is_finished for task in tasks) or not history or open_before(history):
+    if all(task.is_finished for task in tasks) or not history:
         return []
+    has_open_calls = bool(open_before(history))
     turns: list[Turn] = []
     for task in tasks:
         graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
+        if graph is None and has_open_calls:
+            continue  # the function may run these calls, and call a graph with the whole history
         own = Caller(task.node or "", namespace_of_task(place.step, task))
         called_by = function or (None if graph or task.is_finished else own)
         for below in (yield from graphs_below(reader, place.config, Ran(place.step, task))):

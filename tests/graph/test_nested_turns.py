@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import operator
 import sqlite3
@@ -23,15 +24,32 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
+from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
-from kit import NESTED, TOLD, Agent, above, calling, calls, kill, loop, model_node, results_in
+from kit import (
+    NESTED,
+    TOLD,
+    Agent,
+    Desk,
+    StrictModel,
+    above,
+    calling,
+    calls,
+    kill,
+    loop,
+    model_node,
+    results_in,
+)
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
+from support.databases import running_postgres
 from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
@@ -413,6 +431,35 @@ def test_an_input_without_a_message():
     assert agent.results["c2"].startswith("Tool call wire with id c2 was waiting")
     assert "message came in" not in agent.results["c2"]
     assert "pause was ended" in agent.results["c2"]
+
+
+@both_ways
+def test_a_pause_after_a_handoff_with_another_call(*, asynchronous: bool):
+    """LangGraph drops the result beside a handoff; it and the turn of the other agent are added."""
+    desk = Desk()
+    both = calls(MAIL, ("transfer_to_bob", {}), first=7)
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        alice = create_agent(
+            StrictModel(script=[both]),
+            [*tools, create_handoff_tool(agent_name="bob")],
+            name="alice",
+        )
+        bob = create_agent(model, tools, name="bob")
+        swarm = create_swarm([alice, bob], default_active_agent="alice")
+        return with_patching(swarm.compile(checkpointer=saver))
+
+    agent = Agent(build, calls(("mail", {"to": "eve"}), WIRE), desk=desk, asynchronous=asynchronous)
+    agent.say("pay bob")
+    agent.say("never mind")
+    assert {call: text for call, text in agent.results.items() if call != "c8"} == {
+        "c7": "sent to bob",
+        "c1": "sent to eve",
+        "c2": WAITED.format("c2"),
+    }
+    assert shown(agent.history)[-2:] == ["human: never mind", "ai: done"]
+    assert validate_messages(agent.history) == []
+    assert desk.did == {"mail bob": 1, "mail eve": 1}
 
 
 # --- two agents in one superstep -------------------------------------------------------------
@@ -797,3 +844,35 @@ def test_sqlite_and_an_unusual_node_name(tmp_path: Path):
     assert {m.name for m in agent.history if "langgraph_patch" in m.additional_kwargs} == {
         "my_agent"
     }
+
+
+@pytest.mark.slow
+@both_ways
+def test_postgresql(*, asynchronous: bool):
+    """Its filters are not relied on: the turn of each level is found, and no other."""
+    with running_postgres() as server:
+        uri = server.make()
+        for kind in ("node", "three_levels", "supervisor"):
+            thread = {"configurable": {"thread_id": kind}}
+            if asynchronous:
+                shown_lines = asyncio.run(_play_on_postgres(kind, uri, thread))
+            else:
+                with PostgresSaver.from_conn_string(uri) as saver:
+                    agent = Agent(kind, TURN, saver=saver)
+                    agent.config = thread
+                    agent.say("pay bob")
+                    agent.say("never mind")
+                    shown_lines = shown(agent.history)
+            if kind == "supervisor":
+                assert told("node1", *TOLD_LINES) in shown_lines
+            else:
+                assert shown_lines == [*turn("sent to bob", WAITED.format("c2")), "ai: done"]
+
+
+async def _play_on_postgres(kind: str, uri: str, thread: Any) -> list[str]:
+    async with AsyncPostgresSaver.from_conn_string(uri) as saver:
+        agent = Agent(kind, TURN, saver=saver)
+        for text in ("pay bob", "never mind"):
+            await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, thread)
+        state = await agent.graph.aget_state(thread)
+        return shown(state.values["messages"])

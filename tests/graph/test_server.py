@@ -324,3 +324,12 @@ async def test_a_repair_made_by_a_client(client: LangGraphClient):
         f"tool wire: {UNKNOWN.format('wire_money', 'wire')}",
         *NEVER_MIND,
     ]
+
+
+async def test_an_agent_that_is_a_node(client: LangGraphClient):
+    """The turn that a message abandons is added before that message."""
+    talk = await Talk.begin(client, "patched_parent")
+    assert await talk.run("wire") == "interrupted" or (await talk.lines()) == ["human: wire"]
+    assert await talk.run("never mind") == "success"
+    waited = WAITED.format("wire_money", "wire")
+    assert await talk.lines() == repaired_turn("wire", waited, *NEVER_MIND)

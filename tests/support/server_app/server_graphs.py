@@ -98,4 +98,5 @@ def parent() -> CompiledStateGraph[Any, Any, Any, Any]:
 bare = agent()
 nested = parent()
 patched = with_patching(agent())
+patched_parent = with_patching(parent())
 by_middleware = agent(PatchToolCallsMiddleware())
