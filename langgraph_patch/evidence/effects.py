@@ -157,13 +157,16 @@ def whole_value_write(channel: Any, value: Any) -> Any:
 def has_value(channel: Any, value: object) -> bool:
     """Whether a live channel has a value; no value is an empty one."""
     live = channel.get() if channel is not None and channel.is_available() else None
-    return is_equal(live, value) or (value is None and live in ([], {}))
+    values = ([], {}, None) if value is None else (value,)
+    return any(is_equal(live, each) for each in values)
 
 
 def is_equal(some: object, other: object) -> bool:
-    """Whether two values are equal. Arrays, which cannot tell, are not."""
-    found = some == other
-    return found if isinstance(found, bool) else False
+    """Whether two values are equal. Values that cannot be compared, such as arrays, are not."""
+    try:
+        return (some == other) is True
+    except Exception:  # noqa: BLE001 - of any value of an application
+        return False
 
 
 def _is_written_once(channel: Any) -> bool:

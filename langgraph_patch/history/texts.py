@@ -188,7 +188,7 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "inner": " Recorded inside it: {items}",
         "not kept": "These effects of the tool call were not kept: {items}. Its recorded result:",
         "turn": "No answer of {name} was recorded. What was recorded of its tool calls:",
-        "turn, not kept": "State keys that it changed and that were not kept: {items}.",
+        "turn, not kept": "Its values of these state keys were not kept: {items}.",
     },
     "zh": {
         "awaiting_input": (
@@ -221,7 +221,7 @@ _TEXTS: Mapping[Language, Mapping[str, str]] = {
         "inner": "其内部的记录:{items}",
         "not kept": "该工具调用的以下影响未被保留:{items}。其已记录的结果:",
         "turn": "没有记录到 {name} 的答复。其工具调用的记录:",
-        "turn, not kept": "它更改过但未被保留的状态键:{items}。",
+        "turn, not kept": "它对以下状态键的值未被保留:{items}。",
     },
 }
 

@@ -23,6 +23,7 @@ from langchain_core.messages import (
 )
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
+from langgraph.channels import LastValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
@@ -49,6 +50,7 @@ from kit import (
 )
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.effects import has_value, is_equal
 from support.databases import running_postgres
 from support.strict import refuse
 
@@ -595,6 +597,22 @@ def test_other_keys_that_the_agent_had_written_are_restored():
     assert values["owner"] == "ann"
 
 
+def test_values_that_cannot_be_compared_are_named():
+    """An array, say: no error, and no result states what the state may not have."""
+
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    assert not is_equal(Odd(), Odd())
+    channel = LastValue(Odd)
+    channel.update([Odd()])
+    assert not has_value(channel, Odd())
+    assert not has_value(channel, None)
+
+
 def test_other_keys_that_the_input_writes_are_named():
     """The input's value stays, and no result states what the state does not have."""
     agent = Agent(filing_as_node, FILES, TURN)
@@ -602,7 +620,7 @@ def test_other_keys_that_the_input_writes_are_named():
     agent.run({"messages": [HumanMessage("never mind")], "owner": "eve"})
     [text] = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
     assert text.splitlines() == [
-        "State keys that it changed and that were not kept: files, notes, owner.",
+        "Its values of these state keys were not kept: files, notes, owner.",
         "No answer of node1 was recorded. What was recorded of its tool calls:",
         '- file({"name": "one"}): Updated one',
         *TOLD_LINES,
@@ -628,7 +646,7 @@ def test_a_key_that_two_agents_changed_is_restored_once():
     assert agent.graph.get_state(agent.config).values["files"] == {"one": "x"}
     assert agent.results["c5"] == "Updated one"
     [text] = [m.text for m in agent.history if "turn_of" in str(m.additional_kwargs)]
-    assert text.startswith("State keys that it changed and that were not kept: files.")
+    assert text.startswith("Its values of these state keys were not kept: files.")
     assert '- file({"name": "two"}): Updated two' in text
 
 
