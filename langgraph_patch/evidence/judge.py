@@ -84,19 +84,21 @@ def judge(call: Call, window: Window) -> Verdict:
 
 def _own_task(view: View, made: Call) -> Task | None:
     """The task of exactly this call's `Send`, or None."""
-    if made.id in view.taken or made.source != "tool_calls":
+    request = _request_of(made)
+    if made.source != "tool_calls" or request in map(_request_of, view.rivals):
         return None
-    request = made.id, label(made.name), made.args
-    sent = [task for task in view.step.tasks if task.call and _request_of(task.call) == request]
+    sent = [task for task in view.step.tasks if task.call and _request_sent(task.call) == request]
     twins = [
-        twin
-        for twin in view.calls
-        if (twin.id, label(twin.name), twin.args) == request and twin.source == "tool_calls"
+        twin for twin in view.calls if _request_of(twin) == request and twin.source == "tool_calls"
     ]
     return sent[twins.index(made)] if len(sent) == len(twins) else None
 
 
-def _request_of(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
+def _request_of(call: Call) -> tuple[str, str, Any]:
+    return call.id, label(call.name), call.args
+
+
+def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
     return sent["id"], label(sent.get("name")), sent.get("args")
 
 
@@ -107,9 +109,9 @@ def _results(
     view: View, made: Call, own: Task | None, window: Window
 ) -> Iterator[tuple[ToolMessage, Task | None]]:
     """The results of a call in one superstep, with the task that wrote each."""
-    if made.id in view.taken:
-        return
-    stored = _result_among(view.later, made, view.calls)
+    rivals = [label(rival.name) for rival in view.rivals if rival.id == made.id]
+    is_contested = label(made.name) in rivals or "" in rivals
+    stored = None if is_contested else _result_among(view.later, made, view.calls, rivals)
     if stored is not None:
         yield stored, None
     if own is not None:
@@ -117,13 +119,14 @@ def _results(
         if results:
             yield results[0], own
             return
-    if any(_calls_elsewhere(task.messages, made.id, window) for task in view.step.written):
+    step = view.step
+    if is_contested or any(_calls_elsewhere(t.messages, made.id, window) for t in step.written):
         return
-    written = [(task, [*task.messages, *task.returned]) for task in view.step.tasks]
+    written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
     if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
-        written += [(task, task.returned) for task in view.step.others]
+        written += [(task, task.returned) for task in step.others]
     for task, messages in written:
-        result = _result_among(messages, made, view.calls)
+        result = _result_among(messages, made, view.calls, rivals)
         if result is not None and not (task is own or task.is_repair or task.is_overwrite):
             yield result, task
 
@@ -139,14 +142,19 @@ def _calls_elsewhere(messages: Sequence[BaseMessage], call_id: str, window: Wind
 
 
 def _result_among(
-    messages: Sequence[BaseMessage], made: Call, calls: Sequence[Call]
+    messages: Sequence[BaseMessage], made: Call, calls: Sequence[Call], rivals: Sequence[str]
 ) -> ToolMessage | None:
-    """The result of a call among messages; None if it may be that of another call with its id."""
+    """The result of a call among messages; None if it may be that of another call with its id.
+
+    `rivals` are other tools that an open call of the id names: results must name theirs then.
+    """
     own = [message for message in messages if _is_result_of(message, made.id)]
     own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
     twins = [twin for twin in calls if twin.id == made.id and twin.source == "tool_calls"]
     if twins and made not in twins:
         return None  # LangGraph runs the calls in `tool_calls`
+    if rivals and not all(m.name for m in own):
+        return None
     if len(twins) <= 1:
         return next(iter(own), None)
     same = [twin for twin in twins if label(twin.name) == label(made.name)]

@@ -37,14 +37,14 @@ class View:
         calls: The calls of the message as it was stored then.
         later: The results directly after it.
         is_pending: Whether nothing but results followed it.
-        taken: The ids of its calls that another open call had too.
+        rivals: The open calls of other messages: a task of the superstep may have run them too.
     """
 
     step: Step
     calls: Sequence[Call]
     later: Sequence[ToolMessage]
     is_pending: bool
-    taken: frozenset[str]
+    rivals: Sequence[Call]
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
@@ -260,7 +260,7 @@ def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
         calls,
         later,
         not after,
-        open_before(history[:place]) | called_in(after) if calls else frozenset(),
+        [*open_before(history[:place]), *called_in(after)] if calls else [],
     )
 
 
@@ -274,25 +274,25 @@ def _results_after(history: Sequence[BaseMessage], place: int) -> list[ToolMessa
     return found
 
 
-def open_before(earlier: Sequence[BaseMessage]) -> frozenset[str]:
-    """The ids of the open calls of earlier messages of the same turn."""
+def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
+    """The open calls of earlier messages of the same turn."""
     answered: set[str] = set()
-    found: set[str] = set()
+    found: list[Call] = []
     for stored in reversed(earlier):
         if isinstance(stored, HumanMessage):
             break
         if isinstance(stored, ToolMessage):
             answered.add(stored.tool_call_id)
         elif isinstance(stored, AIMessage):
-            made = {call.id for call in read_calls(stored) if call.source not in _NEVER_RUN}
-            found |= made - answered
-            answered -= made
-    return frozenset(found)
+            made = [call for call in read_calls(stored) if call.source not in _NEVER_RUN]
+            found += [call for call in made if call.id not in answered]
+            answered -= {call.id for call in made}
+    return found
 
 
-def called_in(messages: Sequence[BaseMessage]) -> frozenset[str]:
-    """The ids of all calls that messages make."""
-    return frozenset(c.id for m in messages if isinstance(m, AIMessage) for c in read_calls(m))
+def called_in(messages: Sequence[BaseMessage]) -> list[Call]:
+    """All calls that messages make."""
+    return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
 
 
 def is_same(made: Call, call: Call) -> bool:

@@ -415,7 +415,7 @@ def test_an_open_call_that_nothing_runs():
 
 
 def test_one_id_open_twice():
-    """If two open calls share one id, neither of them gets the recorded result."""
+    """If two open calls share one id, each has what its own task recorded."""
     saver = InMemorySaver()
     mail, wire = ai_with_calls("ma", "send_email:t:0"), ai_with_calls("mb", "wire_money:t:0")
     builder = StateGraph(MessagesState).add_node("tools", ToolNode(TOOLS))
@@ -424,7 +424,10 @@ def test_one_id_open_twice():
         sends = [Send("tools", [call]) for call in message.tool_calls]
         builder.add_conditional_edges(name, lambda _, to=sends: to, ["tools"])
     run_until_stop(builder.compile(checkpointer=saver), human_input("go"))
-    assert asked(mail, wire, saver=saver) == {}
+    assert asked(mail, wire, saver=saver) == {
+        ("ma", "t:0"): "sent to bob",
+        ("mb", "t:0"): AWAITING_INPUT,
+    }
 
 
 def test_calls_that_a_node_keeps_to_itself():
