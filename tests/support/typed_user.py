@@ -76,6 +76,7 @@ from langgraph_patch.threads import (
 Kind = Literal[
     "inserted",
     "recovered",
+    "restored",
     "moved",
     "dropped",
     "converted",
