@@ -7,6 +7,7 @@ import logging
 import operator
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -855,13 +856,12 @@ def test_sqlite_and_an_unusual_node_name(tmp_path: Path):
         builder.add_edge(START, "my agent").add_edge("my agent", "boss")
         return with_patching(builder.compile(checkpointer=saver))
 
-    saver = SqliteSaver(sqlite3.connect(tmp_path / "db", check_same_thread=False))
-    agent = Agent(build, TURN, saver=saver)
-    agent.say("pay bob")
-    agent.say("never mind")
-    assert {m.name for m in agent.history if "langgraph_patch" in m.additional_kwargs} == {
-        "my_agent"
-    }
+    with closing(sqlite3.connect(tmp_path / "db", check_same_thread=False)) as connection:
+        agent = Agent(build, TURN, saver=SqliteSaver(connection))
+        agent.say("pay bob")
+        agent.say("never mind")
+        told_by = {m.name for m in agent.history if "langgraph_patch" in m.additional_kwargs}
+    assert told_by == {"my_agent"}
 
 
 @pytest.mark.slow

@@ -351,7 +351,7 @@ async def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it(
     with pytest.raises(StreamError, match=r"sync stream .* Use final_answers\."):
         afinal_answers(iter([at("a", say("x"))]))
     with pytest.raises(StreamError, match="Await it first"):
-        afinal_answers(stream().__anext__())
+        afinal_answers(asyncio.sleep(0))
     for wrong in ("text", {"messages": []}, AIMessage("x"), None):
         for function in (final_answers, afinal_answers):
             with pytest.raises(StreamError, match="Expected the stream of a graph, got"):
