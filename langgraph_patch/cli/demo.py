@@ -48,7 +48,7 @@ _CUT_ARGUMENTS = '{"amount": 10'  # 1000 was not written to its end
 _CUT_CALL = AIMessageChunk(
     content="", tool_call_chunks=[{"name": "pay", "args": _CUT_ARGUMENTS, "id": "p1", "index": 0}]
 )
-_CUT_ANSWER = "It is settled."
+_CUT_ANSWER = "The result above is all that I know of the payment."
 
 
 class _ScriptedModel(BaseChatModel):
