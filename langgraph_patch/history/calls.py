@@ -34,6 +34,9 @@ provider runs those tools itself.
 
 Source = Literal["tool_calls", "invalid_tool_calls", "stopped", "content", "additional_kwargs"]
 
+UNFINISHED: Final = ("invalid_tool_calls", "stopped")
+"""The sources of calls that the model did not finish."""
+
 STOPPED: Final = "The model stopped before the arguments were a complete JSON object."
 """The error of an item of `invalid_tool_calls` that this package kept from running."""
 
@@ -141,8 +144,7 @@ def _new_call(
 ) -> Call:
     """A call with the id and name of a stored item; its place in the history is set later."""
     # Empty arguments of an invalid call are incomplete, not those of a tool without parameters.
-    unfinished = source in ("invalid_tool_calls", "stopped") and not stored
-    args = None if unfinished else complete_args(stored)
+    args = None if source in UNFINISHED and not stored else complete_args(stored)
     raw_args = None
     if args is None:
         raw_args = stored if isinstance(stored, str) else "" if stored is None else repr(stored)
@@ -161,6 +163,11 @@ def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
         for call_id, ids in stored.items()
         if isinstance(ids, list)
     }
+
+
+def is_complete(call: Call) -> bool:
+    """Whether the model finished the call: its arguments are complete, and nothing stopped it."""
+    return call.raw_args is None and call.source not in UNFINISHED
 
 
 def complete_args(stored: object) -> dict[str, Any] | None:

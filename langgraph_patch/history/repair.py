@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.ids import digest_of
 from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
@@ -215,12 +216,16 @@ def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
     """Whether a call at the end of the history stays without a result.
 
-    Never one with incomplete arguments: it would be listed with `{}`, and a tool node would run it.
+    One with incomplete arguments does so only beside a complete one, and waits for its result: if
+    it were listed now, a tool node would run it with `{}`.
     """
-    call = paired.call
-    runnable = call.raw_args is None and call.source not in ("invalid_tool_calls", "stopped")
     at_end = paired.calling.end == len(reading.messages)
-    return reading.leaves_open and at_end and paired.answer is None and runnable
+    return (
+        reading.leaves_open
+        and at_end
+        and paired.answer is None
+        and any(each.answer is None and is_complete(each.call) for each in paired.calling.calls)
+    )
 
 
 def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
@@ -274,27 +279,32 @@ def _write_with_results(calling: CallingMessage, source: RepairInput) -> _Writte
 def _write_calling_message(
     calling: CallingMessage, *, leaves_open: bool
 ) -> tuple[AIMessage, list[Change]]:
-    """The message with all its calls in `tool_calls`, under valid ids and names.
+    """The message with its calls in `tool_calls`, under valid ids and names.
 
-    A call that stays open and is in a content block only is not listed for its own sake.
+    While a call of the message stays open, no other is listed for its own sake, and never one with
+    incomplete arguments.
     """
-    if not any(
-        paired.is_renamed
-        or (paired.call.tool_call is None and not (leaves_open and paired.answer is None))
-        for paired in calling.calls
-    ):
+    unlisted = [p for p in calling.calls if p.call.tool_call is None]
+    if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
         return calling.message, []
-    message = write_calls(calling.message, calling.calls)
+    left_out = [
+        p
+        for p in unlisted
+        if leaves_open and not is_complete(p.call) and p.call.source != "tool_calls"
+    ]
+    message = write_calls(calling.message, calling.calls, left_out)
     return message, [
         _change(change, defect, calling.index, paired, before=calling.message, after=message)
         for paired in calling.calls
-        for change, defect in _changes_of_call(paired)
+        for change, defect in _changes_of_call(paired, is_listed=paired not in left_out)
     ]
 
 
-def _changes_of_call(paired: PairedCall) -> Iterator[tuple[ChangeKind, DefectKind]]:
+def _changes_of_call(
+    paired: PairedCall, *, is_listed: bool
+) -> Iterator[tuple[ChangeKind, DefectKind]]:
     call = paired.call
-    if call.tool_call is None:
+    if call.tool_call is None and is_listed:
         yield "promoted", "unlisted" if call.raw_args is None else "malformed"
     if call.id != paired.new_id:
         yield "renamed", "bad_id"

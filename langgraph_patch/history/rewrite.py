@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
@@ -18,8 +18,10 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
+    UNFINISHED,
     block_call_id,
     call_blocks,
+    dicts,
     text_of,
     type_of,
     unwrapped,
@@ -33,8 +35,10 @@ _CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 # --- calls -----------------------------------------------------------------------------
 
 
-def write_calls(message: AIMessage, calls: Sequence[PairedCall]) -> AIMessage:
-    """A copy of `message` that has every call in `tool_calls`, under its new id and name.
+def write_calls(
+    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall] = ()
+) -> AIMessage:
+    """A copy of `message` that has its calls in `tool_calls`, under their new ids and names.
 
     The new id is also written into content blocks, into raw calls, and into the maps in
     `additional_kwargs` with call ids as keys (Gemini's thought signatures). The ids that a renamed
@@ -43,12 +47,21 @@ def write_calls(message: AIMessage, calls: Sequence[PairedCall]) -> AIMessage:
     Args:
         message: The message as it is stored; it is not changed.
         calls: All its calls, in the order of `read_calls`.
+        left_out: Those that stay where they are and do not come into `tool_calls`. Default: none.
     """
-    listed = [_listed_call(paired) for paired in calls]
-    update: dict[str, Any] = {"tool_calls": listed, "invalid_tool_calls": []}
+    listed = [_listed_call(paired) for paired in calls if paired not in left_out]
+    invalid = [p for p in calls if p.call.source in UNFINISHED]
+    update: dict[str, Any] = {
+        "tool_calls": listed,
+        "invalid_tool_calls": [
+            {**item, "id": paired.new_id, "name": paired.new_name}
+            for item, paired in zip(dicts(message.invalid_tool_calls), invalid, strict=True)
+            if paired in left_out
+        ],
+    }
     if (content := _written_content(message, calls)) != message.content:
         update["content"] = content
-    if (extra := _written_kwargs(message, calls)) != message.additional_kwargs:
+    if (extra := _written_kwargs(message, calls, left_out)) != message.additional_kwargs:
         update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
         update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
@@ -101,7 +114,9 @@ def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str,
     return written
 
 
-def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str, Any]:
+def _written_kwargs(
+    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall]
+) -> dict[str, Any]:
     extra = dict(message.additional_kwargs)
     for key, value in extra.items():
         if isinstance(value, dict) and key not in ("function_call", PLACEHOLDER_KEY):
@@ -109,7 +124,7 @@ def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str
     if isinstance(raw_calls := extra.get("tool_calls"), list):
         next_call = _by_occurrence(calls)
         extra["tool_calls"] = [_written_raw_call(raw, next_call) for raw in raw_calls]
-    if any(paired.call.source == "additional_kwargs" for paired in calls):
+    if any(p.call.source == "additional_kwargs" and p not in left_out for p in calls):
         extra.pop("function_call", None)  # `tool_calls` of the message has it now
     earlier = {paired.new_id: ids for paired in calls if (ids := _earlier_ids(paired))}
     if earlier:

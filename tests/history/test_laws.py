@@ -32,6 +32,7 @@ from support.strategies import (
     HONEST,
     SIGNATURES,
     WITHOUT_WORDS,
+    Broken,
     broken_histories,
     result_of,
     told_answers,
@@ -125,7 +126,30 @@ def test_quiet_at_a_glance(history):
 # --- 3 ---------------------------------------------------------------------------------
 
 
-@given(broken_histories(), st.booleans())
+UNFINISHED_BESIDE_OPEN = Broken(
+    [
+        HumanMessage("ask", id="human"),
+        AIMessage(
+            "",
+            id="ai",
+            tool_calls=[{"name": "search", "args": {}, "id": "call-1", "type": "tool_call"}],
+            invalid_tool_calls=[
+                {
+                    "name": "search",
+                    "args": '{"a": ',
+                    "id": "call-0",
+                    "error": None,
+                    "type": "invalid_tool_call",
+                }
+            ],
+        ),
+    ],
+    damages=("invalid_call", "cut_tail"),
+)
+
+
+@example(broken=UNFINISHED_BESIDE_OPEN, leaves_open=True)
+@given(broken=broken_histories(), leaves_open=st.booleans())
 def test_idempotent_and_deterministic(broken, leaves_open):
     """A second pass returns the same object; equal histories give equal bytes and changes."""
     patch = partial(patched, leaves_open=leaves_open)
