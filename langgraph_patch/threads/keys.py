@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -167,36 +167,6 @@ class _Tables:
     cursor: Callable[[Any], Any]
 
 
-_SQLITE: Any = ("writes", "?", "", (), "", (("SELECT 1 WHERE changes() = 1",),))
-_POSTGRES: Any = (
-    "checkpoint_writes",
-    "%s",
-    'COLLATE "C"',
-    (
-        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
-        # Row locks are not enough: LangGraph inserts rows.
-        ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
-    ),
-    "RETURNING 1",
-    (),
-)
-
-
-def _tables_of(saver: Any) -> _Tables | None:
-    """The tables of a checkpointer of LangGraph's; None for any other."""
-    # Other packages have a class `PostgresSaver` too, for other tables: hence the module.
-    names = class_names(saver, "langgraph.checkpoint.")
-    if "SqliteSaver" in names:
-        return _Tables(*_SQLITE, is_async=False, cursor=_sqlite_cursor)
-    if "AsyncSqliteSaver" in names:
-        return _Tables(*_SQLITE, is_async=True, cursor=_async_sqlite_cursor)
-    if "PostgresSaver" in names:
-        return _Tables(*_POSTGRES, is_async=False, cursor=_postgres_cursor)
-    if "AsyncPostgresSaver" in names:
-        return _Tables(*_POSTGRES, is_async=True, cursor=_async_postgres_cursor)
-    return None
-
-
 def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> IOGenerator[Any]:
     """Execute statements in one transaction, and return the rows of the last one."""
 
@@ -282,6 +252,45 @@ def _tuple_row() -> Any:
     from psycopg.rows import tuple_row  # noqa: PLC0415 - only for PostgreSQL
 
     return tuple_row
+
+
+_SQLITE = _Tables(
+    writes="writes",
+    parameter="?",
+    collation="",
+    lock=(),  # one statement is a transaction
+    returning="",
+    deleted=(("SELECT 1 WHERE changes() = 1",),),
+    is_async=False,
+    cursor=_sqlite_cursor,
+)
+_POSTGRES = _Tables(
+    writes="checkpoint_writes",
+    parameter="%s",
+    collation='COLLATE "C"',
+    lock=(
+        ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
+        # Row locks are not enough: LangGraph inserts rows.
+        ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
+    ),
+    returning="RETURNING 1",
+    deleted=(),
+    is_async=False,
+    cursor=_postgres_cursor,
+)
+_TABLES = {
+    "SqliteSaver": _SQLITE,
+    "AsyncSqliteSaver": replace(_SQLITE, is_async=True, cursor=_async_sqlite_cursor),
+    "PostgresSaver": _POSTGRES,
+    "AsyncPostgresSaver": replace(_POSTGRES, is_async=True, cursor=_async_postgres_cursor),
+}
+
+
+def _tables_of(saver: Any) -> _Tables | None:
+    """The tables of a checkpointer of LangGraph's; None for any other."""
+    # Other packages have a class `PostgresSaver` too, for other tables: hence the module.
+    names = class_names(saver, "langgraph.checkpoint.")
+    return next((tables for name, tables in _TABLES.items() if name in names), None)
 
 
 # --- any other checkpointer --------------------------------------------------------------

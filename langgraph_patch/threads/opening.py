@@ -26,7 +26,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.keys import class_names
-from langgraph_patch.threads.server import StoreFailedError, open_server
+from langgraph_patch.threads.server import open_server
+from langgraph_patch.threads.server_client import StoreFailedError
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.keys import Key, list_keys
 from langgraph_patch.threads.options import check_kind, sorted_ids
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.server import ServerClient, server_of
+from langgraph_patch.threads.server import server_of
+from langgraph_patch.threads.server_client import ServerClient
 from langgraph_patch.threads.thread_report import ThreadReader
 
 

@@ -38,7 +38,8 @@ from langgraph_patch.threads.reports import (
     Outcome,
     ThreadRepair,
 )
-from langgraph_patch.threads.server import BusyError, LangGraphServer
+from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.server_client import BusyError
 from langgraph_patch.threads.server_undo import (
     apply_and_drop_tasks,
     end_superstep,

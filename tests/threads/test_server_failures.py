@@ -15,7 +15,7 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads import LangGraphServer, ascan_threads, scan_threads, server
+from langgraph_patch.threads import LangGraphServer, ascan_threads, scan_threads, server_client
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -356,7 +356,7 @@ def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
             yield b" "
 
     clock = [0.0]
-    monkeypatch.setattr(server.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(server_client.time, "monotonic", lambda: clock[0])
     client = listing(lambda _: httpx.Response(200, stream=Body(drops())))
     with pytest.raises(ThreadError, match="an answer takes too long"):
         scanned(client)
