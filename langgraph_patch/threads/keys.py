@@ -29,6 +29,19 @@ class Key(NamedTuple):
     namespace: str
 
 
+def check_saver(saver: Any) -> None:
+    """Check that it is a checkpointer.
+
+    Raises:
+        OptionError: If it is not.
+    """
+    if not isinstance(saver, BaseCheckpointSaver):
+        raise OptionError(
+            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
+            f"SqliteSaver or the `checkpointer` of a graph."
+        )
+
+
 def list_keys(
     saver: BaseCheckpointSaver[Any], thread_id: str | None = None
 ) -> IOGenerator[list[Key]]:
@@ -50,11 +63,7 @@ def list_keys(
         >>> run_sync(list_keys(InMemorySaver()))
         []
     """
-    if not isinstance(saver, BaseCheckpointSaver):
-        raise OptionError(
-            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
-            f"SqliteSaver or the `checkpointer` of a graph."
-        )
+    check_saver(saver)
     if isinstance(saver, LangGraphServer):
         ids = yield from saver.thread_ids(thread_id)
         return [Key(each, "") for each in ids]
@@ -82,6 +91,7 @@ def delete_checkpoint(
             has locked the tables.
         OptionError: As for `list_keys`.
     """
+    check_saver(saver)
     if isinstance(saver, InMemorySaver):
         is_deleted = delete_from_memory(saver, *key, checkpoint_id)
         if is_deleted is not None:

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads.keys import Key, list_keys
+from langgraph_patch.threads.keys import Key, check_saver, list_keys
 from langgraph_patch.threads.options import check_kind, sorted_ids
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.server import server_of
@@ -148,6 +148,7 @@ def _scan(
         check_kind("since", since, datetime, "a datetime")
         since = since if since.tzinfo else since.replace(tzinfo=UTC)
     saver: Any = server_of(target) or target
+    check_saver(saver)
     ids = [None] if thread_ids is None else sorted_ids(thread_ids)
     return _Scan(iter(ids), include, ThreadReader(saver, messages_key, since))
 

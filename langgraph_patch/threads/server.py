@@ -51,7 +51,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     Pass it, or the client alone, where `scan_threads` takes a checkpointer and where
     `repair_thread` and `undo_repair` take a graph. A synchronous client is for these functions,
-    an asynchronous one for their asynchronous forms.
+    an asynchronous one for their asynchronous forms. What it answers to requests of this package is
+    limited in size (64 MiB) and time (a minute); requests of others are as before.
 
     Args:
         client: What `langgraph_sdk.get_sync_client` or `get_client` returned.
