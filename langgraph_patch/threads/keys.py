@@ -20,6 +20,7 @@ from langgraph_patch._langgraph_storage import delete_from_memory
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
 from langgraph_patch.errors import OptionError, PatchError, ThreadError, brief
 from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.server_client import check_use
 
 
 class Key(NamedTuple):
@@ -181,31 +182,20 @@ def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> IOGen
     """Execute statements in one transaction, and return the rows of the last one."""
 
     def synchronously() -> Any:
-        _check_use(saver, tables, is_async=False)
+        check_use(saver, is_async=tables.is_async, awaited=False)
         with tables.cursor(saver) as cursor:
             for statement in statements:
                 cursor.execute(*statement)
             return cursor.fetchall()
 
     async def asynchronously() -> Any:
-        _check_use(saver, tables, is_async=True)
+        check_use(saver, is_async=tables.is_async, awaited=True)
         async with tables.cursor(saver) as cursor:
             for statement in statements:
                 await cursor.execute(*statement)
             return await cursor.fetchall()
 
     return (yield IORequest(synchronously, asynchronously))
-
-
-def _check_use(saver: Any, tables: _Tables, *, is_async: bool) -> None:
-    if tables.is_async != is_async:
-        expected = (
-            "is asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
-            "aundo_repair."
-            if tables.is_async
-            else "is synchronous: call scan_threads, repair_thread and undo_repair."
-        )
-        raise OptionError(f"{type(saver).__name__} {expected}")
 
 
 @contextmanager

@@ -235,14 +235,15 @@ def send(client: ServerClient, method: str, *args: Any, **kwargs: Any) -> IOGene
         OptionError: If the client is of the other kind, synchronous or asynchronous.
     """
     call: Callable[..., Any] = attrgetter(method)(client)
+    check = partial(check_use, client, is_async=isinstance(client, LangGraphClient))
 
     def synchronously() -> Any:
-        _check_use(client, is_async=False)
+        check(awaited=False)
         with _api_errors(method), _bounded(method):
             return call(*args, **kwargs)
 
     async def asynchronously() -> Any:
-        _check_use(client, is_async=True)
+        check(awaited=True)
         with _api_errors(method), _bounded(method):
             return await call(*args, **kwargs)
 
@@ -255,16 +256,25 @@ def send(client: ServerClient, method: str, *args: Any, **kwargs: Any) -> IOGene
     return (yield IORequest(synchronously, asynchronously))
 
 
-def _check_use(client: ServerClient, *, is_async: bool) -> None:
-    if isinstance(client, LangGraphClient) != is_async:
-        expected = (
-            "is asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
-            "aundo_repair, or take langgraph_sdk.get_sync_client."
-            if isinstance(client, LangGraphClient)
-            else "is synchronous: call scan_threads, repair_thread and undo_repair, or take "
-            "langgraph_sdk.get_client."
+def check_use(value: object, *, is_async: bool, awaited: bool) -> None:
+    """Check that a client or a checkpointer is used as it can be used.
+
+    Args:
+        value: The client or the checkpointer.
+        is_async: Whether it can only be used in an event loop.
+        awaited: Whether it is used in one.
+
+    Raises:
+        OptionError: If it is not; the error names the functions to use.
+    """
+    if is_async != awaited:
+        way = (
+            "asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
+            "aundo_repair."
+            if is_async
+            else "synchronous: call scan_threads, repair_thread and undo_repair."
         )
-        raise OptionError(f"{type(client).__name__} {expected}")
+        raise OptionError(f"{type(value).__name__} is {way}")
 
 
 # --- a client ----------------------------------------------------------------------------
