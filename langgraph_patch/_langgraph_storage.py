@@ -219,27 +219,6 @@ def wrote_in_older_superstep(task_id: str, other_id: str) -> bool:
 # --- the storage of an `InMemorySaver` ----------------------------------------------------
 
 
-def keys_in_memory(saver: InMemorySaver) -> list[tuple[str, str]] | None:
-    """The thread and the namespace of each history of an `InMemorySaver`.
-
-    `list(None)` loads every checkpoint, so that one corrupt checkpoint would hide all threads.
-
-    Returns:
-        The pairs; None if the saver does not store checkpoints as expected.
-    """
-    storage = getattr(saver, "storage", None)
-    if not isinstance(storage, dict) or not all(
-        isinstance(each, dict) for each in list(storage.values())
-    ):
-        return None
-    return [
-        (thread_id, namespace)
-        for thread_id, namespaces in list(storage.items())
-        for namespace, checkpoints in list(namespaces.items())
-        if checkpoints
-    ]
-
-
 def delete_from_memory(
     saver: InMemorySaver, thread_id: str, namespace: str, checkpoint_id: str
 ) -> bool | None:

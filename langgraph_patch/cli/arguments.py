@@ -32,7 +32,7 @@ exit codes:
   2    the arguments or the input are wrong, or the database failed; what was done up to then is
        printed, with a tally
   3    a thread could not be read, or its repair or undo was refused; the others were processed
-  130  stopped by Ctrl-C, between two threads; --after continues from there
+  130  stopped by Ctrl-C, between two threads
   141  the output was closed by its reader; scan and repair print after which thread they stopped
   143  stopped by SIGTERM, as by Ctrl-C
 """
@@ -139,8 +139,6 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only histories written to since: 30min, 2h, 3d or 2026-05-01T08:30 (UTC)",
     )
-    add("--shard", type=_shard, metavar="I/N", help="only part I of N, to share the work")
-    add("--after", default="", metavar="THREAD", help="begin after this thread")
 
 
 def _add_scan(parser: argparse.ArgumentParser) -> None:
@@ -221,13 +219,6 @@ _ARGUMENTS: Mapping[str, Sequence[Callable[[argparse.ArgumentParser], None]]] = 
 
 
 # --- the values of options ---------------------------------------------------------------
-
-
-def _shard(text: str) -> tuple[int, int]:
-    index, _, count = text.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 1 <= I <= N")
-    return int(index), int(count)
 
 
 def _seconds(text: str) -> float:

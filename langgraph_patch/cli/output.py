@@ -61,7 +61,7 @@ def page_width() -> int:
 def cleaned(text: str) -> str:
     """A text on one line, without passwords."""
     # It belongs to the stores, which take a second to import: the parser must not wait for it.
-    from langgraph_patch.threads.stores.masking import masked  # noqa: PLC0415
+    from langgraph_patch.cli.masking import masked  # noqa: PLC0415
 
     return one_line(masked(text))
 

@@ -19,8 +19,8 @@ from langgraph_patch.cli.summary import Counts, summarize_repair
 from langgraph_patch.cli.target import Target, open_target, target_of
 from langgraph_patch.errors import OptionError, PatchError, brief
 from langgraph_patch.threads import repair_thread
+from langgraph_patch.threads.opening import Database, is_database_failure
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.threads.stores.select import Database, is_database_failure
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ from langgraph_patch.cli.stopping import Stopping
 from langgraph_patch.cli.summary import Counts, summarize_scan
 from langgraph_patch.cli.target import Target, open_target, stored_history, target_of
 from langgraph_patch.render.terminal import scan_head, scan_row, scan_widths
+from langgraph_patch.threads.opening import Database
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.select import Database
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if stopping.exit_code is not None:
         return stopping.exit_code
     code = summarize_scan(counts, options)
-    if counts.statuses["damaged"] and not (options.since or options.shard or options.after):
+    if counts.statuses["damaged"] and not options.since:
         selected = [part for glob in options.thread for part in ("--thread", glob)]
         which = selected if selected or options.ids else ["--all"]
         print_next(target.command("repair", *which, *target.graph, ids=options.ids))

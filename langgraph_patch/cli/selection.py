@@ -1,4 +1,4 @@
-"""Which threads a command is about: ids, patterns, an age, a part of all."""
+"""Which threads a command is about: ids, patterns, an age."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from fnmatch import fnmatchcase
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.output import standard_input
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import LangGraphServer, Shard, scan_threads
+from langgraph_patch.threads import scan_threads
+from langgraph_patch.threads.keys import list_keys
+from langgraph_patch.threads.opening import Database
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.select import Database, store_of
 
 _SHOWN = 5  # how many missing ids an error names
 
@@ -62,7 +63,7 @@ def check_ids(database: Database, ids: Sequence[str]) -> None:
 
 def _exists(database: Database, thread_id: str) -> bool:
     with suppress(UnicodeEncodeError):  # no database can hold such an id
-        return bool(run_sync(store_of(database.saver).keys_of(thread_id)))
+        return bool(run_sync(list_keys(database.saver, thread_id)))
     return False
 
 
@@ -70,15 +71,10 @@ def read_reports(
     database: Database, options: argparse.Namespace, ids: Sequence[str] | None
 ) -> Iterator[ThreadReport]:
     """The reports on the selected threads."""
-    saver = database.saver
-    if options.since and ids is None and isinstance(saver, LangGraphServer):
-        saver = saver.only(updated_after=options.since)  # it lists fewer threads
     return scan_threads(
-        saver,
+        database.saver,
         messages_key=options.messages_key,
         thread_ids=ids,
-        after=options.after,
-        shard=Shard(*options.shard) if options.shard else None,
         include=_matches(options.thread),
         since=options.since,
     )
@@ -94,7 +90,8 @@ def count_threads(
     database: Database, options: argparse.Namespace, ids: Sequence[str] | None
 ) -> int | None:
     """How many threads will be read, for a progress bar; None if that is not known before."""
-    if options.after or options.thread or options.since:
+    if options.thread or options.since:
         return None
-    count = len(set(ids)) if ids is not None else run_sync(store_of(database.saver).count_threads())
-    return None if count is None else -(-count // (options.shard[1] if options.shard else 1))
+    if ids is not None:
+        return len(set(ids))
+    return len({key.thread_id for key in run_sync(list_keys(database.saver))})

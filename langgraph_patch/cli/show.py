@@ -18,8 +18,8 @@ from langgraph_patch.cli.target import open_target, stored_history, target_of
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.render.terminal import show_report
 from langgraph_patch.threads import scan_threads
+from langgraph_patch.threads.opening import Database
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.select import Database
 
 
 def run(options: argparse.Namespace) -> int:

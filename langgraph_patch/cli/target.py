@@ -16,12 +16,12 @@ from langchain_core.messages import BaseMessage
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.arguments import MESSAGES_KEY
 from langgraph_patch.cli.local_code import load_serde
+from langgraph_patch.cli.masking import masked
 from langgraph_patch.cli.output import print_message
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads.checkpoint_state import history_of
+from langgraph_patch.threads.opening import Database, open_database
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.masking import masked
-from langgraph_patch.threads.stores.select import Database, open_database
 
 _PASSWORD = re.compile(r"://[^@]*:[^@]*@|password\s*=", re.IGNORECASE)
 

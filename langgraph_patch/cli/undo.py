@@ -20,7 +20,7 @@ from langgraph_patch.cli.target import open_target, target_of
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.render.terminal import repair_outcome, repair_row
 from langgraph_patch.threads import ThreadRepair, undo_repair
-from langgraph_patch.threads.stores.select import Database, is_database_failure
+from langgraph_patch.threads.opening import Database, is_database_failure
 
 
 def run(options: argparse.Namespace) -> int:

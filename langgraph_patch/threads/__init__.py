@@ -5,8 +5,7 @@
 - `undo_repair` undoes a repair.
 
 Each has an asynchronous form, with an `a` before its name. Instead of a checkpointer or a graph
-they take the client of a LangGraph Server, or a `LangGraphServer`. `ThreadStore` is what another
-checkpointer provides so that its threads can be listed. What holds for all:
+they take the client of a LangGraph Server, or a `LangGraphServer`. What holds for all:
 
 1. A scan needs no code of the application, and no thread stops it.
 2. A repair is checked before it is written, and read back afterwards.
@@ -18,18 +17,14 @@ checkpointer provides so that its threads can be listed. What holds for all:
 from langgraph_patch.threads.repair import arepair_thread, repair_thread
 from langgraph_patch.threads.reports import ScanSummary, ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import ascan_threads, scan_threads
-from langgraph_patch.threads.stores.any import ThreadStore
-from langgraph_patch.threads.stores.base import Shard
-from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.undo import aundo_repair, undo_repair
 
 __all__ = [
     "LangGraphServer",
     "ScanSummary",
-    "Shard",
     "ThreadRepair",
     "ThreadReport",
-    "ThreadStore",
     "arepair_thread",
     "ascan_threads",
     "aundo_repair",

@@ -18,6 +18,7 @@ from langgraph_patch._langgraph_storage import is_delta_channel
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.threads.checkpoint_state import age_of
+from langgraph_patch.threads.keys import delete_checkpoint
 from langgraph_patch.threads.message_equality import are_same
 from langgraph_patch.threads.open_thread import (
     OpenThread,
@@ -44,7 +45,6 @@ from langgraph_patch.threads.reports import (
     Outcome,
     ThreadRepair,
 )
-from langgraph_patch.threads.stores.select import store_of
 from langgraph_patch.threads.target import graph_mismatch
 from langgraph_patch.threads.unwritten import ENDS, MOVED, WAITS, YOUNG, confirmed
 
@@ -148,7 +148,7 @@ def _read_back(thread: OpenThread, patch: Patch) -> IOGenerator[ThreadRepair]:
     state = yield from call_method(thread.graph, "get_state", thread.config)
     if not state.next and are_same(messages_of(thread, state), patch.messages):
         return _result(thread, "repaired", patch=patch)
-    yield from store_of(thread.saver).delete_checkpoint(thread.key, checkpoint_id)
+    yield from delete_checkpoint(thread.saver, thread.key, checkpoint_id)
     return _result(thread, "refused", "the database did not return what was written to it")
 
 

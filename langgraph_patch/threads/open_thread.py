@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.graph.state import unknown_key_error
+from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.options import RepairOptions
 from langgraph_patch.threads.staging import StagingSaver
-from langgraph_patch.threads.stores.base import Key
 from langgraph_patch.threads.target import find_checkpointer, graph_of_namespace, newest_config
 
 

@@ -18,8 +18,8 @@ from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.checkpointer_repair import repair_in_checkpointer
 from langgraph_patch.threads.options import MIN_AGE, OnPause, RepairOptions
 from langgraph_patch.threads.reports import ThreadRepair
+from langgraph_patch.threads.server import server_of
 from langgraph_patch.threads.server_repair import repair_on_server
-from langgraph_patch.threads.stores.select import server_of
 
 
 def repair_thread(

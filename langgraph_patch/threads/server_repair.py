@@ -38,6 +38,8 @@ from langgraph_patch.threads.reports import (
     Outcome,
     ThreadRepair,
 )
+from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.server_client import BusyError
 from langgraph_patch.threads.server_undo import (
     apply_and_drop_tasks,
     end_superstep,
@@ -50,8 +52,6 @@ from langgraph_patch.threads.server_writes import (
     predict,
     writes_between,
 )
-from langgraph_patch.threads.stores.server import LangGraphServer
-from langgraph_patch.threads.stores.server_api import BusyError
 from langgraph_patch.threads.target import newest_config
 from langgraph_patch.threads.unwritten import ENDS, MOVED, WAITS, YOUNG, confirmed
 

@@ -13,7 +13,7 @@ from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.checkpoint_state import starts_tasks
 from langgraph_patch.threads.reports import ThreadRepair
-from langgraph_patch.threads.stores.server import LangGraphServer
+from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.unwritten import gone_error, not_undone_error
 
 _ATTEMPTS = 4

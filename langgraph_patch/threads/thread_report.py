@@ -27,11 +27,11 @@ from langgraph_patch.threads.checkpoint_state import (
     starts_tasks,
     waiting_tasks,
 )
+from langgraph_patch.threads.keys import Key
+from langgraph_patch.threads.opening import is_database_failure
 from langgraph_patch.threads.recorded import find_recorded
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.stores.base import Key
-from langgraph_patch.threads.stores.select import is_database_failure
-from langgraph_patch.threads.stores.server import Activity, LangGraphServer
+from langgraph_patch.threads.server import Activity, LangGraphServer
 from langgraph_patch.threads.unreadable import as_text, reason_of
 
 

@@ -8,11 +8,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from langgraph_patch._sansio import IOGenerator, call_method, run_async, run_sync
 from langgraph_patch.errors import ThreadError
+from langgraph_patch.threads.keys import Key, delete_checkpoint
 from langgraph_patch.threads.options import check_kind
 from langgraph_patch.threads.reports import ThreadRepair
+from langgraph_patch.threads.server import server_of
 from langgraph_patch.threads.server_undo import undo_on_server
-from langgraph_patch.threads.stores.base import Key
-from langgraph_patch.threads.stores.select import server_of, store_of
 from langgraph_patch.threads.target import find_checkpointer
 from langgraph_patch.threads.unwritten import gone_error, not_undone_error
 
@@ -37,7 +37,7 @@ def undo_repair(
     Raises:
         ThreadError: If the repair wrote nothing or has been undone, if the thread has changed
             since or is gone, or if the checkpointer cannot delete single checkpoints (those for
-            SQLite, PostgreSQL and memory can, and those with a `ThreadStore` that can).
+            SQLite, PostgreSQL and memory can).
         GraphError: If `graph` is not a compiled graph, or has no checkpointer.
         OptionError: If `repair` is not a `ThreadRepair`, if `checkpointer` is not a checkpointer,
             or if the checkpointer can only be used asynchronously (`aundo_repair`).
@@ -112,7 +112,7 @@ def _undo(
         yield from undo_on_server(server, repair)
         return
     key = Key(repair.thread_id, repair.namespace)
-    if not (yield from store_of(saver).delete_checkpoint(key, repair.after)):
+    if not (yield from delete_checkpoint(saver, key, repair.after)):
         config = {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
         newest = yield from call_method(saver, "get_tuple", config)
         if newest is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from langgraph_patch.errors import ThreadError, brief
-from langgraph_patch.threads.stores.base import Key
+from langgraph_patch.threads.keys import Key
 
 
 def reason_of(error: BaseException) -> str:
@@ -40,7 +40,7 @@ def as_text(key: Key) -> Key:
     """The key of a report: a row that LangGraph did not write may hold bytes or a number.
 
     Examples:
-        >>> from langgraph_patch.threads.stores.base import Key
+        >>> from langgraph_patch.threads.keys import Key
         >>> from langgraph_patch.threads.unreadable import as_text
         >>> as_text(Key(7, ""))
         Key(thread_id='7', namespace='')

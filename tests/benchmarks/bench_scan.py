@@ -31,7 +31,7 @@ from measuring import Row, in_turns, ratio, spent, spread
 
 from langgraph_patch import validate_messages
 from langgraph_patch.threads import repair_thread, scan_threads
-from langgraph_patch.threads.stores.select import open_database
+from langgraph_patch.threads.opening import open_database
 from support.agents import thread
 from support.broken_threads import silent, ways_of
 from support.databases import (

@@ -29,8 +29,6 @@ BAD = {
     "no command": ([], "required"),
     "no such command": (["fix"], "invalid choice"),
     "no such option": (["scan", "{db}", "--fast"], "--fast"),
-    "a bad shard": (["scan", "{db}", "--shard", "9/8"], "expected I/N"),
-    "a shard of words": (["scan", "{db}", "--shard", "a/b"], "expected I/N"),
     "an unknown thread": (["show", "{db}", "nobody"], "There is no thread 'nobody'"),
     "an unknown namespace": (["show", "{db}", "broken", "--namespace", "x"], "no namespace 'x'"),
     "an unknown thread to repair": (
@@ -277,7 +275,7 @@ def test_a_closed_output_stops_between_two_threads_and_names_the_last(path, grap
     )
     with SqliteSaver.from_conn_string(path) as saver:
         say(application("react_v2", saver, answer()), thread("a"), "go")
-    after = "after thread {0!r}: go on with --after {0}."
+    after = "after thread {0!r}."
     code, text = unread("scan", path)
     assert (code, text.startswith(f"{stopped} {after.format('a')}")) == (141, True)
     assert unread("show", path, "broken") == (141, "")

@@ -146,14 +146,11 @@ def test_threads_may_stand_behind_options(cli, path, graph_file):
         assert (code, outcomes_in(out)) == (1, dict.fromkeys(named, "planned"))
 
 
-def test_threads_are_sorted_selected_and_begun_later(cli, path, graph_file, monkeypatch):
-    """`--after`, `--shard`, `--thread` and the input hold for repairs, each thread once."""
+def test_threads_are_sorted_and_selected(cli, path, graph_file, monkeypatch):
+    """`--thread` and the input hold for repairs, each thread once."""
     how = ("--graph", graph_file, "--min-age", 0)
     named = ("repair", path, "paused", "broken", "paused", *how)
     assert [*outcomes_in(cli(*named)[1])] == ["broken", "paused"]
-    assert [*outcomes_in(cli(*named, "--after", "broken")[1])] == ["paused"]
-    parts = [rows_in(cli(*named, "--shard", f"{part}/2")[1]) for part in (1, 2)]
-    assert sorted(parts[0] + parts[1]) == rows_in(cli(*named)[1])
     assert [*outcomes_in(cli("repair", path, "--thread", "p*", *how)[1])] == ["paused"]
     printed = cli("scan", path, "--json")[1]
     monkeypatch.setattr(sys, "stdin", io.StringIO(printed))
@@ -346,7 +343,7 @@ def test_a_repair_is_printed_before_it_is_written(cli, path, graph_file, monkeyp
             printed["at the write"] = sys.stdout.getvalue()
             return super().put(config, *args)
 
-    monkeypatch.setattr("langgraph_patch.threads.stores.sqlite.SqliteSaver", Interrupted)
+    monkeypatch.setattr("langgraph.checkpoint.sqlite.SqliteSaver", Interrupted)
     how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0, "--apply")
     code, out, _ = cli(*how, "--json")
     assert code == 0
@@ -418,10 +415,7 @@ def test_ctrl_c_prints_the_tally_and_the_place_to_go_on_from(cli, path, graph_fi
     monkeypatch.setattr(langgraph_patch.cli.repair, "repair_thread", interrupted)
     code, out, err = cli("repair", path, "--all", "--graph", graph_file, "--force", "--apply")
     assert (code, outcomes_in(out)) == (130, {"broken": "repaired"})
-    assert err == (
-        "langgraph-patch: stopped by Ctrl-C after thread 'broken': go on with --after broken. "
-        "1 repaired.\n"
-    )
+    assert err == ("langgraph-patch: stopped by Ctrl-C after thread 'broken'. 1 repaired.\n")
     assert statuses(path)["copy"] == "damaged"
 
 

@@ -98,7 +98,7 @@ def test_a_missing_extra_is_an_error_that_names_it(package, extra, code):
         f"        if name.partition('.')[0] == {package!r}:\n"
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "sys.meta_path.insert(0, Missing())\n"
-        "from langgraph_patch.threads.stores.select import open_database\n"
+        "from langgraph_patch.threads.opening import open_database\n"
         f"{code}\n"
     )
     done = subprocess.run(  # noqa: S603 - our own code

@@ -37,7 +37,6 @@ from langgraph_patch._langgraph_storage import (
     is_reserved,
     joined_nodes,
     keeps_state_between_runs,
-    keys_in_memory,
     last_nodes,
     later_checkpoint_id,
     nodes_of_namespace,
@@ -272,18 +271,6 @@ def test_later_checkpoint_id():
     assert two is not None
     assert ids[-1] < one < two
     assert later_checkpoint_id("1", 1) is None
-
-
-def test_keys_in_memory():
-    """Each history that has a checkpoint; unknown if the saver stores them in another way."""
-    saver = InMemorySaver()
-    graph = build(nothing, nothing).compile(checkpointer=saver)
-    for thread_id in "21":
-        graph.invoke(QUESTION, thread(thread_id))
-    assert sorted(keys_in_memory(saver)) == [("1", ""), ("2", "")]
-    saver.delete_thread("1")
-    assert keys_in_memory(saver) == [("2", "")]
-    assert keys_in_memory(object()) is None
 
 
 def test_delete_from_memory():

@@ -247,7 +247,7 @@ Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "
 
 def scans(saver: BaseCheckpointSaver[str]) -> None:
     """A scan is an iterator of reports."""
-    reports = scan_threads(saver, messages_key="messages", thread_ids=["1"], after="0")
+    reports = scan_threads(saver, messages_key="messages", thread_ids=["1"])
     for report in assert_type(reports, Iterator[ThreadReport]):
         assert_type(report.thread_id, str)
         assert_type(report.namespace, str)

@@ -6,21 +6,21 @@ PostgreSQL in the place of SQLite.
 
 import json
 import logging
-import socketserver
-import struct
+import re
 import subprocess
 import sys
 import threading
 import time
 import traceback
+import uuid
 from contextlib import contextmanager
-from dataclasses import replace
 
 import ormsgpack
 import psycopg
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres import base as postgres_base
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from psycopg.rows import dict_row
@@ -31,17 +31,16 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.main import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import (
-    Shard,
     arepair_thread,
     ascan_threads,
     aundo_repair,
+    opening,
     repair_thread,
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.stores import postgres, sql
-from langgraph_patch.threads.stores.base import Key, last_key_of
-from langgraph_patch.threads.stores.select import open_database, store_of
+from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
+from langgraph_patch.threads.opening import open_database
 from support.agents import both_calls, human, lines, thread
 from support.broken_threads import answer, application, say, silent, ways_of
 from support.databases import PASSWORD, POSTGRES_TABLES, every_row, execute, rows_of
@@ -88,25 +87,6 @@ def test_the_command_line_repairs_a_whole_incident(path, saver, cli, graph_file,
     assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, ["paused"])
     code, out, _ = cli("show", path, "killed", "--json")
     assert (code, json.loads(out)["status"]) == (0, "healthy")
-
-
-def test_two_shards_do_together_what_one_run_does(path, saver, cli, graph_file):
-    """Two machines share a database: each thread is read and repaired by exactly one."""
-    evidence = incident_of(saver, count=24)
-    printed = [
-        cli("scan", path, "--json", *part)[1].splitlines()
-        for part in ((), ("--shard", "1/2"), ("--shard", "2/2"))
-    ]
-    whole, *parts = ([json.loads(line)["thread_id"] for line in lines] for lines in printed)
-    assert all(parts)
-    assert sorted(parts[0] + parts[1]) == whole
-    repaired = 0
-    for part in (1, 2):
-        how = ("--all", "--graph", graph_file, "--min-age", 0, "--apply", "--shard", f"{part}/2")
-        repaired += cli("repair", path, *how)[1].count("  repaired\n")
-    assert repaired == list(evidence.values()).count("damaged")
-    code, out, _ = cli("scan", path)
-    assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, ["paused"])
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -187,7 +167,7 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
                 )
 
     seen = []
-    with pytest.raises(ThreadError, match=r"^PostgreSQL database .*terminat"):
+    with pytest.raises(ThreadError, match=r"^The PostgreSQL database: .*terminat"):
         scan()
     assert seen == ["damaged"]
 
@@ -230,14 +210,149 @@ def test_without_psycopg_a_file_is_read_and_a_uri_says_what_is_missing(tmp_path)
     assert codes == "[1, 2]"
 
 
+# --- what others have defined ----------------------------------------------------------------
+
+TROJANS = {
+    "a function": (
+        "CREATE FUNCTION {schema}.convert_to(text, text) RETURNS bytea LANGUAGE sql "
+        "AS $$INSERT INTO {schema}.caught VALUES (1); SELECT ''::bytea$$"
+    ),
+    "an aggregate": (
+        "CREATE FUNCTION {schema}.step(bytea[], bytea[]) RETURNS bytea[] LANGUAGE sql "
+        "AS $$INSERT INTO {schema}.caught VALUES (1); SELECT $1$$; "
+        "CREATE AGGREGATE {schema}.array_agg(bytea[]) (sfunc = {schema}.step, stype = bytea[])"
+    ),
+    "an operator": (
+        "CREATE FUNCTION {schema}.same(text, character varying) RETURNS boolean LANGUAGE sql "
+        "AS $$INSERT INTO {schema}.caught VALUES (1); SELECT true$$; CREATE OPERATOR {schema}.= "
+        "(function = {schema}.same, leftarg = text, rightarg = character varying)"
+    ),
+}
+
+
+@pytest.fixture
+def other_role(server):
+    """A database in which another role may create things in a schema of the search path."""
+    uri = server.make()
+    name = f"mallory{uuid.uuid4().hex}"
+    with PostgresSaver.from_conn_string(uri) as saver:
+        abandoned_thread("react_v2", saver)
+    execute(
+        uri,
+        f"CREATE ROLE {name} LOGIN",
+        f"CREATE SCHEMA {name} AUTHORIZATION {name}",
+        f"SET ROLE {name}; CREATE TABLE {name}.caught (i int)",
+    )
+    return uri, name
+
+
+@pytest.mark.parametrize("trojan", TROJANS)
+def test_what_another_role_has_defined_is_not_called(trojan, other_role, cli):
+    """The database is refused, and the line says what is in the way."""
+    uri, name = other_role
+    execute(uri, f"SET ROLE {name}; {TROJANS[trojan].format(schema=name)}")
+    path = f"{uri}&options=-csearch_path%3Dpublic,{name}"
+    code, _, err = cli("scan", path)
+    assert code == 2
+    assert re.search(rf"role '{name}' has defined '[a-z_=]+' in schema '{name}'", err)
+    with psycopg.connect(uri) as conn:
+        assert conn.execute(f"SELECT * FROM {name}.caught").fetchall() == []  # noqa: S608 - our name
+    assert cli("scan", uri)[0] == 1, "without that schema it is read"
+
+
+def test_a_column_of_a_type_that_others_can_cast_is_not_read(server, cli):
+    """The cast of a type of their own would run."""
+    uri = server.make()
+    execute(
+        uri,
+        "CREATE TYPE colour AS ENUM ('red')",
+        "ALTER TABLE checkpoint_blobs ALTER COLUMN type TYPE colour USING 'red'::colour",
+    )
+    assert "table 'checkpoint_blobs' has no column 'type'" in cli("scan", uri)[2]
+
+
+def test_a_policy_that_hides_rows_is_an_error(server, cli):
+    """A scan that saw only some rows would say that all is well."""
+    uri = server.make()
+    with PostgresSaver.from_conn_string(uri) as saver:
+        abandoned_thread("react_v2", saver)
+    name = f"reader{uuid.uuid4().hex}"
+    execute(
+        uri,
+        f"CREATE ROLE {name} LOGIN",
+        *(f"GRANT SELECT ON {table} TO {name}" for table in POSTGRES_TABLES),
+        "ALTER TABLE checkpoints ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY few ON checkpoints USING (thread_id = 'none')",
+    )
+    code, _, err = cli("scan", uri.replace("postgres:@", f"{name}@"))
+    assert (code, "would be affected by row-level security policy" in err) == (2, True)
+
+
+@pytest.mark.parametrize("lock", ["before", "during"])
+def test_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
+    """The line says so, and the scan ends."""
+    abandoned_thread("react_v2", saver, "1")
+    abandoned_thread("react_v2", saver, "2")
+
+    def scan():
+        with open_database(path) as database:
+            for report in scan_threads(database.saver):
+                seen.append(report.thread_id)
+                if lock == "during":
+                    conn.execute("LOCK TABLE checkpoints")
+
+    seen = []
+    with psycopg.connect(path) as conn:
+        if lock == "before":
+            conn.execute("LOCK TABLE checkpoints")
+        began = time.monotonic()
+        with pytest.raises(ThreadError, match="due to lock timeout"):
+            scan()
+    assert time.monotonic() - began < 20
+    assert seen == ([] if lock == "before" else ["1"])
+
+
+def test_a_function_cannot_make_a_scan_write(path, saver):
+    """Each query is in a transaction that is read-only, whatever the default of the session is."""
+    abandoned_thread("react_v2", saver)
+    with open_database(path) as database:
+        database.saver.conn.execute("SET default_transaction_read_only = off")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            run_sync(delete_checkpoint(database.saver, Key("1", ""), "x"))
+        seen = []
+        execute_query = database.saver.conn.execute
+        for saved in database.saver.list(thread()):
+            seen.append(execute_query("SHOW transaction_read_only").fetchone())
+            assert saved
+        assert {each["transaction_read_only"] for each in seen} == {"on"}
+
+
+def test_every_name_that_the_queries_call_is_known():
+    """A canary: it fails if LangGraph's queries call more than was searched for."""
+    texts = [
+        text
+        for name, text in vars(postgres_base).items()
+        if name in {"SELECT_SQL", "SELECT_PENDING_SENDS_SQL"}
+    ]
+    texts.append(postgres_base._build_delta_stage1_sql(["a"], paged=True, include_cursor=True))  # noqa: SLF001 - a canary
+    texts.append(
+        postgres_base._build_delta_stage2_sql(channels_with_chain=["a"], channels_with_seed=["a"])  # noqa: SLF001 - a canary
+    )
+    called = {name for text in texts for name in re.findall(r"([a-z_]+)\(", text.lower())}
+    operators = {name for text in texts for name in re.findall(r"[-<>=@?|&#*/!~]+", text)}
+    known = opening._CALLED  # noqa: SLF001 - a canary
+    assert called - {"exists", "any", "coalesce"} <= {*known["functions"]}
+    assert operators <= {*known["operators"]}
+
+
 # --- bad input, and passwords --------------------------------------------------------------
 
 MARK = "Zx9secret"
 BAD = {
     "nobody listens": ("postgresql://u:{mark}@127.0.0.1:1/db", "Connection refused"),
     "no such socket": ("postgresql://u:{mark}@/db?host=/nowhere", "No such file or directory"),
-    "no such database": ("{server}/nope?host={socket}", 'database "nope" does not exist'),
-    "no such user": ("postgres://bob:{mark}@/made?host={socket}", 'role "bob" does not exist'),
+    "no such database": ("{server}/nope?host={socket}", "(does not exist)"),
+    "no such user": ("postgres://bob:{mark}@/made?host={socket}", "(does not exist)"),
     "a wrong password": ("postgres://locked:{mark}@/made?host={socket}", "authentication failed"),
     "no password": ("postgresql://locked@/made?host={socket}", "no password supplied"),
     "no tables": ("{server}/postgres?host={socket}", "has no table 'checkpoints'"),
@@ -246,16 +361,16 @@ BAD = {
     "no right to read": ("{forbidden}", "permission denied"),
     "no URI": (
         "postgresql://u:%zz{mark}@h/db",
-        "HOST:PORT/DATABASE behind postgresql:// with spec",
+        "its URI cannot be read",
     ),
-    "a slash in the password": ("postgresql://u:{mark}/x@127.0.0.1:1/db", "%-encoded?"),
-    "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "%-encoded?"),
-    "an at sign in it": ("postgresql://u:a@{mark}@127.0.0.1:1/db", "%-encoded?"),
+    "a slash in the password": ("postgresql://u:{mark}/x@127.0.0.1:1/db", "must be %-encoded"),
+    "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "must be %-encoded"),
+    "an at sign in it": ("postgresql://u:a@{mark}@127.0.0.1:1/db", "must be %-encoded"),
     "a percent sign in it": ("postgresql://u:%zz{mark}@127.0.0.1/db", "URI cannot be read"),
-    "no host": ("postgresql://u:{mark}", "%-encoded?"),
+    "no host": ("postgresql://u:{mark}", "must be %-encoded"),
     "a parameter": ("postgresql://127.0.0.1:1/db?password={mark}", "Connection refused"),
     "a wrong parameter": ("postgresql://127.0.0.1:1/db?pasword={mark}", "URI cannot be read"),
-    "a wrong timeout": ("postgres://u:{mark}@h/db?connect_timeout=x", "connect_timeout"),
+    "a wrong timeout": ("postgres://u:{mark}@h/db?connect_timeout=x", "the connection failed"),
     "encoded": ("postgresql://u:%5A%78{mark}@127.0.0.1:1/db", "Connection refused"),
     "half a character": ("postgresql://u:{mark}\udcff@127.0.0.1:1/db", "PostgreSQL database"),
     "keywords": ("host=127.0.0.1 user=u password={mark}", "begins with postgresql://"),
@@ -312,49 +427,12 @@ def test_a_bad_uri_is_one_line_without_its_password(case, places, cli, graph_fil
     assert MARK not in caplog.text
 
 
-@pytest.mark.parametrize("arguments", [["{}"], ["scan", "x.db", "{}"], ["scan", "--shard", "{}"]])
+@pytest.mark.parametrize("arguments", [["{}"], ["scan", "x.db", "{}"], ["scan", "--since", "{}"]])
 def test_a_misplaced_password_is_not_printed(arguments, cli):
     """A forgotten command or a superfluous argument is quoted without it."""
     for uri in (f"postgresql://u:{MARK}/@ {MARK}@h/db", f"postgres://h?password={MARK}"):
         code, out, err = cli(*(each.format(uri) for each in arguments))
         assert (code, out, MARK in err) == (2, "", False)
-
-
-@contextmanager
-def pooler():
-    """A server that refuses the startup parameter `options`, as PgBouncer does; its port."""
-    message = b"SFATAL\0VFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
-    refusal = b"E" + struct.pack("!i", len(message) + 4) + message
-    encryption = {80877103, 80877104}  # what a client asks for first
-
-    class Refuse(socketserver.StreamRequestHandler):
-        def handle(self):
-            while True:
-                (length, code) = struct.unpack("!ii", self.rfile.read(8))
-                parameters = self.rfile.read(length - 8)
-                if code not in encryption:
-                    break
-                self.wfile.write(b"N")
-            assert b"options\0" in parameters
-            self.wfile.write(refusal)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refuse) as listening:
-        serving = threading.Thread(target=listening.serve_forever)
-        serving.start()
-        try:
-            yield listening.server_address[1]
-        finally:
-            listening.shutdown()
-            serving.join()
-
-
-def test_a_pooler_that_refuses_a_read_only_connection_gets_advice(cli):
-    """The line says what to name instead."""
-    with pooler() as port:
-        code, _, err = cli("scan", f"postgresql://u@127.0.0.1:{port}/db")
-    assert code == 2
-    assert "unsupported startup parameter: options. A pooler, such as PgBouncer, refuses" in err
-    assert "name the server itself instead of the pooler." in err
 
 
 def test_a_right_password_opens_encoded_or_from_the_environment(server, monkeypatch):
@@ -376,58 +454,24 @@ ODD = ["", " ", "'; DROP TABLE checkpoints; --", "線程", "\U0010ffff", "a\nb",
 EMPTY = {"v": 4, "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
 
 
-def test_keys_come_in_pages_in_pythons_order(server, monkeypatch):
-    """However pages fall, each thread and namespace comes once, and `after` begins behind one.
-
-    The order is that of the database. This one sorts as Python does.
-    """
+def test_keys_are_listed_once_in_pythons_order(server):
+    """Each thread and namespace comes once, whatever the collation of the database."""
     with PostgresSaver.from_conn_string(server.make()) as saver:
         wanted = sorted(Key(name, ns) for name in ODD for ns in ("", "a", "B", "a|b", "a:1"))
         for place in wanted:
             config = {"thread_id": place.thread_id, "checkpoint_ns": place.namespace}
             for number in range(2):
                 saver.put({"configurable": config}, {**EMPTY, "id": f"{number}"}, {}, {})
-        for size in (1, 7, 500):
-            statements = replace(postgres._STATEMENTS, page_size=size)  # noqa: SLF001 - smaller pages
-            monkeypatch.setattr(postgres, "_STATEMENTS", statements)
-            store, last, found = store_of(saver), None, []
-            while page := run_sync(store.keys_after(last)):
-                assert len({key.thread_id for key in page}) <= size
-                found += page
-                last = page[-1]
-            assert found == wanted
-        assert run_sync(store.keys_after(last_key_of("\U0010ffff"))) == []
+        assert run_sync(list_keys(saver)) == wanted
         in_co_op = [key for key in wanted if key.thread_id == "co-op"]
-        assert run_sync(store.keys_of("co-op")) == in_co_op
-        after = [r.thread_id for r in scan_threads(saver, after="co op") if not r.namespace]
-        assert after == sorted(name for name in ODD if name > "co op")
-
-
-@pytest.mark.parametrize("operator", [" > ", " >= "])
-def test_a_page_of_keys_reads_only_its_part_of_the_index(operator, path, saver):
-    """Among 30,000 threads, 10 threads cost a few blocks, wherever the page begins."""
-    execute(
-        path,
-        "INSERT INTO checkpoints (thread_id, checkpoint_ns, checkpoint_id, checkpoint) "
-        "SELECT 'thread-' || i, '', '1', '{}' FROM generate_series(1, 30000) i",
-        "ANALYZE checkpoints",
-    )
-    whole = saver.conn.execute("SELECT pg_relation_size('checkpoints') / 8192 AS blocks").fetchone()
-    query = postgres._STATEMENTS.keys.replace(" > ", operator)  # noqa: SLF001 - its cost is read
-    for first in ("", "thread-2", "thread-99"):
-        values = {"thread": first, "limit": 10}
-        explained = saver.conn.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}", values
-        ).fetchone()
-        plan = explained["QUERY PLAN"][0]["Plan"]
-        read = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
-        assert read < 150 < whole["blocks"]
+        assert run_sync(list_keys(saver, "co-op")) == in_co_op
 
 
 def test_a_saver_of_the_same_name_is_not_taken_for_langgraphs():
     """Other packages have a `PostgresSaver` too, over other tables."""
     other = type("PostgresSaver", (PostgresSaver.__mro__[2],), {})()
-    assert type(store_of(other)).__name__ == "AnyStore"
+    with pytest.raises(ThreadError, match=r"PostgresSaver cannot list its threads .*thread_ids="):
+        run_sync(list_keys(other))
 
 
 # --- pools, pipelines, async ---------------------------------------------------------------
@@ -479,8 +523,6 @@ async def test_the_async_functions_over_a_pool(path, agents):
         saver = AsyncPostgresSaver(pool)
         found = {r.thread_id: r.status async for r in ascan_threads(saver)}
         assert found == agents
-        part = [r.thread_id async for r in ascan_threads(saver, shard=Shard(1, 2))]
-        assert 0 < len(part) < len(agents)
         graph = application("create_agent", saver, AIMessage("fine"))
         before = rows_of(path)
         repair = await arepair_thread(graph, thread("killed"), min_age=0)
@@ -532,15 +574,14 @@ def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
     assert lines(stored_messages(graph))[-1] == "human: late"
 
 
-def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver, monkeypatch):
+def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver):
     """If another session locks the tables, the undo raises an error, and nothing is deleted.
 
-    Whoever writes meanwhile waits behind the undo for the tenth of a second of one attempt.
+    Whoever writes meanwhile waits behind the undo for a second.
     """
     graph = abandoned_thread("react_v2", saver)
     repair = repair_thread(graph, thread(), min_age=0)
     before = every_row(path)
-    monkeypatch.setattr(sql, "_LOCK_ATTEMPTS", 5)
     waits = []
 
     def write():
@@ -564,7 +605,7 @@ def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver, mo
         write()
         undoing.join()
     assert waits
-    assert max(waits) < 1
+    assert max(waits) < 2
     assert every_row(path) == before
     undo_repair(graph, repair)
 

@@ -2,22 +2,19 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 
 import ormsgpack
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import BaseModel
 
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import ascan_threads, scan_threads
-from langgraph_patch.threads.stores import sqlite, versions
-from langgraph_patch.threads.stores.base import Key, Shard, last_key_of
-from langgraph_patch.threads.stores.select import open_database, store_of
-from support.agents import human, thread
+from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
+from langgraph_patch.threads.opening import open_database
+from support.agents import thread
 from support.broken_threads import application, say
 from support.databases import execute, open_async_saver, open_saver
 from support.strict import ai
@@ -59,14 +56,6 @@ def test_a_database_is_opened_read_only(path):
         database.saver.cursor() as cursor,
     ):
         cursor.execute("DELETE FROM checkpoints")
-
-
-def test_a_serializer_that_loads_every_class_opens_no_database(path, monkeypatch):
-    """Before langgraph-checkpoint 4.0.1 only with a serializer that the application passes."""
-    monkeypatch.setattr(versions, "_EVENT_HOOKS", "langgraph.no_module_of_this_name")
-    with pytest.raises(ThreadError, match=r"needs langgraph-checkpoint 4\.0\.1 .*`serde=`"):
-        scanned(path)
-    assert scanned(path, serde=JsonPlusSerializer()) == [("damaged", None)]
 
 
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")
@@ -157,15 +146,12 @@ def test_a_text_that_is_no_text_is_one_threads_matter(column, path):
 
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")
 def test_bytes_in_the_place_of_a_key_are_one_threads_matter(path):
-    """A foreign row may hold them; it is reported, and belongs to a shard like any other."""
+    """A foreign row may hold them; it is reported like any other."""
     rest = "checkpoint_id, type, checkpoint, metadata"
     for key in ("'1', x'00'", "x'ff', ''"):
         into = f"INSERT INTO checkpoints (thread_id, checkpoint_ns, {rest})"
         execute(path, f"{into} SELECT {key}, {rest} FROM checkpoints LIMIT 1")  # noqa: S608 - our names
     assert [status for status, _ in scanned(path)] == ["damaged", "unreadable", "unreadable"]
-    with open_database(path) as database:
-        shards = [list(scan_threads(database.saver, shard=Shard(i, 2))) for i in (1, 2)]
-    assert len(shards[0] + shards[1]) == 3
 
 
 def _locked(path):
@@ -244,8 +230,8 @@ def test_a_name_that_no_file_can_have_is_no_file():
 # --- keys --------------------------------------------------------------------------------
 
 
-def test_keys_come_in_pages_without_a_gap(path, monkeypatch):
-    """However pages fall, each thread and namespace comes once, in order."""
+def test_keys_are_listed_once_and_sorted(path):
+    """Each thread and namespace that has a checkpoint, of all threads and of one."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = saver.get_tuple(thread())
         wanted = {Key("1", "")}
@@ -254,18 +240,10 @@ def test_keys_come_in_pages_without_a_gap(path, monkeypatch):
             place = {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}
             saver.put({"configurable": place}, saved.checkpoint, {}, {})
             wanted.add(key)
-        for size in (1, 2, 5, 500):
-            statements = replace(sqlite._STATEMENTS, page_size=size)  # noqa: SLF001 - smaller pages
-            monkeypatch.setattr(sqlite, "_STATEMENTS", statements)
-            store, last, found = store_of(saver), None, []
-            while page := run_sync(store.keys_after(last)):
-                assert len(page) <= size
-                found += page
-                last = page[-1]
-            assert found == sorted(wanted)
-            assert run_sync(store.keys_after(last_key_of("t6"))) == []
-            in_t3 = sorted(key for key in wanted if key.thread_id == "t3")
-            assert run_sync(store.keys_of("t3")) == in_t3
+        assert run_sync(list_keys(saver)) == sorted(wanted)
+        in_t3 = sorted(key for key in wanted if key.thread_id == "t3")
+        assert run_sync(list_keys(saver, "t3")) == in_t3
+        assert run_sync(list_keys(saver, "t9")) == []
 
 
 def test_odd_thread_ids_are_found(path):
@@ -279,27 +257,13 @@ def test_odd_thread_ids_are_found(path):
         assert {r.thread_id for r in scan_threads(saver)} == {"1", *ids}
 
 
-def test_a_shard_is_stable_and_shards_are_a_partition():
-    """A thread is in one shard, on every machine and in every process the same one."""
-    names = [f"thread-{number}" for number in range(1000)]
-    shards = [Shard(index, 8) for index in range(1, 9)]
-    assert all(sum(shard.has(name) for shard in shards) == 1 for name in names)
-    assert [name for name in names[:40] if shards[2].has(name)] == SHARD_3_OF_8
-    with pytest.raises(ThreadError, match="9/8"):
-        Shard(9, 8)
-
-
-SHARD_3_OF_8 = ["thread-18", "thread-23", "thread-26"]
-
-
 def test_only_the_newest_checkpoint_without_pending_writes_is_deleted(path):
     """Nothing is deleted if the thread has moved on, or if the checkpoint has pending writes."""
     with SqliteSaver.from_conn_string(path) as saver:
         ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
-        store = store_of(saver)
-        assert not run_sync(store.delete_checkpoint(Key("1", ""), ids[1]))
+        assert not run_sync(delete_checkpoint(saver, Key("1", ""), ids[1]))
         saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
-        assert not run_sync(store.delete_checkpoint(Key("1", ""), ids[0]))
+        assert not run_sync(delete_checkpoint(saver, Key("1", ""), ids[0]))
         assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
 
 
@@ -310,9 +274,8 @@ def test_a_saver_that_cannot_delete_a_checkpoint_names_the_alternative():
         """A custom checkpointer."""
 
     with pytest.raises(ThreadError, match="Other cannot delete single checkpoints"):
-        run_sync(store_of(Other()).delete_checkpoint(Key("1", ""), "a"))
-    assert run_sync(store_of(InMemorySaver()).keys_after(None)) == []
-    assert human("x").text == "x"
+        run_sync(delete_checkpoint(Other(), Key("1", ""), "a"))
+    assert run_sync(list_keys(InMemorySaver())) == []
 
 
 async def test_an_asynchronous_checkpointer_names_the_functions_to_use(tmp_path):

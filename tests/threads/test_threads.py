@@ -18,7 +18,6 @@ from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import (
-    Shard,
     ThreadRepair,
     arepair_thread,
     ascan_threads,
@@ -27,8 +26,7 @@ from langgraph_patch.threads import (
     scan_threads,
     undo_repair,
 )
-from langgraph_patch.threads.stores.base import Key
-from langgraph_patch.threads.stores.select import store_of
+from langgraph_patch.threads.keys import Key, delete_checkpoint
 from support.agents import KINDS, both_calls, human, lines, thread
 from support.broken_threads import (
     KilledError,
@@ -209,25 +207,15 @@ def test_a_paused_thread_that_is_damaged_too_says_so(saver):
 
 
 @on_both_databases
-def test_threads_can_be_named_sharded_and_begun_later(saver):
-    """Shards divide all threads; a named thread is found; `after` begins behind one."""
+def test_threads_can_be_named(saver):
+    """Named threads are found, each once, in the order of a scan."""
     for number in range(20):
         abandoned_thread("react_v2", saver, f"t{number:02}")
     every = [r.thread_id for r in scan_threads(saver)]
-    parts = [[r.thread_id for r in scan_threads(saver, shard=Shard(i, 3))] for i in (1, 2, 3)]
-    assert (
-        sorted(name for part in parts for name in part)
-        == every
-        == [f"t{number:02}" for number in range(20)]
-    )
-    assert all(parts)
-    assert [r.thread_id for r in scan_threads(saver, thread_ids=["t07"])] == ["t07"]
-    assert [r.thread_id for r in scan_threads(saver, after="t17")] == ["t18", "t19"]
+    assert every == [f"t{number:02}" for number in range(20)]
     some = ["t19", "t03", "t07", "t03"]
-    named = [[r.thread_id for r in scan_threads(saver, thread_ids=some, **how)] for how in (
-        {}, {"after": "t03"}, *({"shard": Shard(i, 3)} for i in (1, 2, 3)))]  # fmt: skip
-    assert named[:2] == [["t03", "t07", "t19"], ["t07", "t19"]]
-    assert sorted(named[2] + named[3] + named[4]) == named[0]
+    named = [r.thread_id for r in scan_threads(saver, thread_ids=some)]
+    assert named == ["t03", "t07", "t19"]
 
 
 def test_one_broken_row_never_stops_a_scan(saver):
@@ -666,8 +654,6 @@ def test_an_invalid_option_is_an_error_that_names_the_value(  # noqa: PLR0917 - 
         ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
         ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
         ({"thread_ids": 7}, "thread_ids=7: expected the ids"),
-        ({"after": 7}, "after=7: expected the id of a thread"),
-        ({"shard": (1, 8)}, r"shard=\(1, 8\): expected a Shard"),
         ({"messages_key": None}, "messages_key=None: expected a state key"),
     ],
 )
@@ -860,7 +846,7 @@ def test_undo_in_memory(path):
     with pytest.raises(ThreadError, match="moved on"):
         undo_repair(graph, again)
     saver.delete_thread("1")
-    assert not run_sync(store_of(saver).delete_checkpoint(Key("1", ""), again.after))
+    assert not run_sync(delete_checkpoint(saver, Key("1", ""), again.after))
     assert "1" not in saver.storage
     with pytest.raises(ThreadError, match="There is no thread '1' any more"):
         undo_repair(graph, again)

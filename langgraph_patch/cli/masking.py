@@ -15,7 +15,7 @@ def masked(text: str) -> str:
     """`text` without the passwords of URIs and of libpq's `password=...`.
 
     Examples:
-        >>> from langgraph_patch.threads.stores.masking import masked
+        >>> from langgraph_patch.cli.masking import masked
         >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
         'not postgresql://*** and not host=db password=*** user=bob'
     """

@@ -56,7 +56,7 @@ def checkpoint_of(state: Mapping[str, Any], *, is_answered: bool) -> CheckpointT
         is_answered: Whether an answer to an interrupt of this checkpoint was sent.
 
     Examples:
-        >>> from langgraph_patch.threads.stores.server_json import checkpoint_of
+        >>> from langgraph_patch.threads.server_json import checkpoint_of
         >>> state = {"values": {"messages": [{"type": "human", "content": "hi", "id": "h1"}]},
         ...          "checkpoint": {"thread_id": "1", "checkpoint_id": "c1"}, "tasks": [],
         ...          "metadata": {"step": 3}, "created_at": "2026-01-01T00:00:00+00:00"}

@@ -1,0 +1,407 @@
+"""Open a database of threads safely: nothing in it is executed, and a scan writes nothing.
+
+By default LangGraph's serializer imports and calls whatever a msgpack row names, and a pickle row
+is code. So the serializer gets an allowlist, and pickles are not loaded. An instance of any other
+class is read as a dict. If such a value were written back, the class would be lost, so each one is
+recorded (`Database.blocked`).
+
+An error names a file, and never repeats a URI: a password with a `/` or an `@` that is not
+%-encoded is read as a host or a database, so any part of a URI may be one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.threads.keys import class_names
+from langgraph_patch.threads.server import open_server
+from langgraph_patch.threads.server_client import StoreFailedError
+
+
+@dataclass(slots=True)
+class Database:
+    """An open database of threads.
+
+    Attributes:
+        saver: Its checkpointer.
+        blocked: The classes that rows named and that were not loaded, as `module:Class`.
+    """
+
+    saver: BaseCheckpointSaver[Any]
+    blocked: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def open_database(
+    target: str,
+    *,
+    write: bool = False,
+    trust: Sequence[tuple[str, str]] = (),
+    serde: SerializerProtocol | None = None,
+) -> Iterator[Database]:
+    """Open a database of threads without executing anything in it.
+
+    Args:
+        target: The path of a SQLite file, the `postgresql://` URI of a PostgreSQL database, or
+            the `http://` or `https://` URL of a LangGraph Server.
+        write: Whether it may be written to. Default: it is opened read-only.
+        trust: Classes that may be loaded beside LangChain's and LangGraph's, as (module,
+            class). Default: none.
+        serde: The serializer of the application, such as one that decrypts. It decides which
+            classes are loaded. Default: LangGraph's, which loads only trusted classes.
+
+    Raises:
+        ThreadError: If there is no such database, or it holds no threads, or it would run code
+            when it is read, or it fails while it is open.
+        OptionError: If it is a PostgreSQL database, and psycopg is not installed.
+
+    Examples:
+        >>> from langgraph_patch.threads.opening import open_database
+        >>> with open_database("/no/such.db"):
+        ...     pass
+        Traceback (most recent call last):
+        langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
+    """
+    used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
+    with _open_saver(target, used, write=write) as saver:
+        database = Database(saver)
+
+        def record(event: Mapping[str, Any]) -> None:
+            if event["kind"] == "msgpack_blocked":
+                database.blocked.add(f"{event['module']}:{event['name']}")
+
+        unregister = register_serde_event_listener(record)
+        try:
+            yield database
+        finally:
+            unregister()
+
+
+def is_database_failure(error: BaseException) -> bool:
+    """Whether the database failed (locked, lost, shut down), and not the reading of one thread."""
+    if isinstance(error, StoreFailedError):
+        return True
+    if "OperationalError" in class_names(error, "sqlite3"):
+        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
+        return getattr(error, "sqlite_errorcode", None) is not None
+    names = class_names(error, "psycopg")
+    # A statement that took too long concerns one thread: the next one may be smaller.
+    return bool(names & {"OperationalError", "InterfaceError"}) and "QueryCanceled" not in names
+
+
+def _open_saver(
+    target: str, serde: SerializerProtocol, *, write: bool
+) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
+    if target.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(target, serde, write=write)
+    if target.startswith(("http://", "https://")):
+        return open_server(target)
+    if "://" in target or re.search(r"password\s*=", target, re.IGNORECASE):
+        raise ThreadError(
+            "This is not a supported database: expected a URI that begins with postgresql:// or "
+            "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
+            "path of a SQLite file."
+        )
+    return _open_sqlite(target, serde, write=write)
+
+
+def _check_tables(
+    database: str,
+    needed: Mapping[str, str],
+    found: Mapping[str, set[str] | None],
+    version: str,
+) -> None:
+    """Check that a database has LangGraph's tables with the columns that a checkpointer reads.
+
+    Args:
+        database: What to call the database in an error.
+        needed: The columns of each table, separated by blanks.
+        found: The columns of each table; none if there is no such table, None if it is a view, or
+            anything else that may run code when it is read.
+        version: What to do about a missing column.
+    """
+    for table, names in needed.items():
+        columns = found[table]
+        if columns is None:
+            raise ThreadError(
+                f"{database}: {table!r} is not an ordinary table, so reading it may run any code: "
+                f"name the database that LangGraph writes to."
+            )
+        if not columns:
+            raise ThreadError(f"{database} has no table {table!r}: it holds no LangGraph threads.")
+        if missing := [name for name in names.split() if name not in columns]:
+            raise ThreadError(
+                f"{database}: table {table!r} has no column {missing[0]!r}: {version}"
+            )
+
+
+# --- SQLite ------------------------------------------------------------------------------
+
+
+_SECONDS = 2.0  # to wait for the lock of another process
+
+_SQLITE_TABLES = {
+    "checkpoints": "thread_id checkpoint_ns checkpoint_id parent_checkpoint_id type checkpoint "
+    "metadata",
+    "writes": "thread_id checkpoint_ns checkpoint_id task_id idx channel type value",
+}
+
+_TRIGGERS = """SELECT name FROM sqlite_master
+WHERE type = 'trigger' AND lower(tbl_name) IN ('checkpoints', 'writes')"""
+
+_LOCKED = "another process has locked the database: try again when it is done."
+_SQLITE_ADVICE = {
+    "SQLITE_BUSY": _LOCKED,
+    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_NOTADB": "it is not a SQLite database.",
+    "SQLITE_CORRUPT": "the file is damaged: recover it with `sqlite3 FILE .recover` first.",
+    "SQLITE_CANTOPEN": (
+        "it cannot be opened: may this user write the file and its directory? If not, copy it, "
+        "and its log (-wal) if there is one, and name the copy."
+    ),
+}
+
+
+@contextmanager
+def _open_sqlite(
+    target: str, serde: SerializerProtocol, *, write: bool
+) -> Iterator[BaseCheckpointSaver[Any]]:
+    import sqlite3  # noqa: PLC0415 - slow to import, and only for SQLite
+
+    from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
+
+    class ReadOnlySaver(SqliteSaver):
+        def setup(self) -> None:  # it would change the tables
+            self.is_setup = True
+
+    path = _existing_file(target)
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        conn = sqlite3.connect(uri, uri=True, timeout=_SECONDS, check_same_thread=False)
+        with closing(conn):
+            if not write and Path(f"{path.resolve()}-shm").exists():
+                _keep_log(conn, sqlite3)
+            _check_sqlite(conn, target, write=write)
+            yield (SqliteSaver if write else ReadOnlySaver)(conn, serde=serde)
+    except sqlite3.Error as error:
+        name = str(getattr(error, "sqlite_errorname", ""))
+        advice = [text for code, text in _SQLITE_ADVICE.items() if name.startswith(code)]
+        raise ThreadError(f"{target!r}: {(advice or [f'{error}.'])[0]}") from error
+
+
+def _existing_file(target: str) -> Path:
+    path = Path(target)
+    try:
+        if not path.exists():
+            raise ThreadError(f"{target!r}: there is no such file.")
+        if not path.is_file():
+            raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
+    except (OSError, ValueError) as error:  # too long, or with a null character
+        raise ThreadError(f"{target!r:.200}: there is no such file.") from error
+    # SQLite would read it all the same, and leave a log that the application could not write.
+    if not os.access(path, os.W_OK):
+        raise ThreadError(f"{target!r}: {_SQLITE_ADVICE['SQLITE_CANTOPEN']}")
+    return path
+
+
+def _keep_log(conn: Any, sqlite3: Any) -> None:
+    """Do not write the log of a process that was killed into the file when it is closed.
+
+    Python can switch that off from 3.12 on. Without a `-shm` file it is a copy, and SQLite leaves
+    files behind unless it writes the log into it.
+    """
+    if hasattr(conn, "setconfig"):
+        conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)  # noqa: FBT003 - its API
+
+
+def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
+    conn.execute("PRAGMA trusted_schema = OFF")
+    found = {table: _sqlite_columns(conn, table) for table in _SQLITE_TABLES}
+    version = (
+        "it was written by another version of langgraph-checkpoint-sqlite. Open it once with the "
+        "version that your application uses, then try again."
+    )
+    _check_tables(repr(target), _SQLITE_TABLES, found, version)
+    if conn.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None:
+        raise ThreadError(f"{target!r} holds no checkpoint: there is nothing to read.")
+    if write:
+        trigger = conn.execute(_TRIGGERS).fetchone()
+        if trigger:
+            raise ThreadError(
+                f"{target!r} has a trigger {trigger[0]!r:.100}, which a write would run: repair "
+                f"its threads in Python, with the checkpointer of your application."
+            )
+        return
+    if "task_path" not in (found["writes"] or ()):
+        # Older versions have no such column. A view, seen by this connection only, adds it.
+        conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
+    conn.execute("PRAGMA query_only = ON")
+
+
+def _sqlite_columns(conn: Any, table: str) -> set[str] | None:
+    """The stored columns of a table; None if reading it runs more than SQLite's own reading."""
+    kinds = conn.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,))
+    if not all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds):
+        return None  # a view, or a virtual table, which may read one
+    return {row[1] for row in conn.execute(f"PRAGMA main.table_info({table})")}
+
+
+# --- PostgreSQL --------------------------------------------------------------------------
+
+
+_POSTGRES = "The PostgreSQL database"
+_POSTGRES_TABLES = {
+    "checkpoints": "thread_id checkpoint_ns checkpoint_id parent_checkpoint_id checkpoint metadata",
+    "checkpoint_blobs": "thread_id checkpoint_ns channel version type blob",
+    "checkpoint_writes": "thread_id checkpoint_ns checkpoint_id task_id idx channel type blob "
+    "task_path",
+}
+
+_LIMITS = "-c row_security=off -c lock_timeout=5s -c statement_timeout=60s"
+"""A policy that hides rows is an error; nothing is waited for without an end."""
+
+_CONNECTION_PROBLEMS = (
+    "Connection refused",
+    "No such file or directory",
+    "Name or service not known",
+    "timeout",
+    "authentication failed",
+    "no password supplied",
+    "does not exist",
+    "unsupported startup parameter",
+)
+"""Parts of libpq's messages that quote nothing of a URI."""
+
+# These use only what is in pg_catalog, whatever the search path of the connection has.
+_SCHEMAS = (
+    "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[] AS schemas, "
+    "pg_catalog.current_setting('row_security') AS row_security, "
+    + ", ".join(f"pg_catalog.to_regclass('{table}')::oid AS {table}" for table in _POSTGRES_TABLES)
+)
+_COLUMNS = """SELECT c.relkind IN ('r', 'p') AS is_table, a.attname::text AS name
+FROM pg_class c LEFT JOIN (
+    pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+    AND t.typnamespace = 'pg_catalog'::regnamespace
+) ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+WHERE c.oid = %s"""
+_FOREIGN = """SELECT n.nspname AS schema, f.name::text, r.rolname AS owner FROM (
+    SELECT proname AS name, pronamespace AS schema, proowner AS owner FROM pg_proc
+    WHERE proname = ANY(%(functions)s)
+    UNION ALL SELECT oprname, oprnamespace, oprowner FROM pg_operator
+    WHERE oprname = ANY(%(operators)s)
+) f JOIN pg_namespace n ON n.oid = f.schema JOIN pg_roles r ON r.oid = f.owner
+WHERE n.nspname = ANY(%(schemas)s) AND NOT r.rolsuper AND r.rolname <> current_user LIMIT 1"""
+_CALLED = {
+    "functions": ["array_agg", "convert_to", "jsonb_each_text"],
+    "operators": ["=", "<>", "<", "<=", ">", "->", "->>", "@>"],
+}
+"""What the queries of a `PostgresSaver` and of `keys` call by a name that a schema may redefine."""
+
+
+@contextmanager
+def _open_postgres(
+    uri: str, serde: SerializerProtocol, *, write: bool
+) -> Iterator[BaseCheckpointSaver[Any]]:
+    try:
+        import psycopg  # noqa: PLC0415 - may not be installed
+        from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise OptionError(
+            "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
+        ) from error
+
+    class TransactionSaver(PostgresSaver):
+        """Reads in transactions, which are read-only if the connection is."""
+
+        def get_tuple(self, config: Any) -> Any:
+            with self.conn.transaction():  # type: ignore[union-attr]
+                return super().get_tuple(config)
+
+        def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            with self.conn.transaction():  # type: ignore[union-attr]
+                yield from super().list(*args, **kwargs)
+
+        def get_delta_channel_history(self, **kwargs: Any) -> Any:
+            with self.conn.transaction():  # type: ignore[union-attr]
+                return super().get_delta_channel_history(**kwargs)
+
+    # What is not in a transaction of ours, such as a deletion, is read-only by default.
+    settings = _LIMITS if write else f"{_LIMITS} -c default_transaction_read_only=on"
+    with closing(_connection(uri, settings, psycopg)) as conn:
+        try:
+            conn.read_only = not write
+            with conn.transaction():
+                _check_postgres(conn)
+            with conn.transaction():
+                if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
+                    raise ThreadError(f"{_POSTGRES} holds no checkpoint: there is nothing to read.")
+            yield TransactionSaver(conn, serde=serde)
+        except psycopg.Error as error:
+            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise ThreadError(f"{_POSTGRES}: {first}.") from error
+
+
+def _connection(uri: str, settings: str, psycopg: Any) -> Any:
+    problem = "its URI cannot be read"
+    try:
+        values = psycopg.conninfo.conninfo_to_dict(uri)
+        problem = "the connection failed"
+        options: dict[str, Any] = {
+            "connect_timeout": 10,
+            "fallback_application_name": "langgraph-patch",
+            **values,
+            # Not a SET: behind a pooler it would outlive us, on a connection of others.
+            "options": f"{values.get('options', '')} {settings}".strip(),
+        }
+        # A pooler may give each statement another server, so none is prepared.
+        return psycopg.connect(
+            **options,
+            autocommit=True,
+            prepare_threshold=None,
+            row_factory=psycopg.rows.dict_row,
+        )
+    except (psycopg.Error, ValueError) as error:
+        known = [each for each in _CONNECTION_PROBLEMS if each in str(error)]
+        problem += f" ({known[0]})" if known else ""
+    # Outside of `except`: the context of the error may hold a password.
+    raise ThreadError(
+        f"{_POSTGRES}: {problem}. Check host, port, user, password and database: special "
+        f"characters in them must be %-encoded. Name the server itself, not a pooler before it."
+    )
+
+
+def _check_postgres(conn: Any) -> None:
+    """Check that what is read are tables, and that no query calls what another role defined."""
+    names = conn.execute(_SCHEMAS).fetchone()
+    conn.execute("SET LOCAL search_path = pg_catalog")
+    rows = {table: conn.execute(_COLUMNS, (names[table],)).fetchall() for table in _POSTGRES_TABLES}
+    found = {
+        table: {row["name"] for row in columns} if all(r["is_table"] for r in columns) else None
+        for table, columns in rows.items()
+    }
+    version = (
+        "it was written by another version of langgraph-checkpoint-postgres. Call `setup()` of "
+        "the version that your application uses, then try again."
+    )
+    _check_tables(_POSTGRES, _POSTGRES_TABLES, found, version)
+    foreign = conn.execute(_FOREIGN, {**_CALLED, "schemas": names["schemas"]}).fetchone()
+    if foreign:
+        raise ThreadError(
+            f"{_POSTGRES}: role {foreign['owner']!r} has defined {foreign['name']!r} in schema "
+            f"{foreign['schema']!r}, which reading the tables would call: drop it, or leave that "
+            f"schema out of the search path."
+        )
+    if names["row_security"] != "off":
+        raise ThreadError(f"{_POSTGRES}: a pooler drops settings: name the server itself.")

@@ -1,1 +1,0 @@
-"""List threads and delete checkpoints in each kind of store."""
