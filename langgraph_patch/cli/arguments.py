@@ -32,7 +32,7 @@ exit codes:
   2    the arguments or the input are wrong, or the database failed; what was done up to then is
        printed, with a tally
   3    a thread could not be read, or its repair or undo was refused; the others were processed
-  130  stopped by Ctrl-C, between two threads; --after continues from there
+  130  stopped by Ctrl-C, between two threads
   141  the output was closed by its reader; scan and repair print after which thread they stopped
   143  stopped by SIGTERM, as by Ctrl-C
 """
@@ -41,8 +41,8 @@ _HELP = {
     "demo": "run the same agent without patching and with it; its model is scripted",
     "scan": "report on every thread; only reads, and runs none of your code (but --serde)",
     "show": "show one conversation with its defects, and the patch beside it",
-    "repair": "repair threads through your graph; a dry run by default",
-    "undo": "undo repairs that `repair --json` printed",
+    "repair": "repair threads; a dry run by default",
+    "undo": "undo the last repair of threads, if nothing was written to them since",
 }
 
 
@@ -139,8 +139,6 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only histories written to since: 30min, 2h, 3d or 2026-05-01T08:30 (UTC)",
     )
-    add("--shard", type=_shard, metavar="I/N", help="only part I of N, to share the work")
-    add("--after", default="", metavar="THREAD", help="begin after this thread")
 
 
 def _add_scan(parser: argparse.ArgumentParser) -> None:
@@ -165,11 +163,9 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
     add(
         "--graph",
         metavar="M:G",
-        help="module.py:graph or package.module:graph; needed unless DB is a server",
+        help="module.py:graph or package.module:graph; needed where a repair says so",
     )
-    add(
-        "--apply", action="store_true", help="write the repairs; keep the output of --json for undo"
-    )
+    add("--apply", action="store_true", help="write the repairs")
     add("--diff", action="store_true", help="print what changes in each history")
     add(
         "--on-pause",
@@ -207,8 +203,12 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
 
 def _add_undo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="what `repair --apply --json` printed; - reads standard input"
+        "ids",
+        nargs="*",
+        metavar="THREAD",
+        help="ids of threads; - reads them from standard input, one a line or as JSON of repair",
     )
+    parser.add_argument("--all", action="store_true", help="every repaired thread; not on a server")
 
 
 _ARGUMENTS: Mapping[str, Sequence[Callable[[argparse.ArgumentParser], None]]] = {
@@ -221,13 +221,6 @@ _ARGUMENTS: Mapping[str, Sequence[Callable[[argparse.ArgumentParser], None]]] = 
 
 
 # --- the values of options ---------------------------------------------------------------
-
-
-def _shard(text: str) -> tuple[int, int]:
-    index, _, count = text.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 1 <= I <= N")
-    return int(index), int(count)
 
 
 def _seconds(text: str) -> float:

@@ -55,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     if stopping.exit_code is not None:
         return stopping.exit_code
     code = summarize_scan(counts, options)
-    if counts.statuses["damaged"] and not (options.since or options.shard or options.after):
+    if counts.statuses["damaged"] and not options.since:
         selected = [part for glob in options.thread for part in ("--thread", glob)]
         which = selected if selected or options.ids else ["--all"]
-        print_next(target.command("repair", *which, *target.graph, ids=options.ids))
+        print_next(target.command("repair", *which, ids=options.ids))
     return code
 
 

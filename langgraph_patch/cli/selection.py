@@ -1,4 +1,4 @@
-"""Which threads a command is about: ids, patterns, an age, a part of all."""
+"""Which threads a command is about: ids, patterns, an age."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.output import standard_input
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import LangGraphServer, Shard, scan_threads
+from langgraph_patch.threads import LangGraphServer, scan_threads
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.stores.select import Database, store_of
 
@@ -57,7 +57,7 @@ def check_ids(database: Database, ids: Sequence[str]) -> None:
     if missing:
         named = ", ".join(map(repr, missing[:_SHOWN]))
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise ThreadError(f"There is no thread {named}{more}: nothing was repaired.")
+        raise ThreadError(f"There is no thread {named}{more}: nothing was done.")
 
 
 def _exists(database: Database, thread_id: str) -> bool:
@@ -77,8 +77,6 @@ def read_reports(
         saver,
         messages_key=options.messages_key,
         thread_ids=ids,
-        after=options.after,
-        shard=Shard(*options.shard) if options.shard else None,
         include=_matches(options.thread),
         since=options.since,
     )
@@ -94,7 +92,6 @@ def count_threads(
     database: Database, options: argparse.Namespace, ids: Sequence[str] | None
 ) -> int | None:
     """How many threads will be read, for a progress bar; None if that is not known before."""
-    if options.after or options.thread or options.since:
+    if options.thread or options.since:
         return None
-    count = len(set(ids)) if ids is not None else run_sync(store_of(database.saver).count_threads())
-    return None if count is None else -(-count // (options.shard[1] if options.shard else 1))
+    return len(set(ids)) if ids is not None else run_sync(store_of(database.saver).count_threads())

@@ -1,11 +1,10 @@
 """Stop a command between two threads: after Ctrl-C or SIGTERM, or when nobody reads its output.
 
-However the loop over the threads ends early, the tally and the place to go on from are printed.
+However the loop over the threads ends early, the tally and the last thread are printed.
 """
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -89,6 +88,4 @@ class Stopping:
         is_unread = self.exit_code == CLOSED and not self._writes
         last = self._unprinted if is_unread else self._finished
         where = f"after thread {last!r}" if last else "at the first thread"
-        sign = "=" if last.startswith("-") else " "  # otherwise it would be read as an option
-        more = f": go on with --after{sign}{shlex.quote(last)}" if last else ""
-        print_message(f"{reason} {where}{more}. {self._tally()}")
+        print_message(f"{reason} {where}. {self._tally()}")

@@ -112,9 +112,7 @@ def no_state_key(options: argparse.Namespace) -> int:
 
 
 def _no_thread(options: argparse.Namespace) -> int:
-    shard = " in this shard" if options.shard else ""
-    after = f" after {options.after!r}" if options.after else ""
     names = f" that matches {' or '.join(map(repr, options.thread))}" if options.thread else ""
     since = f" that was written to since {options.since:%Y-%m-%d %H:%M}" if options.since else ""
-    print_message(f"there is no thread{names}{since}{shard}{after}: nothing was looked at.")
+    print_message(f"there is no thread{names}{since}: nothing was looked at.")
     return BAD

@@ -129,7 +129,7 @@ def test_scan_in_json_is_one_object_a_line(cli, path):
 
 def test_scan_of_a_clean_database_exits_with_0(cli, path):
     """Nothing damaged: only what waits is on the standard output, and nothing is next."""
-    code, out, err = cli("scan", path, "--after", "broken")
+    code, out, err = cli("scan", path, "paused", "healthy")
     assert (code, ids_in(out), "next" in err) == (0, ["paused"], False)
     assert "0 damaged" in err
 
@@ -157,14 +157,12 @@ def test_an_id_that_is_no_text_does_not_stop_a_scan(page_size, cli, path, monkey
     assert (code, ids_in(out)) == (3, ["broken", r"br\udcff", "paused"])
     assert "its id is not text in UTF-8" in out
     assert "1 damaged, 1 paused, 1 unreadable" in err
-    assert ids_in(cli("scan", path, "--after", "broken")[1]) == [r"br\udcff", "paused"]
 
 
 def test_a_scan_that_saw_nothing_says_so(cli, path):
     """No thread left to look at, or no thread with such a key: exit code 2, and the reason."""
     nothing = "nothing was looked at.\n"
     for options, text in (
-        (["--after", "zzz"], "there is no thread after 'zzz': "),
         (["--thread", "x*", "--thread", "y"], "there is no thread that matches 'x*' or 'y': "),
     ):
         assert cli("scan", path, *options) == (2, "", f"langgraph-patch: {text}{nothing}")
@@ -181,7 +179,7 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, graph_f
         app.update_state(thread("paused2"), {"messages": old}, as_node="__start__")
         app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
         app.invoke(None, thread("paused2"))
-    assert cli("scan", path, "--after", "paused")[0] == 1
+    assert cli("scan", path, "paused2")[0] == 1
     assert cli("show", path, "paused2")[0] == 1
     how = ("repair", path, "paused2", "--graph", graph_file, "--min-age", 0, "--apply")
     code, out, err = cli(*how)
@@ -246,13 +244,6 @@ def test_threads_are_selected_by_their_age(cli, path):
     assert "that was written to since" in cli("scan", path, "--since", "0min")[2]
 
 
-def test_shards_divide_a_scan(cli, path):
-    """Together, the shards print what one scan prints."""
-    one = ids_in(cli("scan", path)[1])
-    parts = [ids_in(cli("scan", path, "--shard", f"{index}/3")[1]) for index in (1, 2, 3)]
-    assert sorted(name for part in parts for name in part) == one
-
-
 def test_encrypted_rows_name_the_option_that_decrypts_them(cli, path, tmp_path):
     """Without the serializer of the application its rows are unreadable, with it they are read."""
     name = f"serde_{abs(hash(tmp_path))}"
@@ -309,28 +300,11 @@ def test_a_signal_stops_between_two_threads_and_says_where(sent, cli, path, monk
     assert (stopped, err) == (
         code,
         (
-            f"langgraph-patch: stopped by {name} after thread 'broken': go on with --after broken. "
+            f"langgraph-patch: stopped by {name} after thread 'broken'. "
             "looked at 2 histories: 0 healthy, 2 damaged, 0 paused, 0 unreadable.\n"
         ),
     )
     assert signal.getsignal(number) is before
-
-
-def test_a_resume_point_that_looks_like_an_option(cli, path, monkeypatch):
-    """It can be typed as it is printed."""
-
-    def interrupted(*args, **kwargs):
-        for place, report in enumerate(scan_threads(*args, **kwargs)):
-            if place == 0:
-                os.kill(os.getpid(), signal.SIGINT)
-            yield report
-
-    with SqliteSaver.from_conn_string(path) as saver:
-        silent("react_v2", saver).update_state(thread("-x"), {"messages": [human("h")]}, START)
-    monkeypatch.setattr(langgraph_patch.cli.selection, "scan_threads", interrupted)
-    assert "go on with --after=-x. looked at 1 history" in cli("scan", path)[2]
-    monkeypatch.undo()
-    assert ids_in(cli("scan", path, "--after=-x")[1]) == ["broken", "paused"]
 
 
 def test_a_second_signal_does_not_wait(cli, path, monkeypatch):
@@ -376,7 +350,7 @@ def test_a_database_that_fails_leaves_a_tally(cli, path, monkeypatch, tmp_path):
     assert err.splitlines() == [
         f"langgraph-patch: wrote 1 thread to {str(html)!r}.",
         (
-            "langgraph-patch: stopped after thread 'broken': go on with --after broken. looked at "
+            "langgraph-patch: stopped after thread 'broken'. looked at "
             "2 histories: 1 healthy, 1 damaged, 0 paused, 0 unreadable."
         ),
         f"langgraph-patch: {path!r}: disk I/O error.",

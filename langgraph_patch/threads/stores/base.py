@@ -84,7 +84,7 @@ class Shard:
         ThreadError: If `index` is not between 1 and `count`.
 
     Examples:
-        >>> from langgraph_patch.threads import Shard
+        >>> from langgraph_patch.threads.stores.base import Shard
         >>> [Shard(index, 3).has("thread-18") for index in (1, 2, 3)]
         [True, False, False]
     """
