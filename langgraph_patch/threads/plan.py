@@ -32,7 +32,10 @@ from langgraph_patch.threads.stores.server import Activity
 
 OnPause = Literal["keep", "abandon"]
 
-MOVED: Final = "something else wrote to it during the repair, and that write takes precedence"
+MOVED: Final = (
+    "something else wrote to it during the repair, and that write takes precedence: scan it again"
+)
+KILLED: Final = "a run was stopped before its first superstep: continue it with invoke(None) first"
 
 _WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
 _ENDS = "it waits for a human, and nothing in it is damaged: the next message ends the pause"

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
-from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
@@ -29,7 +29,7 @@ from langgraph.checkpoint.serde.types import ERROR, TASKS
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Overwrite, Send
+from langgraph.types import Send
 
 from langgraph_patch._langgraph_storage import (
     ROOT_CHANNEL,
@@ -44,13 +44,13 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
-from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError
+from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError, brief
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile
 from langgraph_patch.graph.state import listed, unknown_key_error
-from langgraph_patch.history.damaged_fields import id_of
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.plan import (
+    KILLED,
     MOVED,
     OnPause,
     RepairOptions,
@@ -72,7 +72,6 @@ from langgraph_patch.threads.stored import (
     interrupts_of,
     is_marked,
     starts_tasks,
-    without_ids,
 )
 from langgraph_patch.threads.stores.base import Key
 from langgraph_patch.threads.stores.select import server_of, store_of
@@ -247,8 +246,8 @@ def _newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTuple |
     try:
         saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
     except (NotImplementedError, asyncio.InvalidStateError) as error:
-        if isinstance(error, NotImplementedError) and str(error):
-            raise  # LangGraph's serializer raises it for a type of row that it does not know
+        if "serialization type" in str(error):
+            raise  # LangGraph's serializer raises it for a row of a type that it does not know
         raise OptionError(
             f"{type(saver).__name__} has only the other form: call repair_thread and undo_repair "
             f"with a synchronous checkpointer, await arepair_thread and aundo_repair with an "
@@ -331,7 +330,13 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     stage = yield from _staged(thread, target)
     staged = yield from _commit_finished_work(thread, stage)
     committed = yield from _history(stage.memory, staged, options)
-    _check_nothing_lost(thread, stored, committed)
+    lost = count_missing(stored, committed)
+    if lost:
+        raise Stopped(
+            "refused",
+            f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
+            f"them, or the graph is not the one that wrote this thread",
+        )
     if not are_same(stored, committed):
         plan = yield from plan_repair(thread.saver, base.config, committed, options, channels)
 
@@ -414,6 +419,8 @@ def _check_graph(thread: _Thread, target: Any) -> None:
         Stopped: If something does.
     """
     options, base = thread.options, thread.base
+    if accepted_input(base) is not None:
+        raise Stopped("refused", KILLED)
     if thread.blocked:
         names = ", ".join(thread.blocked)
         raise Stopped(
@@ -422,9 +429,13 @@ def _check_graph(thread: _Thread, target: Any) -> None:
             f"of the checkpointer (--trust {thread.blocked[0]})",
         )
     if target is not None:
-        mismatch = None if options.force else _mismatch(target, base.checkpoint, options)
-        if mismatch:
-            raise Stopped("refused", mismatch)
+        lacking = _nodes_of([base.checkpoint["channel_values"]]) - {*target.nodes}
+        if lacking and not options.force:
+            raise Stopped(
+                "refused",
+                f"the graph has no node {min(lacking)!r}, which comes next in this thread: repair "
+                f"it with the graph that the application runs, or force the repair",
+            )
         return
     if not isinstance(base.checkpoint["channel_values"].get(options.messages_key), list):
         raise Stopped("refused", _NEEDS_GRAPH.format("its history is in a DeltaChannel"))
@@ -442,31 +453,6 @@ _KILLED_OR_WAITS = (
     "a run of it was stopped without a recorded error, or it waits at a breakpoint, which only "
     "the graph shows; or abandon the pause (on_pause='abandon')"
 )
-
-
-def _mismatch(target: Any, checkpoint: Checkpoint, options: RepairOptions) -> str | None:
-    """Why it is probably not the graph that wrote a checkpoint; None if it may be.
-
-    An application may drop a node or a state key and keep its threads. So a graph is a wrong one
-    only if it has none of the nodes that ran, or none of the state keys beside the history.
-    """
-    ran = {node for node in checkpoint["versions_seen"] if not is_reserved(node)}
-    keys = {*state_keys(checkpoint["channel_versions"])} - {options.messages_key}
-    for what, stored, known in (
-        ("nodes", ran, {node for node in target.nodes if not is_reserved(node)}),
-        ("state keys", keys, {*state_keys(target.channels)}),
-    ):
-        if stored and not stored & known:
-            return (
-                f"the graph is not the one that wrote this thread: its {what} are "
-                f"{_listed(known)}, and the thread has {_listed(stored)}; repair it through the "
-                f"graph that the application runs, or force the repair"
-            )
-    return None
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "none"
 
 
 # --- stage -------------------------------------------------------------------------------
@@ -501,8 +487,10 @@ def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
             outer.add_node(node, graph.compile(checkpointer=True)).add_edge(START, node)
             graph = outer
         return _Stage(memory, graph.compile(checkpointer=memory), channels)
-    except (TypeError, ValueError) as error:  # names that no graph has
-        raise Stopped("refused", f"it was not written by LangGraph: {error}") from error
+    except Exception as error:  # any: what is stored may name what no graph can have
+        raise Stopped(
+            "refused", _NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")
+        ) from error
 
 
 def _graph_like(base: CheckpointTuple, messages_key: str) -> StateGraph[Any]:
@@ -544,9 +532,7 @@ def _commit_finished_work(thread: _Thread, stage: _Stage) -> IOGenerator[Checkpo
     config = thread.base.config
     try:
         state = yield from call_method(stage.graph, "get_state", config)
-        _check_tasks(thread, stage, {task.id for task in state.tasks})
-        if START in state.next:
-            config = yield from _commit_input(thread, stage)
+        _check_tasks(thread, {task.id for task in state.tasks})
         for _ in range(_SUPERSTEPS):
             config = yield from call_method(stage.graph, "update_state", config, None, as_node=END)
             state = yield from call_method(stage.graph, "get_state", config)
@@ -566,54 +552,15 @@ def _commit_finished_work(thread: _Thread, stage: _Stage) -> IOGenerator[Checkpo
     raise Stopped("refused", "its graph starts new tasks whenever tasks are dropped")
 
 
-def _check_tasks(thread: _Thread, stage: _Stage, tasks: set[str]) -> None:
+def _check_tasks(thread: _Thread, tasks: set[str]) -> None:
     """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
     for task, channel, _ in thread.base.pending_writes or ():
-        if task not in tasks and channel in stage.channels and not is_reserved(channel):
+        if task not in tasks and state_keys([channel]):
             raise Stopped(
                 "refused",
                 "the graph has no node for work that finished in this thread: is it the graph "
                 "that the application runs?",
             )
-
-
-def _commit_input(thread: _Thread, stage: _Stage) -> IOGenerator[RunnableConfig]:
-    """Apply the input of a run that was killed before its first superstep."""
-    accepted = accepted_input(thread.base)
-    if any(map(is_delta_channel, stage.channels.values())):
-        # Such a channel would not receive the input, and the message would be lost.
-        raise Stopped(
-            "refused",
-            "a run was killed before its first superstep: continue it with invoke(None) first",
-        )
-    if thread.own_graph is None and set(accepted) != {thread.options.messages_key}:
-        raise Stopped("refused", _NEEDS_GRAPH.format("a run was killed before its first superstep"))
-    config: RunnableConfig = yield from call_method(
-        stage.graph, "update_state", thread.base.config, accepted, as_node=START
-    )
-    return config
-
-
-def _check_nothing_lost(
-    thread: _Thread, before: Sequence[BaseMessage], after: Sequence[BaseMessage]
-) -> None:
-    """Refuse if committing the finished work removed a message, or lost one that was written."""
-    ids = {id_of(message) for message in before}
-    new = [
-        message
-        for _, channel, value in thread.base.pending_writes or ()
-        if channel == thread.options.messages_key and not isinstance(value, Overwrite)
-        for message in as_messages(listed(value))
-        # A result gets its id when it is committed, and so does a message written as dict or tuple.
-        if not isinstance(message, RemoveMessage | ToolMessage) and id_of(message) not in ids
-    ]
-    lost = count_missing(before, after) + count_missing(without_ids(new), without_ids(after))
-    if lost:
-        raise Stopped(
-            "refused",
-            f"{lost} of its {len(before) + len(new)} messages would be lost: a finished node "
-            f"removes or edits them, or the graph is not the one that wrote this thread",
-        )
 
 
 # --- make the new checkpoint -------------------------------------------------------------
@@ -705,33 +652,23 @@ def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenera
     """Write the checkpoint, if nothing was written since the repair began, and read it back."""
     base, checkpoint = thread.base, repaired.checkpoint
     newest = yield from _newest(thread.saver, thread.config)
-    if newest is None or _identity(newest) != _identity(base):
+    # The task and the channel of each pending write: their values may not be comparable.
+    found, expected = (
+        (saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()])
+        for saved in (newest or base, base)
+    )
+    if newest is None or found != expected:
         raise Stopped("moved", MOVED)
     old = base.checkpoint["channel_versions"]
     new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
     yield from call_method(thread.saver, "put", base.config, checkpoint, repaired.metadata, new)
     newest = yield from _newest(thread.saver, thread.config)
     if newest is None or newest.checkpoint["id"] != checkpoint["id"]:
-        if not (yield from _descends_from(thread.saver, newest, checkpoint["id"])):
-            raise Stopped("moved", MOVED)
-        return
+        raise Stopped("moved", MOVED)
     read = yield from _history(thread.saver, newest, thread.options)
     if starts_tasks(newest) or not are_same(read, patch.messages):
         yield from store_of(thread.saver).delete_checkpoint(key_of(thread.config), checkpoint["id"])
         raise Stopped("refused", "the database did not return what was written to it")
-
-
-def _identity(saved: CheckpointTuple) -> tuple[str, list[tuple[str, str]]]:
-    """The id of a checkpoint, and the task and the channel of each of its pending writes."""
-    writes = [(task, channel) for task, channel, _ in saved.pending_writes or ()]
-    return saved.checkpoint["id"], writes
-
-
-def _descends_from(saver: Any, saved: CheckpointTuple | None, ancestor: str) -> IOGenerator[bool]:
-    """Whether a later checkpoint was made from the one that the repair wrote."""
-    while saved is not None and saved.parent_config and saved.checkpoint["id"] > ancestor:
-        saved = yield from call_method(saver, "get_tuple", saved.parent_config)
-    return saved is not None and saved.checkpoint["id"] == ancestor
 
 
 # --- undo --------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from langgraph_patch.errors import ThreadError
 from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch, patch_reading
 from langgraph_patch.threads.plan import (
+    KILLED,
     MOVED,
     RepairOptions,
     Stopped,
@@ -88,8 +89,7 @@ def repair_on_server(
         activity = yield from server.activity(base.config["configurable"]["thread_id"])
     check_due(base, patch, options, activity)
     if base.metadata.get("source") == "input":
-        reason = "a run was stopped before its first superstep: start a run without input first"
-        raise Stopped("refused", reason)
+        raise Stopped("refused", KILLED)
     _predicted(stored, patch)
     if options.dry_run:
         return patch, None
@@ -125,7 +125,7 @@ def _write(  # noqa: PLR0917 - three states of one thread
     known = thread["metadata"]
     yield from _check_unmoved(server, cleared)
     predicted = _predicted(committed, patch)
-    writes = _writes_between(committed, patch.messages)
+    writes = writes_between(committed, patch.messages)
     if not writes:
         return cleared.checkpoint["id"]
     mark = {_BEFORE: base.checkpoint["id"], _WRITTEN_TO: cleared.checkpoint["id"]}
@@ -133,7 +133,7 @@ def _write(  # noqa: PLR0917 - three states of one thread
         "runs.wait",
         thread_id,
         known.get("assistant_id") or known["graph_id"],
-        command={"update": [[options.messages_key, _as_json(write)] for write in writes]},
+        command={"update": [[options.messages_key, as_json(write)] for write in writes]},
         metadata={**MARK, **mark},
         multitask_strategy="reject",
         raise_error=False,
@@ -153,7 +153,7 @@ def _write(  # noqa: PLR0917 - three states of one thread
 
 def _predicted(old: Sequence[BaseMessage], patch: Patch) -> list[BaseMessage]:
     try:
-        return _predict(old, patch.messages)
+        return predict(old, patch.messages)
     except ThreadError as error:
         raise Stopped("refused", str(error)) from error
 
@@ -279,7 +279,7 @@ def _check_unmoved(server: LangGraphServer, saved: CheckpointTuple) -> IOGenerat
 # --- what is sent ------------------------------------------------------------------------
 
 
-def _writes_between(
+def writes_between(
     old: Sequence[BaseMessage], new: Sequence[BaseMessage]
 ) -> list[list[BaseMessage]]:
     """The writes that turn one history into another, for a state with `add_messages`.
@@ -296,7 +296,7 @@ def _writes_between(
     return [write for write in (removals, [*edited, *new[start:]]) if write]
 
 
-def _as_json(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
+def as_json(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
     """Messages as LangChain reads them from JSON, without fields that have no value."""
     found = []
     for message in messages:
@@ -309,7 +309,7 @@ def _as_json(messages: Sequence[BaseMessage]) -> list[dict[str, Any]]:
     return found
 
 
-def _predict(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> list[BaseMessage]:
+def predict(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> list[BaseMessage]:
     """The history that the server will have after these writes.
 
     Raises:
@@ -319,8 +319,8 @@ def _predict(old: Sequence[BaseMessage], new: Sequence[BaseMessage]) -> list[Bas
         raise ThreadError("a message of it has no id")
     value: Any = list(old)
     try:
-        for write in _writes_between(old, new):
-            written: Any = convert_to_messages(_as_json(write))
+        for write in writes_between(old, new):
+            written: Any = convert_to_messages(as_json(write))
             value = add_messages(value, written)
     except Exception as error:  # LangChain's constructors do not expect every value
         raise ThreadError(f"a message cannot be sent as JSON: {error}") from error

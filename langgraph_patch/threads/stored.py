@@ -259,8 +259,3 @@ def count_missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -
         else:
             start = index + 1
     return missing
-
-
-def without_ids(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Copies of the messages without their ids."""
-    return [message.model_copy(update={"id": None}) for message in messages]

@@ -249,39 +249,20 @@ def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(cli, 
 
 
 def test_the_wrong_graph_is_refused(cli, path, tmp_path):
-    """A graph with none of the nodes that ran, or none of the state keys, is the wrong one."""
+    """A graph without the node that comes next in the thread is the wrong one."""
     name = f"wrong_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(
         f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from typing import TypedDict\n"
-        "from langgraph.graph import MessagesState, StateGraph\n"
         "from support.broken_threads import application\n"
         "other = application('parent_of_stateful', None)\n"
-        "class Other(MessagesState):\n    plan: str\n"
-        "keys = StateGraph(Other).add_node('agent', lambda state: {})"
-        ".set_entry_point('agent').compile()\n"
     )
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("broken"))
-        values = {**saved.checkpoint["channel_values"], "cart": 3}
-        versions = {**saved.checkpoint["channel_versions"], "cart": "1"}
-        changed = {**saved.checkpoint, "channel_values": values, "channel_versions": versions}
-        saver.put(thread_at("cart"), changed, {}, {"cart": "1"})
+        dict(ways_of("react_v2"))["killed"]("react_v2", saver, thread("killed"))
     before = rows_of(path)
-    for thread_id, graph, text in (
-        ("broken", "other", "its nodes are 'delegate', and the thread has 'agent', 'tools'"),
-        ("cart", "keys", "its state keys are 'messages', 'plan', and the thread has 'cart'"),
-    ):
-        how = ("repair", path, thread_id, "--graph", f"{tmp_path / name}.py:{graph}", "--apply")
-        code, out, _ = cli(*how, "--min-age", 0)
-        assert (code, rows_of(path) == before) == (3, True)
-        assert text in out
-    assert cli(*how, "--force")[0] == 0
-
-
-def thread_at(thread_id):
-    """The config of a new checkpoint of a thread."""
-    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+    how = ("repair", path, "killed", "--graph", f"{tmp_path / name}.py:other", "--min-age", 0)
+    code, out, _ = cli(*how, "--apply")
+    assert (code, rows_of(path) == before) == (3, True)
+    assert "the graph has no node" in out
 
 
 # --- what is printed ---------------------------------------------------------------------

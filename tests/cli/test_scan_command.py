@@ -67,10 +67,7 @@ def test_scan_prints_a_table_of_what_is_not_healthy_and_a_tally_beside(cli, path
         1,
         [
             "langgraph-patch: looked at 3 histories: 1 healthy, 1 damaged, 1 paused, 0 unreadable.",
-            (
-                f"langgraph-patch: next: langgraph-patch repair {path} --all "
-                "--graph MODULE.py:GRAPH (a dry run)"
-            ),
+            (f"langgraph-patch: next: langgraph-patch repair {path} --all (a dry run)"),
         ],
     )
 
@@ -436,8 +433,7 @@ def test_a_thread_of_a_silent_graph_is_named_in_the_next_command(cli, path):
     assert f"langgraph-patch show {path} -- -x" in out
     assert cli("show", path, "--", "-x")[0] == 1
     err = cli("scan", path, "--", "-x", "two words")[2]
-    graph = "--graph MODULE.py:GRAPH"
-    assert f"next: langgraph-patch repair {path} {graph} -- -x 'two words' (a dry run)" in err
+    assert f"next: langgraph-patch repair {path} -- -x 'two words' (a dry run)" in err
 
 
 def test_a_next_command_reads_the_threads_in_the_same_way(cli, path, tmp_path):
@@ -454,6 +450,6 @@ def test_a_next_command_reads_the_threads_in_the_same_way(cli, path, tmp_path):
     _, out, err = cli("scan", path, *reading)
     [shown] = re.findall(r"langgraph-patch (show .* chat)$", out, re.MULTILINE)
     assert shlex.split(shown) == ["show", path, *reading, "chat"]
-    assert " ".join(("--graph MODULE.py:GRAPH", *reading, "(a dry run)")) in err
+    assert " ".join((*reading, "(a dry run)")) in err
     code, _, err = cli(*shlex.split(shown))
     assert (code, " ".join(("--diff", *reading, "chat")) in err) == (1, True)

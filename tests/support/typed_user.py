@@ -300,7 +300,7 @@ async def asynchronously(
     """The async functions."""
     reports = assert_type(ascan_threads(saver), AsyncIterator[ThreadReport])
     assert_type([report async for report in reports], list[ThreadReport])
-    repair = assert_type(await arepair_thread(graph, config, dry_run=True), ThreadRepair)
+    assert_type(await arepair_thread(graph, config, dry_run=True), ThreadRepair)
     assert_type(await aundo_repair(saver, config), str)
 
 

@@ -10,7 +10,6 @@ from langchain_core.messages import (
 )
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
 from langgraph.graph.message import add_messages
-from langgraph_patch.threads.server_writes import as_json, predict, writes_between
 from langgraph_sdk import get_sync_client
 
 from langgraph_patch import patch_messages
@@ -19,6 +18,7 @@ from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.tasks import read_step
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
+from langgraph_patch.threads.server_repair import as_json, predict, writes_between
 from langgraph_patch.threads.stores.server_json import checkpoint_of, with_messages
 from support.agents import thread
 
