@@ -23,7 +23,12 @@ from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointTuple,
+    empty_checkpoint,
+)
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import ERROR, TASKS
 from langgraph.graph import END, START, StateGraph
@@ -319,6 +324,7 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     """Returns the patch and the id of the checkpoint that has it; None for a dry run."""
     options, base = thread.options, thread.base
     # 1. Look.
+    _next_id(base)
     target = _graph_of_history(thread)
     channels = None if target is None else target.channels
     stored = yield from _history(thread.saver, base, options)
@@ -351,6 +357,23 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
 
 
 # --- look --------------------------------------------------------------------------------
+
+
+def _next_id(base: CheckpointTuple) -> str:
+    """The id of a checkpoint directly behind the base: a later one is never hidden by it.
+
+    Raises:
+        Stopped: If no id of LangGraph sorts after that of the base.
+    """
+    old = base.checkpoint["id"]
+    new = later_checkpoint_id(old, 1) or empty_checkpoint()["id"]
+    if new <= old:
+        raise Stopped(
+            "refused",
+            f"the id of its newest checkpoint, {old!r}, sorts after every id of LangGraph, so no "
+            f"repair can become the newest one",
+        )
+    return new
 
 
 def _history(
@@ -585,18 +608,11 @@ def _repaired(
         values[key] = trial.get() if is_delta_channel(channel) else trial.checkpoint()
     for key in {messages_key, *(key for key, _ in restored)}:
         versions[key] = thread.saver.get_next_version(versions.get(key), None)
-    new_id = later_checkpoint_id(base.checkpoint["id"], 1) or staged.checkpoint["id"]
-    if new_id <= base.checkpoint["id"]:
-        raise Stopped(
-            "refused",
-            f"the id of its newest checkpoint, {base.checkpoint['id']!r}, sorts after every id of "
-            f"LangGraph, so no repair can become the newest one",
-        )
     metadata: Any = {**staged.metadata, "step": base.metadata.get("step", -1) + 1, **MARK}
     repaired = staged._replace(
         checkpoint={
             **staged.checkpoint,
-            "id": new_id,
+            "id": _next_id(base),
             "channel_values": values,
             "channel_versions": versions,
         },
