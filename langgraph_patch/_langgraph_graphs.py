@@ -248,11 +248,6 @@ def can_be_followed(builder: Any, node: str) -> bool:
     return ends is None or bool(ends & (builder.nodes.keys() - {node}))
 
 
-def has_routers(graph: Any, node: str) -> bool:
-    """Whether the node of a compiled graph has conditional edges."""
-    return bool(graph.builder.branches.get(node))
-
-
 # --- the nodes of prebuilt agents ---------------------------------------------------------
 
 AFTER_MODEL: Final = ("post_model_hook", ".after_model")

@@ -41,8 +41,8 @@ _HELP = {
     "demo": "run the same agent without patching and with it; its model is scripted",
     "scan": "report on every thread; only reads, and runs none of your code (but --serde)",
     "show": "show one conversation with its defects, and the patch beside it",
-    "repair": "repair threads through your graph; a dry run by default",
-    "undo": "undo repairs that `repair --json` printed",
+    "repair": "repair threads; a dry run by default",
+    "undo": "undo the last repair of threads, if nothing was written to them since",
 }
 
 
@@ -163,11 +163,9 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
     add(
         "--graph",
         metavar="M:G",
-        help="module.py:graph or package.module:graph; needed unless DB is a server",
+        help="module.py:graph or package.module:graph; needed where a repair says so",
     )
-    add(
-        "--apply", action="store_true", help="write the repairs; keep the output of --json for undo"
-    )
+    add("--apply", action="store_true", help="write the repairs")
     add("--diff", action="store_true", help="print what changes in each history")
     add(
         "--on-pause",
@@ -205,8 +203,12 @@ def _add_repair(parser: argparse.ArgumentParser) -> None:
 
 def _add_undo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", help="what `repair --apply --json` printed; - reads standard input"
+        "ids",
+        nargs="*",
+        metavar="THREAD",
+        help="ids of threads; - reads them from standard input, one a line or as JSON of repair",
     )
+    parser.add_argument("--all", action="store_true", help="every repaired thread; not on a server")
 
 
 _ARGUMENTS: Mapping[str, Sequence[Callable[[argparse.ArgumentParser], None]]] = {

@@ -1,17 +1,15 @@
-"""`langgraph-patch repair`: repair threads through the application's graph."""
+"""`langgraph-patch repair`: repair threads, where needed through the application's graph."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch.cli.local_code import check_trusted, load_graph
-from langgraph_patch.cli.progress import NoProgress, progress_bar
+from langgraph_patch.cli.progress import progress_bar
 from langgraph_patch.cli.repair_output import RepairOutput
 from langgraph_patch.cli.selection import check_ids, chosen_ids, count_threads, read_reports
 from langgraph_patch.cli.stopping import Stopping
@@ -30,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         The exit code.
 
     Raises:
-        OptionError: If the options name no thread or no graph.
+        OptionError: If the options name no thread, or a graph beside a server.
         ThreadError: If one of the named threads does not exist; nothing is written then.
     """
     if bool(options.ids or options.thread or options.since) == options.all:
@@ -53,38 +51,25 @@ def run(options: argparse.Namespace) -> int:
         output = RepairOutput(stopping, as_json=options.json, with_diff=options.diff)
         for report in stopping.until_stopped(read_reports(database, options, ids)):
             bar.advance(report.thread_id)
-            repair = _repair(database, graph, report, options, partial(_announce, bar, output))
+            repair = _repair(database, graph, report, options)
             counts.add(report, repair)
             if repair.outcome != "healthy":
                 bar.hide()
-                output.finish(repair)
+                output.print(repair)
     if stopping.exit_code is not None:
         return stopping.exit_code
     return summarize_repair(counts, options)
 
 
 def _graph(target: Target, options: argparse.Namespace) -> Any:
-    """The application's graph; None for a server, which has it."""
-    if target.is_server:
-        if options.graph:
-            raise OptionError("--graph is not used with a LangGraph Server: it has the graph.")
-        return None
-    if not options.graph:
-        raise OptionError("name the graph of your application: --graph module.py:graph.")
-    return load_graph(options.graph)
-
-
-def _announce(bar: NoProgress, output: RepairOutput, repair: ThreadRepair) -> None:
-    bar.hide()
-    output.announce(repair)
+    """The application's graph; None if it is not named, and for a server, which has it."""
+    if target.is_server and options.graph:
+        raise OptionError("--graph is not used with a LangGraph Server: it has the graph.")
+    return load_graph(options.graph) if options.graph else None
 
 
 def _repair(
-    database: Database,
-    graph: Any,
-    report: ThreadReport,
-    options: argparse.Namespace,
-    announce: Callable[[ThreadRepair], None],
+    database: Database, graph: Any, report: ThreadReport, options: argparse.Namespace
 ) -> ThreadRepair:
     """Repair one thread after its scan; whatever goes wrong with it is a refusal."""
     key = (report.thread_id, report.namespace)
@@ -92,57 +77,23 @@ def _repair(
         return ThreadRepair(*key, "refused", report.reason)
     if report.status == "healthy" or report.messages is None:
         return ThreadRepair(*key, "healthy", before=report.checkpoint_id)
+    config: RunnableConfig = {
+        "configurable": {"thread_id": report.thread_id, "checkpoint_ns": report.namespace}
+    }
+    saver = database.saver
     try:
-        return _repair_stored(database, graph, report, options, announce)
+        return repair_thread(
+            saver if graph is None else graph.copy({"checkpointer": saver}),
+            config,
+            on_pause=options.on_pause,
+            min_age=options.min_age,
+            force=options.force,
+            recover=options.recover,
+            messages_key=options.messages_key,
+            dry_run=not options.apply,
+        )
     except Exception as error:  # any: the other threads are still to be repaired
         if options.debug or is_database_failure(error):
             raise
         reason = str(error) if isinstance(error, PatchError) else brief(error)
         return ThreadRepair(*key, "refused", reason, before=report.checkpoint_id)
-
-
-def _repair_stored(
-    database: Database,
-    graph: Any,
-    report: ThreadReport,
-    options: argparse.Namespace,
-    announce: Callable[[ThreadRepair], None],
-) -> ThreadRepair:
-    """Repair a thread if all classes of its state were loaded, announcing it before the write."""
-    config: RunnableConfig = {
-        "configurable": {"thread_id": report.thread_id, "checkpoint_ns": report.namespace}
-    }
-    database.blocked.clear()
-
-    def confirm(repair: ThreadRepair) -> str | None:
-        reason = _blocked(database)
-        if reason is None:
-            announce(repair)
-        return reason
-
-    repair = repair_thread(
-        graph,
-        config,
-        on_pause=options.on_pause,
-        min_age=options.min_age,
-        force=options.force,
-        recover=options.recover,
-        messages_key=options.messages_key,
-        checkpointer=database.saver,
-        dry_run=not options.apply,
-        confirm=confirm,
-    )
-    reason = _blocked(database)
-    if repair.outcome == "planned" and reason is not None:
-        return ThreadRepair(
-            report.thread_id, report.namespace, "refused", reason, before=repair.before
-        )
-    return repair
-
-
-def _blocked(database: Database) -> str | None:
-    """Why a state may not be written back: an instance of a class that was not loaded is a dict."""
-    if not database.blocked:
-        return None
-    names = " ".join(f"--trust {name}" for name in sorted(database.blocked))
-    return f"its state holds classes that were not loaded; if they are yours: {names}"

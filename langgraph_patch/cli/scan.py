@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     if counts.statuses["damaged"] and not options.since:
         selected = [part for glob in options.thread for part in ("--thread", glob)]
         which = selected if selected or options.ids else ["--all"]
-        print_next(target.command("repair", *which, *target.graph, ids=options.ids))
+        print_next(target.command("repair", *which, ids=options.ids))
     return code
 
 

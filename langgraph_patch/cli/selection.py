@@ -11,10 +11,9 @@ from fnmatch import fnmatchcase
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.output import standard_input
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import scan_threads
-from langgraph_patch.threads.keys import list_keys
-from langgraph_patch.threads.opening import Database
+from langgraph_patch.threads import LangGraphServer, scan_threads
 from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.threads.stores.select import Database, store_of
 
 _SHOWN = 5  # how many missing ids an error names
 
@@ -58,12 +57,12 @@ def check_ids(database: Database, ids: Sequence[str]) -> None:
     if missing:
         named = ", ".join(map(repr, missing[:_SHOWN]))
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        raise ThreadError(f"There is no thread {named}{more}: nothing was repaired.")
+        raise ThreadError(f"There is no thread {named}{more}: nothing was done.")
 
 
 def _exists(database: Database, thread_id: str) -> bool:
     with suppress(UnicodeEncodeError):  # no database can hold such an id
-        return bool(run_sync(list_keys(database.saver, thread_id)))
+        return bool(run_sync(store_of(database.saver).keys_of(thread_id)))
     return False
 
 
@@ -71,8 +70,11 @@ def read_reports(
     database: Database, options: argparse.Namespace, ids: Sequence[str] | None
 ) -> Iterator[ThreadReport]:
     """The reports on the selected threads."""
+    saver = database.saver
+    if options.since and ids is None and isinstance(saver, LangGraphServer):
+        saver = saver.only(updated_after=options.since)  # it lists fewer threads
     return scan_threads(
-        database.saver,
+        saver,
         messages_key=options.messages_key,
         thread_ids=ids,
         include=_matches(options.thread),
@@ -92,6 +94,4 @@ def count_threads(
     """How many threads will be read, for a progress bar; None if that is not known before."""
     if options.thread or options.since:
         return None
-    if ids is not None:
-        return len(set(ids))
-    return len({key.thread_id for key in run_sync(list_keys(database.saver))})
+    return len(set(ids)) if ids is not None else run_sync(store_of(database.saver).count_threads())

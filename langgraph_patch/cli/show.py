@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.html is None:
         print_lines(show_report(values, history, page_width(), is_folded=not options.all))
         if report.patch:
-            print_next(target.command("repair", *target.graph, "--diff", ids=[options.thread]))
+            print_next(target.command("repair", "--diff", ids=[options.thread]))
     if not is_readable:
         return REFUSED
     return DAMAGED if report.defects else CLEAN

@@ -16,12 +16,12 @@ from langchain_core.messages import BaseMessage
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.cli.arguments import MESSAGES_KEY
 from langgraph_patch.cli.local_code import load_serde
-from langgraph_patch.cli.masking import masked
 from langgraph_patch.cli.output import print_message
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads.checkpoint_state import history_of
-from langgraph_patch.threads.opening import Database, open_database
 from langgraph_patch.threads.reports import ThreadReport
+from langgraph_patch.threads.stored import history_of
+from langgraph_patch.threads.stores.masking import masked
+from langgraph_patch.threads.stores.select import Database, open_database
 
 _PASSWORD = re.compile(r"://[^@]*:[^@]*@|password\s*=", re.IGNORECASE)
 
@@ -39,7 +39,7 @@ class Target:
     Attributes:
         text: How it was typed.
         location: The path or the URI; it may hold a password.
-        is_server: Whether it is a LangGraph Server, which needs no graph.
+        is_server: Whether it is a LangGraph Server, which has its own graph.
         reading: The options without which its threads cannot be read, as they were typed.
     """
 
@@ -59,11 +59,6 @@ class Target:
         if "@" in rest or not re.fullmatch(r"[^:]*|[^:]*:\d*|\[.*\](:\d*)?", host):
             return masked(self.location)  # it may not have been read as it was meant
         return f"{parts.scheme}://{host}{parts.path}"
-
-    @property
-    def graph(self) -> Sequence[str]:
-        """The option with which a repair names the graph, to be filled in."""
-        return () if self.is_server else ("--graph", "MODULE.py:GRAPH")
 
     def command(self, command: str, *options: str, ids: Sequence[str] = ()) -> str:
         """A command line for these threads that can be typed; `DB` stands for a password."""

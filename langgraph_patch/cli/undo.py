@@ -1,110 +1,90 @@
-"""`langgraph-patch undo`: undo the repairs that `repair --apply --json` printed."""
+"""`langgraph-patch undo`: undo the last repair of threads."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from langgraph_patch.cli.arguments import CLEAN, REFUSED
-from langgraph_patch.cli.output import (
-    print_json,
-    print_lines,
-    print_message,
-    standard_input,
-    terminal_width,
-)
+from langgraph_patch.cli.output import print_json, print_lines, print_message, terminal_width
+from langgraph_patch.cli.selection import check_ids, chosen_ids
 from langgraph_patch.cli.target import open_target, target_of
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.render.terminal import repair_outcome, repair_row
-from langgraph_patch.threads import ThreadRepair, undo_repair
-from langgraph_patch.threads.opening import Database, is_database_failure
+from langgraph_patch.threads import scan_threads, undo_repair
+from langgraph_patch.threads.stored import config_of
+from langgraph_patch.threads.stores.base import Key
+from langgraph_patch.threads.stores.select import Database, is_database_failure
 
 
 def run(options: argparse.Namespace) -> int:
-    """Undo each repair of a file, the newest first.
+    """Undo the last repair of each named thread, or of every thread that a repair wrote last.
 
     Returns:
         The exit code.
 
     Raises:
-        OptionError: If the file cannot be read, or holds no repair that was written; nothing is
-            undone then.
+        OptionError: If the options name no thread, or all threads of a server.
+        ThreadError: If one of the named threads does not exist; nothing is undone then.
     """
+    if bool(options.ids) == options.all:
+        raise OptionError("name the threads whose repair is to be undone, or use --all.")
     target = target_of(options)
-    repairs = list(_repairs(options.file))
+    if options.all and target.is_server:
+        raise OptionError("name the threads: LangGraph Server cannot list those with a repair.")
+    ids = chosen_ids(options)
     counts: Counter[str] = Counter()
     try:
         with open_target(target, options, write=True) as database:
-            for repair in reversed(repairs):
-                reason = _undo(database, repair)
-                counts["refused" if reason else "undone"] += 1
-                _print(repair, reason, as_json=options.json)
+            if ids is not None:
+                check_ids(database, ids)
+            for key in dict.fromkeys(_keys(database, ids)):
+                values = _undo(database, key)
+                counts[values["outcome"] or ""] += 1
+                _print(values, as_json=options.json)
     finally:
         if counts:
             done = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
             print_message(f"{done}.")
+    if not counts:
+        print_message("no thread has a repair to undo.")
     return REFUSED if counts["refused"] else CLEAN
 
 
-def _undo(database: Database, repair: ThreadRepair) -> str | None:
-    """Undo one repair; the reason if it is refused."""
+def _keys(database: Database, ids: Sequence[str] | None) -> Iterator[Key]:
+    """The histories whose newest checkpoint a repair wrote, and the root of every other named one.
+
+    All are read before the first one is undone.
+    """
+    marked = [
+        Key(report.thread_id, report.namespace)
+        for report in scan_threads(database.saver, thread_ids=ids)
+        if report.repaired
+    ]
+    found = {key.thread_id for key in marked}
+    yield from marked
+    yield from (Key(each, "") for each in ids or () if each not in found)
+
+
+def _undo(database: Database, key: Key) -> dict[str, str | None]:
+    """Undo one repair; the values of the result."""
+    before = reason = None
     try:
-        undo_repair(None, repair, checkpointer=database.saver)
+        before = undo_repair(database.saver, config_of(key))
     except ThreadError as error:
         if is_database_failure(error):
             raise
-        return str(error)
-    return None
+        reason = str(error)
+    outcome = "refused" if reason else "undone"
+    return {**key._asdict(), "outcome": outcome, "reason": reason, "before": before}
 
 
-def _print(repair: ThreadRepair, reason: str | None, *, as_json: bool) -> None:
-    values = {
-        "thread_id": repair.thread_id,
-        "namespace": repair.namespace,
-        "outcome": "refused" if reason else "undone",
-        "reason": reason,
-        "before": repair.before,
-        "after": repair.after,
-    }
+def _print(values: dict[str, str | None], *, as_json: bool) -> None:
     if as_json:
         print_json(values)
         return
-    shown = {**values, "reason": reason or f"back to checkpoint {repair.before}"}
+    shown = {**values, "reason": values["reason"] or f"back to checkpoint {values['before']}"}
     lines = repair_row(shown, terminal_width())
     print_lines(lines, end="")
     print_lines(repair_outcome(shown, lines[-1], terminal_width()))
-
-
-def _repairs(file: str) -> Iterator[ThreadRepair]:
-    """The repairs that were written, or may have been, each once, in the order of the file."""
-    found: dict[tuple[str, str, str | None], ThreadRepair] = {}
-    for number, line in enumerate(_lines(file), 1):
-        if not line.strip():
-            continue
-        try:
-            repair = ThreadRepair.from_dict(json.loads(line))
-        except ValueError as error:
-            raise OptionError(
-                f"{file!r}, line {number}: {error} Expected what `repair --apply --json` printed."
-            ) from error
-        key = (repair.thread_id, repair.namespace, repair.before)
-        # The second line of a repair says how it ended; the first one may be all there is.
-        if repair.outcome == "repaired" or (repair.outcome == "planned" and repair.after):
-            found[key] = repair
-        else:
-            found.pop(key, None)
-    if not found:
-        raise OptionError(f"{file!r} holds no repair that was written: there is nothing to undo.")
-    yield from found.values()
-
-
-def _lines(file: str) -> Iterable[str]:
-    if file == "-":
-        return list(standard_input())
-    try:
-        return Path(file).read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise OptionError(f"{file!r} cannot be read: {error}.") from error

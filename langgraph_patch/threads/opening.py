@@ -77,16 +77,23 @@ def open_database(
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
     with _open_saver(target, used, write=write) as saver:
         database = Database(saver)
-
-        def record(event: Mapping[str, Any]) -> None:
-            if event["kind"] == "msgpack_blocked":
-                database.blocked.add(f"{event['module']}:{event['name']}")
-
-        unregister = register_serde_event_listener(record)
-        try:
+        with recording_blocked_classes(database.blocked):
             yield database
-        finally:
-            unregister()
+
+
+@contextmanager
+def recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
+    """Add each class that LangGraph's serializer does not load to a set, as `module:Class`."""
+
+    def record(event: Mapping[str, Any]) -> None:
+        if event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(record)
+    try:
+        yield
+    finally:
+        unregister()
 
 
 def is_database_failure(error: BaseException) -> bool:

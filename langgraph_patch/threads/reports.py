@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from langgraph_patch.errors import OptionError
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.repair import Change
-from langgraph_patch.render.html import index_html, report_html
+from langgraph_patch.render.html import report_html
 from langgraph_patch.render.json_values import json_value
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
-
-_WORST_FIRST: tuple[ThreadStatus, ...] = ("damaged", "paused", "unreadable", "healthy")
-_TEXTS = ("thread_id", "namespace", "outcome", "reason", "before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +34,8 @@ class ThreadReport:
         reason: Why the thread, or an older checkpoint with the causes of missing results,
             cannot be read; otherwise None.
         asks: For a paused thread, the value of each interrupt: what the human is asked.
+        repaired: Whether `repair_thread` wrote the newest checkpoint, so that `undo_repair` can
+            undo it.
     """
 
     thread_id: str
@@ -51,6 +48,7 @@ class ThreadReport:
     patch: Patch | None = None
     reason: str | None = None
     asks: tuple[Any, ...] = ()
+    repaired: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with whole messages."""
@@ -68,6 +66,7 @@ class ThreadReport:
             "patch": self.patch.to_dict() if self.patch else None,
             "reason": self.reason,
             "asks": [json_value(value) for value in self.asks],
+            "repaired": self.repaired,
         }
 
     def _repr_html_(self) -> str:
@@ -86,45 +85,6 @@ class ThreadReport:
         return f" - {self.reason}" if self.reason else ""
 
 
-class ScanSummary(tuple[ThreadReport, ...]):
-    """The reports of a scan, which a notebook shows as one table.
-
-    Make it of what `scan_threads` yields. It is a tuple of the reports, in their order. The table
-    lists the threads that are not healthy, and counts the others; `print` shows the same as text.
-
-    Examples:
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.threads import scan_threads
-        >>> from langgraph_patch.threads import ScanSummary
-        >>> print(ScanSummary(scan_threads(InMemorySaver())))
-        0 damaged, 0 paused, 0 unreadable, 0 healthy
-    """
-
-    __slots__ = ()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The number of threads of each status."""
-        found = Counter(report.status for report in self)
-        return {status: found[status] for status in _WORST_FIRST}
-
-    def _listed(self) -> list[ThreadReport]:
-        return [report for report in self if report.status != "healthy"]
-
-    def _repr_html_(self) -> str:
-        """The table, for notebooks."""
-        return index_html(self.counts, (report.to_dict() for report in self._listed()))
-
-    def __str__(self) -> str:
-        return "\n".join([self._counted(), *map(str, self._listed())])
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._counted()}>"
-
-    def _counted(self) -> str:
-        return ", ".join(f"{count} {status}" for status, count in self.counts.items())
-
-
 @dataclass(frozen=True, slots=True)
 class ThreadRepair:
     """What a repair did to a thread, or why it did nothing.
@@ -140,8 +100,7 @@ class ThreadRepair:
         reason: Why nothing was done; None if the outcome is `repaired`, `planned` or `healthy`.
         patch: The repaired history and the changes; None unless repaired or planned.
         before: The id of the newest checkpoint before the repair, which is still stored.
-        after: The id of the checkpoint that the repair wrote; None if nothing was written. For
-            `confirm`, the id of the checkpoint that will be written.
+        after: The id of the checkpoint that the repair wrote; None if nothing was written.
     """
 
     thread_id: str
@@ -168,38 +127,6 @@ class ThreadRepair:
             "before": self.before,
             "after": self.after,
         }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ThreadRepair:
-        """The repair that `to_dict()` returned, or that `langgraph-patch repair --json` printed.
-
-        It is enough for `undo_repair`. Its `patch` is None: the changes are not read back.
-
-        Args:
-            values: The JSON values. Other keys are ignored.
-
-        Raises:
-            OptionError: If they are not those of a repair.
-
-        Examples:
-            >>> from langgraph_patch.threads.reports import ThreadRepair
-            >>> done = ThreadRepair("1", "", "repaired", before="1ef", after="1f0")
-            >>> ThreadRepair.from_dict(done.to_dict()) == done
-            True
-        """
-        texts: list[Any] = []
-        if isinstance(values, Mapping):
-            texts = [values.get(key) for key in _TEXTS]
-        if not texts or not all(isinstance(text, str) for text in texts[:3]):
-            raise OptionError(
-                f"{values!r:.200} is not a repair: expected what ThreadRepair.to_dict() returns."
-            )
-        if texts[2] not in get_args(Outcome) or any(
-            not isinstance(text, str | None) for text in texts
-        ):
-            raise OptionError(f"{values!r:.200} is not a repair: it has an invalid value.")
-        thread_id, namespace, outcome, reason, before, after = texts
-        return cls(thread_id, namespace, outcome, reason, before=before, after=after)
 
     def _repr_html_(self) -> str:
         """The repair and its patch as HTML, for notebooks."""

@@ -6,24 +6,51 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langchain_core.messages import BaseMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._sansio import IOGenerator, run_async, run_sync
-from langgraph_patch.errors import ThreadError
+from langgraph_patch._langgraph_storage import task_of_namespace
+from langgraph_patch._sansio import (
+    IOGenerator,
+    IOIterator,
+    asynchronous_iterator,
+    call_method,
+    synchronous_iterator,
+)
+from langgraph_patch.errors import EvidenceError, OptionError, ThreadError
+from langgraph_patch.history.pairing import Reading, read_history
+from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.history.texts import Evidence
 from langgraph_patch.threads.keys import Key, check_saver, list_keys
-from langgraph_patch.threads.options import check_kind, sorted_ids
+from langgraph_patch.threads.opening import is_database_failure
+from langgraph_patch.threads.plan import check_key, find_recorded
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.server import server_of
+from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
 from langgraph_patch.threads.server_client import ServerClient
-from langgraph_patch.threads.thread_report import ThreadReader
+from langgraph_patch.threads.stored import (
+    age_of,
+    as_text,
+    asked,
+    config_of,
+    history_of,
+    interrupts_of,
+    is_marked,
+    reason_of,
+    starts_tasks,
+    waiting_tasks,
+)
+
+_IDS = "the ids of threads, for one thread a list of one"
 
 
+@synchronous_iterator
 def scan_threads(
     saver: BaseCheckpointSaver[Any] | ServerClient,
     *,
@@ -31,31 +58,33 @@ def scan_threads(
     thread_ids: Iterable[str] | None = None,
     include: Callable[[str], bool] | None = None,
     since: datetime | None = None,
-) -> Iterator[ThreadReport]:
+) -> IOIterator[ThreadReport]:
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
     A namespace of one run of a node (`node:<task id>`) is not read again when that run is over.
-    It is reported only while it waits for a human.
+    It is reported only while it waits for a human. `ascan_threads` is the same for an asynchronous
+    checkpointer or client: iterate over it with `async for`.
 
     Args:
         saver: The checkpointer. It is only read. For the threads of a LangGraph Server: the
             client (`langgraph_sdk.get_sync_client`), or a `LangGraphServer`, which filters them.
         messages_key: The state key of the history. Default: `"messages"`.
-        thread_ids: The ids of the threads to report on. Default: all threads.
+        thread_ids: The ids of the threads to report on; needed if the checkpointer cannot list its
+            threads. Default: all threads.
         include: A function that takes the id of a thread and returns whether to report on it.
             Other threads are not read. Default: all threads.
         since: Report only on histories that were written to at this time or later. A time without
             a zone is UTC. Default: all times.
 
     Yields:
-        The reports, sorted by thread and namespace. Each report is made when it is asked for,
-        and none is kept in memory.
+        The reports, by thread, and for each thread by namespace. Each report is made when it is
+        asked for, and none is kept in memory.
 
     Raises:
         ThreadError: If one of `thread_ids` does not exist, or if the database cannot list its
             threads.
-        OptionError: If an option has an invalid value, or if the checkpointer can only be used
-            asynchronously (`ascan_threads`).
+        OptionError: If an option has an invalid value, or if the checkpointer has only the other
+            form, synchronous or asynchronous.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -71,114 +100,175 @@ def scan_threads(
         >>> [str(report) for report in scan_threads(graph.checkpointer)]
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
-    return _reports(_scan(saver, messages_key, thread_ids, include, since))
+    target: Any = server_of(saver) or saver
+    check_saver(target)
+    check_key(messages_key)
+    if include is not None and not callable(include):
+        raise OptionError(f"include={include!r:.200}: expected a function of a thread id.")
+    if since is not None:
+        if not isinstance(since, datetime):
+            raise OptionError(f"since={since!r:.200}: expected a datetime.")
+        since = since if since.tzinfo else since.replace(tzinfo=UTC)
+    ids = None if thread_ids is None else _checked_ids(thread_ids)
+    return _reports(_Reader(target, messages_key, since), ids, include)
 
 
-def ascan_threads(
-    saver: BaseCheckpointSaver[Any] | ServerClient,
-    *,
-    messages_key: str = "messages",
-    thread_ids: Iterable[str] | None = None,
-    include: Callable[[str], bool] | None = None,
-    since: datetime | None = None,
-) -> AsyncIterator[ThreadReport]:
-    """Report on threads as `scan_threads` does, over an asynchronous checkpointer.
-
-    Args:
-        saver: The checkpointer, or the client of a LangGraph Server (`langgraph_sdk.get_client`),
-            or a `LangGraphServer`. It is only read.
-        messages_key: The state key of the history. Default: `"messages"`.
-        thread_ids: The ids of the threads to report on. Default: all threads.
-        include: Takes the id of a thread and returns whether to report on it. Default: all.
-        since: Report only on histories that were written to at this time or later. Default: all.
-
-    Yields:
-        The reports, sorted by thread and namespace.
-
-    Raises:
-        ThreadError: If one of `thread_ids` does not exist, or if the database cannot list its
-            threads.
-        OptionError: If an option has an invalid value, or if the checkpointer can only be used
-            synchronously (`scan_threads`).
-
-    Examples:
-        >>> import asyncio
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph_patch.threads import ascan_threads
-        >>> async def count(saver):
-        ...     return len([report async for report in ascan_threads(saver)])
-        >>> asyncio.run(count(InMemorySaver()))
-        0
-    """
-    return _areports(_scan(saver, messages_key, thread_ids, include, since))
+ascan_threads = asynchronous_iterator(scan_threads)
+"""Report on threads as `scan_threads` does, over an asynchronous checkpointer or client."""
 
 
-# --- one scan ----------------------------------------------------------------------------
+def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
+    """The ids of the chosen threads, each once, in the order of a scan."""
+    ids = None
+    if isinstance(thread_ids, Iterable) and not isinstance(thread_ids, str | bytes):
+        ids = list(thread_ids)
+    if ids is None or not all(isinstance(each, str) for each in ids):
+        raise OptionError(f"thread_ids={thread_ids!r:.200}: expected {_IDS}.")
+    return sorted(set(ids))
+
+
+# --- the keys ----------------------------------------------------------------------------
+
+
+def _reports(
+    reader: _Reader, ids: Sequence[str] | None, include: Callable[[str], bool] | None
+) -> IOIterator[ThreadReport]:
+    for key in (yield from list_keys(reader.saver) if ids is None else _keys_of(reader.saver, ids)):
+        if include is None or include(key.thread_id):
+            report = yield from reader.report(key)
+            if report is not None:
+                yield report
+
+
+def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator[list[Key]]:
+    keys: list[Key] = []
+    for thread_id in ids:
+        found: list[Key] = []
+        with suppress(UnicodeEncodeError):  # no database can hold such an id
+            found = yield from list_keys(saver, thread_id)
+        if not found:
+            raise ThreadError(f"There is no thread {thread_id!r}.")
+        keys += found
+    return keys
+
+
+# --- one history -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Scan:
-    """What a scan reads, and how far it is.
+class _Pause:
+    """What waits for a human in one thread.
 
     Attributes:
-        ids: The remaining ids of chosen threads; one None for all threads.
-        include: Decides by the id which threads to report on; None for all.
-        reader: Reads them.
+        thread_id: The thread.
+        tasks: The tasks that wait.
+        interrupts: The interrupts of the root graph.
     """
 
-    ids: Iterator[str | None]
-    include: Callable[[str], bool] | None
-    reader: ThreadReader
-
-    def includes(self, thread_id: str) -> bool:
-        return self.include is None or self.include(thread_id)
+    thread_id: str | None = None
+    tasks: set[str] = field(default_factory=set)
+    interrupts: set[str] = field(default_factory=set)
 
 
-def _scan(
-    target: BaseCheckpointSaver[Any] | ServerClient,
-    messages_key: str,
-    thread_ids: Iterable[str] | None,
-    include: Callable[[str], bool] | None,
-    since: datetime | None,
-) -> _Scan:
-    check_kind("messages_key", messages_key, str, "a state key")
-    if include is not None:
-        check_kind("include", include, Callable, "a function of a thread id")
-    if since is not None:
-        check_kind("since", since, datetime, "a datetime")
-        since = since if since.tzinfo else since.replace(tzinfo=UTC)
-    saver: Any = server_of(target) or target
-    check_saver(saver)
-    ids = [None] if thread_ids is None else sorted_ids(thread_ids)
-    return _Scan(iter(ids), include, ThreadReader(saver, messages_key, since))
+@dataclass(slots=True)
+class _Reader:
+    """Reads the histories of a checkpointer, sorted by thread and namespace.
+
+    Attributes:
+        saver: The checkpointer.
+        messages_key: The state key of the history.
+        since: Report on nothing older; None for all.
+        pause: The pause of the thread that is read.
+    """
+
+    saver: Any
+    messages_key: str
+    since: datetime | None
+    pause: _Pause = field(default_factory=_Pause)
+
+    def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
+        """The report on one history; None if no later run reads it, or if it is older."""
+        if key.thread_id != self.pause.thread_id:
+            self.pause = _Pause(key.thread_id)
+        try:
+            task = task_of_namespace(key.namespace)
+            if task is not None and task not in self.pause.tasks:
+                return None
+            return (yield from self._report(key))
+        except Exception as error:  # any: what is stored may make every constructor fail
+            if is_database_failure(error):
+                raise
+            return ThreadReport(*as_text(key), "unreadable", reason=reason_of(error))
+
+    def _report(self, key: Key) -> IOGenerator[ThreadReport | None]:
+        saved: CheckpointTuple | None = yield from call_method(
+            self.saver, "get_tuple", config_of(key)
+        )
+        if saved is None:
+            yield from self._check_exists(key)
+            return ThreadReport(*key, "healthy")
+        activity = yield from self._activity(key, saved)
+        age = age_of(saved)
+        if self.since and datetime.now(UTC) - timedelta(seconds=age) < self.since:
+            return None
+        history = yield from history_of(self.saver, saved, self.messages_key)
+        report = ThreadReport(
+            *key,
+            "healthy",
+            checkpoint_id=saved.checkpoint["id"],
+            age=age,
+            messages=None if history is None else len(history),
+            repaired=is_marked(saved),
+        )
+        reading = _read(history or [], leaves_open=activity is not None)
+        defects = patch_reading(reading).changes if reading else ()
+        if activity == "waiting":
+            return replace(report, status="paused", defects=defects, asks=asked(saved))
+        if reading is None or (activity and not defects):
+            return report
+        evidence, reason = yield from self._evidence(saved, reading)
+        patch = patch_reading(replace(reading, leaves_open=False), evidence=evidence)
+        if not changes_history(patch):
+            return report
+        return replace(report, status="damaged", defects=defects, patch=patch, reason=reason)
+
+    def _check_exists(self, key: Key) -> IOGenerator[None]:
+        """A thread that has no checkpoint was deleted; on a server, it may never have run."""
+        is_server = isinstance(self.saver, LangGraphServer)
+        if not is_server or (yield from self.saver.thread(key.thread_id)) is None:
+            raise ThreadError("it was deleted during the scan")
+
+    def _activity(self, key: Key, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
+        """Whether a human may still answer or, on a server, a run is in progress."""
+        if isinstance(self.saver, LangGraphServer):
+            if starts_tasks(saved):
+                return (yield from self.saver.activity(key.thread_id))
+            return None
+        interrupts = interrupts_of(saved)
+        if not key.namespace:
+            self.pause.interrupts = interrupts
+        if not interrupts & self.pause.interrupts:  # an answer comes through the root graph only
+            return None
+        self.pause.tasks.update(waiting_tasks(saved))
+        return "waiting"
+
+    def _evidence(
+        self, saved: CheckpointTuple, reading: Reading
+    ) -> IOGenerator[tuple[Evidence, str | None]]:
+        """The evidence; if the older checkpoints cannot be read, none, and the reason."""
+        try:
+            recovery = yield from find_recorded(
+                self.saver, saved.config, reading, self.messages_key
+            )
+        except EvidenceError as error:
+            cause = error.__cause__ or error
+            return {}, f"its older checkpoints cannot be read: {reason_of(cause)}"
+        return recovery.evidence, None
 
 
-def _reports(scan: _Scan) -> Iterator[ThreadReport]:
-    for thread_id in scan.ids:
-        for key in run_sync(_keys(scan, thread_id)):
-            report = run_sync(scan.reader.report(key))
-            if report is not None:
-                yield report
-
-
-async def _areports(scan: _Scan) -> AsyncIterator[ThreadReport]:
-    for thread_id in scan.ids:
-        for key in await run_async(_keys(scan, thread_id)):
-            report = await run_async(scan.reader.report(key))
-            if report is not None:
-                yield report
-
-
-def _keys(scan: _Scan, thread_id: str | None) -> IOGenerator[list[Key]]:
-    """The keys to report on: of one thread, or of all that are included."""
-    if thread_id is None:
-        keys = yield from list_keys(scan.reader.saver)
-        return [key for key in keys if scan.includes(key.thread_id)]
-    if not scan.includes(thread_id):
-        return []
-    found: list[Key] = []
-    with suppress(UnicodeEncodeError):  # no database can hold such an id
-        found = yield from list_keys(scan.reader.saver, thread_id)
-    if not found:
-        raise ThreadError(f"There is no thread {thread_id!r}.")
-    return found
+def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
+    """A history that a repair may change: it has a defect, or a placeholder to search for."""
+    reading = read_if_damaged(history, leaves_open=leaves_open)
+    if reading is None and any(map(is_placeholder, history)):
+        return read_history(history, leaves_open=leaves_open)
+    return reading

@@ -14,7 +14,6 @@ from langgraph_patch.cli.arguments import parse
 from langgraph_patch.cli.output import print_next
 from langgraph_patch.cli.target import Target
 from langgraph_patch.threads import scan_threads
-from langgraph_patch.threads.options import MIN_AGE
 from support.agents import thread
 from support.broken_threads import answer, application, say
 from support.databases import rows_of
@@ -36,7 +35,6 @@ BAD = {
         "There is no thread 'nobody'",
     ),
     "no thread to repair": (["repair", "{db}", "--graph", "{graph}"], "--all"),
-    "no graph": (["repair", "{db}", "--all"], "--graph module.py:graph"),
     "all and a thread": (["repair", "{db}", "x", "--all", "--graph", "{graph}"], "use --all"),
     "a bad time": (["scan", "{db}", "--since", "soon"], "expected 30min, 2h, 3d or a date"),
     "a bad duration": (["scan", "{db}", "--since", "xh"], "expected 30min, 2h, 3d or a date"),
@@ -45,8 +43,8 @@ BAD = {
     "no such serializer": (["scan", "{db}", "--serde", "json:nobody"], "has no 'nobody'"),
     "no serializer": (["scan", "{db}", "--serde", "json:loads"], "expected a serializer"),
     "a serializer of another form": (["scan", "{db}", "--serde", "x"], "--serde 'x': expected"),
-    "nothing to undo": (["undo", "{db}", "{json}"], "holds no repair"),
-    "no such file to undo": (["undo", "{db}", "/no/such.jsonl"], "cannot be read"),
+    "nothing to undo": (["undo", "{db}"], "--all"),
+    "an unknown thread to undo": (["undo", "{db}", "nobody"], "There is no thread 'nobody'"),
     "a graph of another form": (["repair", "{db}", "--all", "--graph", "app"], "expected module"),
     "no such module": (["repair", "{db}", "--all", "--graph", "no_such:g"], "cannot be imported"),
     "no such module file": (["repair", "{db}", "--all", "--graph", "/no.py:g"], "no such file"),
@@ -156,7 +154,7 @@ def test_the_version_is_printed(cli):
 
 def test_the_default_age_is_that_of_the_library():
     """The parser has the number of its own, because importing it would take a second."""
-    assert parse(["repair", "x.db", "--all"]).min_age == MIN_AGE
+    assert parse(["repair", "x.db", "--all"]).min_age == 60
 
 
 @pytest.mark.parametrize(

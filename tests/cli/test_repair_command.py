@@ -1,4 +1,4 @@
-"""`langgraph-patch repair` and `undo`: what is written, what is printed before and after it."""
+"""`langgraph-patch repair` and `undo`: what is written, and what is printed."""
 
 import io
 import json
@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 
@@ -22,7 +21,7 @@ from langgraph_patch.threads import repair_thread, scan_threads
 from support.agents import both_calls, human, thread
 from support.broken_threads import application, kind_of, ways_of
 from support.databases import copy_thread, rows_of
-from support.paths import ENVIRONMENT, TESTS
+from support.paths import TESTS
 from support.strict import ai
 
 
@@ -65,7 +64,11 @@ def test_repair_is_a_dry_run_unless_applied(cli, path, graph_file):
             ),
             "planned",
         ],
-        ["paused", "it waits for a human: answer it, or abandon the pause", "paused"],
+        [
+            "paused",
+            "it waits for a human: answer it, or abandon the pause (on_pause='abandon')",
+            "paused",
+        ],
     ]
     assert "1 healthy, 1 paused, 1 planned. Nothing was written" in err
     assert rows_of(path) == before
@@ -115,9 +118,7 @@ def test_a_wrong_id_is_noticed_before_anything_is_written(cli, path, graph_file)
     how = ("repair", path, "broken", "zzz", "zz\udcff", "--graph", graph_file, "--min-age", 0)
     code, out, err = cli(*how, "--apply")
     assert (code, out, rows_of(path) == before) == (2, "", True)
-    assert err == (
-        "langgraph-patch: There is no thread 'zzz', 'zz\\udcff': nothing was repaired.\n"
-    )
+    assert err == ("langgraph-patch: There is no thread 'zzz', 'zz\\udcff': nothing was done.\n")
 
 
 def test_a_serializer_of_yours_decides_alone_what_is_loaded(cli, path, graph_file):
@@ -248,39 +249,20 @@ def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(cli, 
 
 
 def test_the_wrong_graph_is_refused(cli, path, tmp_path):
-    """A graph with none of the nodes that ran, or none of the state keys, is the wrong one."""
+    """A graph without the node that comes next in the thread is the wrong one."""
     name = f"wrong_{abs(hash(tmp_path))}"
     (tmp_path / f"{name}.py").write_text(
         f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from typing import TypedDict\n"
-        "from langgraph.graph import MessagesState, StateGraph\n"
         "from support.broken_threads import application\n"
         "other = application('parent_of_stateful', None)\n"
-        "class Other(MessagesState):\n    plan: str\n"
-        "keys = StateGraph(Other).add_node('agent', lambda state: {})"
-        ".set_entry_point('agent').compile()\n"
     )
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("broken"))
-        values = {**saved.checkpoint["channel_values"], "cart": 3}
-        versions = {**saved.checkpoint["channel_versions"], "cart": "1"}
-        changed = {**saved.checkpoint, "channel_values": values, "channel_versions": versions}
-        saver.put(thread_at("cart"), changed, {}, {"cart": "1"})
+        dict(ways_of("react_v2"))["killed"]("react_v2", saver, thread("killed"))
     before = rows_of(path)
-    for thread_id, graph, text in (
-        ("broken", "other", "its nodes are 'delegate', and the thread has 'agent', 'tools'"),
-        ("cart", "keys", "its state keys are 'messages', 'plan', and the thread has 'cart'"),
-    ):
-        how = ("repair", path, thread_id, "--graph", f"{tmp_path / name}.py:{graph}", "--apply")
-        code, out, _ = cli(*how, "--min-age", 0)
-        assert (code, rows_of(path) == before) == (3, True)
-        assert text in out
-    assert cli(*how, "--force")[0] == 0
-
-
-def thread_at(thread_id):
-    """The config of a new checkpoint of a thread."""
-    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+    how = ("repair", path, "killed", "--graph", f"{tmp_path / name}.py:other", "--min-age", 0)
+    code, out, _ = cli(*how, "--apply")
+    assert (code, rows_of(path) == before) == (3, True)
+    assert "the graph has no node" in out
 
 
 # --- what is printed ---------------------------------------------------------------------
@@ -334,76 +316,7 @@ def test_each_repair_is_rehearsed_once(cli, path, graph_file, monkeypatch):
     assert calls == [True, False]
 
 
-def test_a_repair_is_printed_before_it_is_written(cli, path, graph_file, monkeypatch):
-    """As text a line without an outcome, as JSON a plan with the id of the checkpoint."""
-    printed = {}
-
-    class Interrupted(SqliteSaver):
-        def put(self, config, *args):
-            printed["at the write"] = sys.stdout.getvalue()
-            return super().put(config, *args)
-
-    monkeypatch.setattr("langgraph.checkpoint.sqlite.SqliteSaver", Interrupted)
-    how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0, "--apply")
-    code, out, _ = cli(*how, "--json")
-    assert code == 0
-    planned, repaired, paused = map(json.loads, out.splitlines())
-    assert json.loads(printed["at the write"]) == planned
-    assert (planned["outcome"], repaired["outcome"], paused["outcome"]) == (
-        "planned",
-        "repaired",
-        "paused",
-    )
-    assert planned["after"] == repaired["after"] is not None
-    assert {**planned, "outcome": "repaired"} == repaired
-    with SqliteSaver.from_conn_string(path) as saver:
-        assert saver.get_tuple(thread("broken")).checkpoint["id"] == planned["after"]
-
-
-KILLED = """
-import os, signal, sys
-from langgraph.checkpoint.sqlite import SqliteSaver
-put = SqliteSaver.put
-def killed(self, config, *args):
-    place = put(self, config, *args)
-    if config["configurable"]["thread_id"] == "copy":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return place
-SqliteSaver.put = killed
-from langgraph_patch.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_has_printed_every_repair_that_it_wrote(cli, path, graph_file, tmp_path):
-    """Killed directly after the write: what was printed is enough to undo all that was written."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        copy_thread(saver, "broken", "copy")
-    before = rows_of(path)
-    how = [path, "--all", "--graph", graph_file, "--min-age", "0", "--apply", "--json"]
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", KILLED, "repair", *how],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert statuses(path)["copy"] == "healthy"
-    file = tmp_path / "repairs.jsonl"
-    file.write_text(done.stdout)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(line["thread_id"], line["outcome"]) for line in lines] == [
-        ("broken", "planned"),
-        ("broken", "repaired"),
-        ("copy", "planned"),
-    ]
-    assert cli("undo", path, file)[0] == 0
-    assert rows_of(path) == before
-
-
-def test_ctrl_c_prints_the_tally_and_the_place_to_go_on_from(cli, path, graph_file, monkeypatch):
+def test_ctrl_c_prints_the_tally_and_the_last_thread(cli, path, graph_file, monkeypatch):
     """The repair at hand is finished, the next thread is not begun."""
 
     def interrupted(graph, config, **options):
@@ -423,66 +336,41 @@ def test_ctrl_c_prints_the_tally_and_the_place_to_go_on_from(cli, path, graph_fi
 
 
 @pytest.fixture
-def repaired(cli, path, graph_file, tmp_path):
-    """A database whose damage was repaired, its rows before, and what the command printed."""
-    before = rows_of(path)
-    how = ("--graph", graph_file, "--min-age", 0, "--apply", "--json", "--on-pause", "abandon")
-    out = cli("repair", path, "--all", *how)[1]
-    file = tmp_path / "repairs.jsonl"
-    file.write_text(out)
-    assert rows_of(path) != before
-    return before, file
+def before(cli, path, graph_file):
+    """The rows of a database before all damage and pauses in it were repaired."""
+    rows = rows_of(path)
+    how = ("--graph", graph_file, "--min-age", 0, "--apply", "--on-pause", "abandon")
+    assert cli("repair", path, "--all", *how)[0] == 0
+    assert rows_of(path) != rows
+    return rows
 
 
-def test_undo_takes_what_repair_printed(cli, path, repaired, monkeypatch):
-    """The rows are those before the repair; a second undo is refused; no graph is needed."""
-    before, file = repaired
-    code, out, err = cli("undo", path, file)
+def test_undo_needs_no_file_and_no_graph(cli, path, before):
+    """The rows are those before the repair; nothing is left to undo then."""
+    code, out, err = cli("undo", path, "--all")
     assert (code, outcomes_in("\n" + out)) == (0, {"broken": "undone", "paused": "undone"})
     assert err == "langgraph-patch: 2 undone.\n"
     assert rows_of(path) == before
-    monkeypatch.setattr(sys, "stdin", io.StringIO(file.read_text()))
-    code, out, err = cli("undo", path, "-", "--json")
-    assert (code, err) == (3, "langgraph-patch: 2 refused.\n")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["thread_id"] for line in lines] == ["paused", "broken"]
-    assert all("has been undone already" in line["reason"] for line in lines)
+    assert cli("undo", path, "--all") == (
+        0,
+        "",
+        "langgraph-patch: no thread has a repair to undo.\n",
+    )
 
 
-def test_undo_leaves_a_thread_that_moved_on(cli, path, repaired):
-    """It is refused and says which checkpoint holds the history before; the rest is undone."""
-    _, file = repaired
+def test_undo_deletes_nothing_that_no_repair_wrote(cli, path, before):
+    """A thread that has moved on, and one that was never repaired, are refused and stay."""
     with SqliteSaver.from_conn_string(path) as saver:
         on = application("react_v2", saver, AIMessage("fine"))
         on.invoke({"messages": [human("x")]}, thread("paused"))
-    code, out, err = cli("undo", path, file)
-    assert (code, err) == (3, "langgraph-patch: 1 refused, 1 undone.\n")
-    assert "has moved on from checkpoint" in out
+    now = rows_of(path)
+    code, out, err = cli("undo", path, "paused", "healthy", "--json")
+    assert (code, err, rows_of(path) == now) == (3, "langgraph-patch: 2 refused.\n", True)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["thread_id"] for line in lines] == ["paused", "healthy"]
+    assert all("no repair wrote its newest checkpoint" in line["reason"] for line in lines)
+    assert cli("undo", path, "broken")[0] == 0
     assert statuses(path) == {"broken": "damaged", "healthy": "healthy", "paused": "healthy"}
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "holds no repair that was written"),
-        ('{"thread_id": "1", "namespace": "", "outcome": "healthy"}', "holds no repair"),
-        ('{"thread_id": "1", "namespace": "", "outcome": "planned"}', "holds no repair"),
-        ("nonsense", "line 1"),
-        ('{"thread_id": 7}', "is not a repair"),
-        ('\n{"thread_id": "1", "namespace": "", "outcome": "what"}', "line 2"),
-        ("[]", "is not a repair"),
-        (None, "cannot be read"),
-    ],
-)
-def test_undo_reads_the_whole_file_before_it_begins(text, error, cli, path, tmp_path):
-    """A file that is no output of repair is one line and exit code 2; nothing is undone."""
-    file = tmp_path / "repairs.jsonl"
-    if text is not None:
-        file.write_text(text)
-    before = rows_of(path)
-    code, out, err = cli("undo", path, file)
-    assert (code, out, err.count("\n"), rows_of(path) == before) == (2, "", 1, True)
-    assert error in err
 
 
 def test_damage_under_a_breakpoint(cli, path, tmp_path):

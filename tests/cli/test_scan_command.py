@@ -1,5 +1,6 @@
 """`langgraph-patch scan`: the table, the selection of threads, the pages."""
 
+import dataclasses
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from langgraph.graph.message import add_messages
 import langgraph_patch.cli.selection
 from langgraph_patch.cli.main import main
 from langgraph_patch.threads import scan_threads
+from langgraph_patch.threads.stores import sqlite
 from support.agents import both_calls, human, thread
 from support.broken_threads import application, silent
 from support.databases import copy_thread
@@ -65,10 +67,7 @@ def test_scan_prints_a_table_of_what_is_not_healthy_and_a_tally_beside(cli, path
         1,
         [
             "langgraph-patch: looked at 3 histories: 1 healthy, 1 damaged, 1 paused, 0 unreadable.",
-            (
-                f"langgraph-patch: next: langgraph-patch repair {path} --all "
-                "--graph MODULE.py:GRAPH (a dry run)"
-            ),
+            (f"langgraph-patch: next: langgraph-patch repair {path} --all (a dry run)"),
         ],
     )
 
@@ -127,7 +126,7 @@ def test_scan_in_json_is_one_object_a_line(cli, path):
 
 def test_scan_of_a_clean_database_exits_with_0(cli, path):
     """Nothing damaged: only what waits is on the standard output, and nothing is next."""
-    code, out, err = cli("scan", path, "--thread", "[hp]*")
+    code, out, err = cli("scan", path, "paused", "healthy")
     assert (code, ids_in(out), "next" in err) == (0, ["paused"], False)
     assert "0 damaged" in err
 
@@ -141,13 +140,16 @@ def test_scan_of_an_unreadable_thread_exits_with_3(cli, path):
     assert "unreadable: a row of it is a pickle" in out
 
 
-def test_an_id_that_is_no_text_does_not_stop_a_scan(cli, path):
-    """It is unreadable and the others are reported."""
+@pytest.mark.parametrize("page_size", [1, 500])
+def test_an_id_that_is_no_text_does_not_stop_a_scan(page_size, cli, path, monkeypatch):
+    """It is unreadable and the others are reported, whatever the page is that it stands on."""
     with closing(sqlite3.connect(path)) as conn, conn:
         for table in ("checkpoints", "writes"):
             conn.execute(
                 f"UPDATE {table} SET thread_id = CAST(x'6272ff' AS TEXT) WHERE thread_id='healthy'"  # noqa: S608 - two names
             )
+    paged = dataclasses.replace(sqlite._STATEMENTS, page_size=page_size)  # noqa: SLF001 - its size
+    monkeypatch.setattr(sqlite, "_STATEMENTS", paged)
     code, out, err = cli("scan", path)
     assert (code, ids_in(out)) == (3, ["broken", r"br\udcff", "paused"])
     assert "its id is not text in UTF-8" in out
@@ -174,7 +176,7 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, graph_f
         app.update_state(thread("paused2"), {"messages": old}, as_node="__start__")
         app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
         app.invoke(None, thread("paused2"))
-    assert cli("scan", path, "--thread", "paused2")[0] == 1
+    assert cli("scan", path, "paused2")[0] == 1
     assert cli("show", path, "paused2")[0] == 1
     how = ("repair", path, "paused2", "--graph", graph_file, "--min-age", 0, "--apply")
     code, out, err = cli(*how)
@@ -431,8 +433,7 @@ def test_a_thread_of_a_silent_graph_is_named_in_the_next_command(cli, path):
     assert f"langgraph-patch show {path} -- -x" in out
     assert cli("show", path, "--", "-x")[0] == 1
     err = cli("scan", path, "--", "-x", "two words")[2]
-    graph = "--graph MODULE.py:GRAPH"
-    assert f"next: langgraph-patch repair {path} {graph} -- -x 'two words' (a dry run)" in err
+    assert f"next: langgraph-patch repair {path} -- -x 'two words' (a dry run)" in err
 
 
 def test_a_next_command_reads_the_threads_in_the_same_way(cli, path, tmp_path):
@@ -449,6 +450,6 @@ def test_a_next_command_reads_the_threads_in_the_same_way(cli, path, tmp_path):
     _, out, err = cli("scan", path, *reading)
     [shown] = re.findall(r"langgraph-patch (show .* chat)$", out, re.MULTILINE)
     assert shlex.split(shown) == ["show", path, *reading, "chat"]
-    assert " ".join(("--graph MODULE.py:GRAPH", *reading, "(a dry run)")) in err
+    assert " ".join((*reading, "(a dry run)")) in err
     code, _, err = cli(*shlex.split(shown))
     assert (code, " ".join(("--diff", *reading, "chat")) in err) == (1, True)

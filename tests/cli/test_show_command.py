@@ -55,8 +55,7 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path, monkeypatch):
     ):
         assert text in out
     assert err == (
-        f"langgraph-patch: next: langgraph-patch repair {path} --graph MODULE.py:GRAPH --diff "
-        "broken (a dry run)\n"
+        f"langgraph-patch: next: langgraph-patch repair {path} --diff broken (a dry run)\n"
     )
 
 

@@ -604,14 +604,13 @@ async def test_f15_a_repair_keeps_what_a_sibling_has_just_finished(*, asynchrono
 
 @sync_and_async
 async def test_f16_a_repair_erases_nothing(*, asynchronous: bool):
-    """Delta state, and a checkpointer that only the config names: all messages are still there."""
+    """Delta state, and a graph compiled without its checkpointer: all messages are still there."""
     office = Office()
     model = StrictModel(script=[both_calls()])
     ran = create_deep_agent(model, office.tools(), checkpointer=office.saver)
     await run(ran, "book it", asynchronous=asynchronous)
     graph = create_deep_agent(StrictModel(script=[]), office.tools())
-    config = thread()
-    config["configurable"]["__pregel_checkpointer"] = office.saver
+    graph, config = graph.copy({"checkpointer": office.saver}), thread()
     if asynchronous:
         repaired = await arepair_thread(graph, config, min_age=0, on_pause="abandon")
     else:

@@ -32,7 +32,6 @@ from langgraph_patch._langgraph_graphs import (
     copy_builder,
     graph_that_returns,
     has_cache,
-    has_routers,
     input_of_node,
     keys_read_by,
     leads_to_model,
@@ -168,13 +167,6 @@ def test_sends_each_call():
     agent = create_agent(FakeListChatModel(responses=["x"]), [look])
     assert sends_each_call(agent.builder, "tools")
     assert not sends_each_call(build(nothing), "n1")
-
-
-def test_has_routers():
-    """A compiled graph lists the conditional edges that leave a node."""
-    builder = build(nothing).add_conditional_edges("n1", lambda _: "n2").add_node("n2", nothing)
-    graph = builder.compile()
-    assert [has_routers(graph, node) for node in ("n1", "n2")] == [True, False]
 
 
 def test_can_be_followed():

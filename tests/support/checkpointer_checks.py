@@ -115,11 +115,11 @@ def _check_undo(threads: _Threads) -> IOGenerator[None]:
     """The thread is as it was before its repair, and a second undo is an error."""
     yield from threads.damage("a")
     before = yield from threads.history("a")
-    repair = yield from threads.repair("a")
-    yield from threads.undo(repair)
+    yield from threads.repair("a")
+    yield from threads.undo("a")
     _expect("the history after the undo", (yield from threads.history("a")), before)
     try:
-        yield from threads.undo(repair)
+        yield from threads.undo("a")
     except ThreadError:
         pass
     else:
@@ -238,10 +238,11 @@ class _Threads:
         )
         return repair
 
-    def undo(self, repair: ThreadRepair) -> IOGenerator[None]:
-        """Undo a repair."""
+    def undo(self, name: str) -> IOGenerator[None]:
+        """Undo the last repair of a thread."""
+        config = self.config(name)
         yield IORequest(
-            lambda: undo_repair(self.graph, repair), lambda: aundo_repair(self.graph, repair)
+            lambda: undo_repair(self.graph, config), lambda: aundo_repair(self.graph, config)
         )
 
 

@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-PLAIN = ("get_tuple", "put", "put_writes", "get_next_version", "get_delta_channel_history")
+PLAIN = ("get_tuple", "put", "put_writes", "get_delta_channel_history")
 AWAITED = ("aget_tuple", "aput", "aput_writes", "aget_delta_channel_history")
 
 

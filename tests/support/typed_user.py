@@ -261,7 +261,11 @@ def scans(saver: BaseCheckpointSaver[str]) -> None:
         assert_type(report.to_dict(), dict[str, Any])
 
 
-def repairs(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig) -> None:
+def repairs(
+    graph: CompiledStateGraph[Any, Any, Any, Any],
+    config: RunnableConfig,
+    saver: BaseCheckpointSaver[str],
+) -> None:
     """A repair is a value that can be undone."""
     repair = repair_thread(
         graph, config, on_pause="abandon", min_age=0, placeholder=placeholder_text
@@ -276,7 +280,8 @@ def repairs(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfi
     assert_type(repair.after, str | None)
     assert_type(repair.skipped, bool)
     assert_type(repair.to_dict(), dict[str, Any])
-    undo_repair(graph, repair)
+    assert_type(undo_repair(saver, config), str)
+    assert_type(undo_repair(graph, config), str)
     repair_thread(graph, config, on_pause="drop")  # type: ignore[arg-type]
 
 
@@ -288,8 +293,8 @@ async def asynchronously(
     """The async functions."""
     reports = assert_type(ascan_threads(saver), AsyncIterator[ThreadReport])
     assert_type([report async for report in reports], list[ThreadReport])
-    repair = assert_type(await arepair_thread(graph, config, dry_run=True), ThreadRepair)
-    await aundo_repair(graph, repair, checkpointer=saver)
+    assert_type(await arepair_thread(graph, config, dry_run=True), ThreadRepair)
+    assert_type(await aundo_repair(saver, config), str)
 
 
 # --- streams -----------------------------------------------------------------------------

@@ -537,18 +537,18 @@ def test_a_fault_while_a_repair_is_undone(name, source):
     saver_kind = SaverKind(name)
     with saver_kind.opened(made) as saver:
         graph = silent(kind, saver)
-        repair = saver_kind.call(threads, "repair_thread", graph, thread(), min_age=0)
+        saver_kind.call(threads, "repair_thread", graph, thread(), min_age=0)
         with closing(sqlite3.connect(saver_kind.path(made))) as conn:
             conn.execute(
                 "CREATE TRIGGER failing BEFORE DELETE ON checkpoints "
                 "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END"
             )
             with pytest.raises(sqlite3.IntegrityError, match="the disk failed"):
-                saver_kind.call(threads, "undo_repair", graph, repair)
+                saver_kind.call(threads, "undo_repair", graph, thread())
             assert stored_results(saver_kind, kind, saver)["c1"] == REAL
             assert saver_kind.reports(saver)[0].status == "healthy"
             conn.execute("DROP TRIGGER failing")
-        saver_kind.call(threads, "undo_repair", graph, repair)
+        saver_kind.call(threads, "undo_repair", graph, thread())
         assert stored_results(saver_kind, kind, saver) == {}
         assert saver_kind.reports(saver)[0].status == "damaged"
     saver_kind.close()

@@ -500,14 +500,14 @@ def test_any_connection_will_do(opened, kind, path):
         before = rows_of(path)
         assert [r.status for r in scan_threads(saver)] == ["damaged"]
         graph = silent(kind, saver)
-        repair = repair_thread(graph, thread(), min_age=0)
-        undo_repair(graph, repair)
+        repair_thread(graph, thread(), min_age=0)
+        undo_repair(graph, thread())
         assert rows_of(path) == before
         repair = repair_thread(graph, thread(), min_age=0)
         assert repair.outcome == "repaired"
         say(application(kind, saver, answer()), thread(), "next")
-        with pytest.raises(ThreadError, match="moved on"):
-            undo_repair(graph, repair)
+        with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
+            undo_repair(graph, thread())
         assert lines(stored_messages(graph))[-2:] == ["human: next", "ai: done"]
 
 
@@ -525,13 +525,13 @@ async def test_the_async_functions_over_a_pool(path, agents):
         assert found == agents
         graph = application("create_agent", saver, AIMessage("fine"))
         before = rows_of(path)
-        repair = await arepair_thread(graph, thread("killed"), min_age=0)
-        await aundo_repair(graph, repair)
+        await arepair_thread(graph, thread("killed"), min_age=0)
+        await aundo_repair(graph, thread("killed"))
         assert rows_of(path) == before
         await arepair_thread(graph, thread("killed"), min_age=0)
         await graph.ainvoke({"messages": [human("next")]}, thread("killed"))
-        with pytest.raises(ThreadError, match="moved on"):
-            await aundo_repair(graph, repair)
+        with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
+            await aundo_repair(graph, thread("killed"))
 
 
 # --- undo and others -----------------------------------------------------------------------
@@ -542,7 +542,8 @@ def test_an_undo_leaves_no_row_but_unreferenced_blobs(path, saver):
     say(application("react_v2", saver, both_calls()), thread(), "go")
     before = every_row(path)
     graph = application("react_v2", saver)
-    undo_repair(graph, repair_thread(graph, thread(), min_age=0, on_pause="abandon"))
+    repair_thread(graph, thread(), min_age=0, on_pause="abandon")
+    undo_repair(graph, thread())
     after = every_row(path)
     assert before["1"] < after["1"]
     assert {row[0] for row in after["1"] - before["1"]} == {"checkpoint_blobs"}
@@ -551,13 +552,13 @@ def test_an_undo_leaves_no_row_but_unreferenced_blobs(path, saver):
 def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
     """A checkpoint that is written but not yet committed when the undo comes is not lost."""
     graph = abandoned_thread("react_v2", saver)
-    repair = repair_thread(graph, thread(), min_age=0)
+    repair_thread(graph, thread(), min_age=0)
     refused = []
 
     def undo():
         with PostgresSaver.from_conn_string(path) as other:
             try:
-                undo_repair(silent("react_v2", other), repair)
+                undo_repair(silent("react_v2", other), thread())
             except ThreadError as error:
                 refused.append(str(error))
 
@@ -580,7 +581,7 @@ def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver):
     Whoever writes meanwhile waits behind the undo for a second.
     """
     graph = abandoned_thread("react_v2", saver)
-    repair = repair_thread(graph, thread(), min_age=0)
+    repair_thread(graph, thread(), min_age=0)
     before = every_row(path)
     waits = []
 
@@ -596,7 +597,7 @@ def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver):
             PostgresSaver.from_conn_string(path) as other,
             pytest.raises(ThreadError, match="Another process has locked the tables"),
         ):
-            undo_repair(silent("react_v2", other), repair)
+            undo_repair(silent("react_v2", other), thread())
 
     with psycopg.connect(path) as conn:
         conn.execute("LOCK TABLE checkpoints IN ROW EXCLUSIVE MODE")
@@ -607,7 +608,7 @@ def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver):
     assert waits
     assert max(waits) < 2
     assert every_row(path) == before
-    undo_repair(graph, repair)
+    undo_repair(graph, thread())
 
 
 def test_repairs_from_many_processes_at_once_leave_one_history(path, saver):

@@ -19,7 +19,7 @@ from langgraph_patch.evidence.tasks import read_step
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
 from langgraph_patch.threads.server_json import checkpoint_of, with_messages
-from langgraph_patch.threads.server_writes import as_json, predict, writes_between
+from langgraph_patch.threads.server_repair import as_json, predict, writes_between
 from support.agents import thread
 
 CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]

@@ -115,8 +115,8 @@ async def test_a_result_that_only_an_old_checkpoint_holds(path):
         assert str(planned) == "'1': planned - recovered 'wire_money' 'c2'"
         assert stored_messages(bench.graph)[3] == placeholder
 
-        done = repair_thread(bench.graph, thread(), min_age=0)
-        undo_repair(bench.graph, done)
+        repair_thread(bench.graph, thread(), min_age=0)
+        undo_repair(bench.graph, thread())
         assert stored_messages(bench.graph)[3] == placeholder
         done = repair_thread(bench.graph, thread(), min_age=0)
         assert (done.outcome, str(done.patch)) == ("repaired", "recovered 'wire_money' 'c2'")
@@ -138,8 +138,8 @@ async def test_a_result_that_only_an_old_checkpoint_holds_asynchronously(path):
         how = {"min_age": 0}
         planned = await arepair_thread(bench.graph, thread(), **how, dry_run=True)
         assert str(planned) == "'1': planned - recovered 'wire_money' 'c2'"
-        done = await arepair_thread(bench.graph, thread(), **how)
-        await aundo_repair(bench.graph, done)
+        await arepair_thread(bench.graph, thread(), **how)
+        await aundo_repair(bench.graph, thread())
         assert (await arepair_thread(bench.graph, thread(), **how)).outcome == "repaired"
         keep_latest(path, saver)
         assert len([saved async for saved in saver.alist(thread())]) == 1

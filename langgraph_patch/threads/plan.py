@@ -1,0 +1,244 @@
+"""Plan the repair of a stored thread: its options, what it changes, and why it may not be done.
+
+`repair` writes the plan to a checkpointer, `server_repair` to a LangGraph Server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+
+from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_namespace
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.evidence.effects import settle
+from langgraph_patch.evidence.reconcile import Lookup, reconcile_calls
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
+from langgraph_patch.graph.repairer import Repair
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.pairing import Reading, read_history
+from langgraph_patch.history.patch import Patch, changes_history, patch_reading
+from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
+from langgraph_patch.history.repair import Change, dangling_calls
+from langgraph_patch.threads.keys import Key
+from langgraph_patch.threads.reports import Outcome
+from langgraph_patch.threads.server import Activity
+from langgraph_patch.threads.stored import age_of
+
+OnPause = Literal["keep", "abandon"]
+
+MOVED: Final = (
+    "something else wrote to it during the repair, and that write takes precedence: scan it again"
+)
+KILLED: Final = "a run was stopped before its first superstep: continue it with invoke(None) first"
+
+_WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
+_ENDS = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
+_YOUNG = (
+    "its newest checkpoint is {:.0f} s old and a tool may be running: wait until it is {:.0f} s "
+    "old, or force the repair"
+)
+_BUSY = "a run of it is in progress: wait until it has ended"
+
+
+class Stopped(Exception):  # noqa: N818 - no error: an outcome
+    """Why a repair is not written: its outcome and the reason, None for a healthy thread."""
+
+    def __init__(self, outcome: Outcome, reason: str | None = None) -> None:
+        super().__init__(outcome, reason)
+        self.outcome, self.reason = outcome, reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOptions:
+    """The options of `repair_thread`, which documents them.
+
+    Raises:
+        OptionError: If one has an invalid value.
+    """
+
+    on_pause: OnPause
+    min_age: float
+    force: bool
+    dry_run: bool
+    placeholder: Placeholder | None
+    messages_key: str
+    recover: bool
+    reconcile: Mapping[str, Lookup]
+    replace_foreign: bool
+
+    def __post_init__(self) -> None:
+        check_key(self.messages_key)
+        if self.on_pause not in ("keep", "abandon"):
+            raise OptionError(f"on_pause={self.on_pause!r:.200}: expected 'keep' or 'abandon'.")
+        age = self.min_age
+        if not isinstance(age, int | float) or not 0 <= age < float("inf"):
+            raise OptionError(f"min_age={age!r:.200}: expected seconds, 0 or more.")
+        checked_placeholder(self.placeholder)
+
+
+def check_key(messages_key: object) -> None:
+    """Check that `messages_key` is a text.
+
+    Raises:
+        OptionError: If not.
+    """
+    if not isinstance(messages_key, str):
+        raise OptionError(f"messages_key={messages_key!r:.200}: expected a state key.")
+
+
+# --- the thread --------------------------------------------------------------------------
+
+
+def newest_config(config: RunnableConfig) -> RunnableConfig:
+    """`config` for the newest checkpoint of its thread and namespace, without the keys of a run.
+
+    Raises:
+        ThreadError: If it names no thread, or a namespace that no later run reads.
+    """
+    configurable = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
+        raise ThreadError(f"{config!r:.200} names no thread: expected configurable.thread_id.")
+    namespace = str(configurable.get("checkpoint_ns") or "")
+    if task_of_namespace(namespace) is not None:
+        raise ThreadError(
+            f"Namespace {namespace!r} belongs to one run of a node: no later run reads it, so "
+            f"there is nothing to repair. Repair the root namespace of the thread."
+        )
+    lasting = {
+        key: value
+        for key, value in configurable.items()
+        if key not in RUN_KEYS and not is_reserved(key)
+    }
+    lasting |= {"thread_id": str(configurable["thread_id"]), "checkpoint_ns": namespace}
+    return {**config, "configurable": lasting}
+
+
+def key_of(config: RunnableConfig) -> Key:
+    """The thread and the namespace that a config names."""
+    configurable = config["configurable"]
+    return Key(configurable["thread_id"], configurable["checkpoint_ns"])
+
+
+# --- the plan ----------------------------------------------------------------------------
+
+
+def find_recorded(
+    saver: Any, config: RunnableConfig, reading: Reading, messages_key: str
+) -> IOGenerator[Recovery]:
+    """Search the checkpoints of a thread, also for calls whose placeholder is final.
+
+    Such a placeholder gives way only to what states more: a recorded result, or a cause for an
+    unknown one.
+
+    Args:
+        saver: The checkpointer.
+        config: The checkpoint that has the history.
+        reading: The history.
+        messages_key: Its state key.
+
+    Raises:
+        EvidenceError: If the checkpointer raises.
+    """
+    recovery = yield from recover_evidence(
+        saver,
+        config,
+        reading.messages,
+        reading.without_result,
+        messages_key=messages_key,
+        required=True,
+    )
+    # The repair ends the pause that was found.
+    evidence = {
+        key: replace(found, detail=None) if found.detail == "paused" else found
+        for key, found in recovery.evidence.items()
+    }
+    return replace(recovery, evidence=evidence)
+
+
+def plan_repair(
+    saver: Any,
+    config: RunnableConfig,
+    messages: list[BaseMessage],
+    options: RepairOptions,
+    channels: Mapping[str, Any] | None = None,
+) -> IOGenerator[Repair]:
+    """The repair of a history, with what the checkpoints of the thread recorded.
+
+    Args:
+        saver: The checkpointer.
+        config: The checkpoint that has the history.
+        messages: The history.
+        options: The options of the repair.
+        channels: The channels of the application's graph. Other state keys that recovered results
+            need are restored through them. None: the results name what is not restored.
+    """
+    reading = read_history(messages, replace_foreign=options.replace_foreign)
+    recovery = Recovery()
+    if options.recover:
+        recovery = yield from find_recorded(saver, config, reading, options.messages_key)
+    evidence, restored = settle(
+        recovery.evidence,
+        recovery.effects,
+        restore=channels is not None,
+        own_keys={options.messages_key},
+        channels=channels or {},
+    )
+    if options.reconcile:
+        answers = yield from reconcile_calls(dangling_calls(reading, evidence), options.reconcile)
+        evidence = {**evidence, **answers}
+    patch = patch_reading(reading, placeholder=options.placeholder, evidence=evidence)
+    return Repair(patch, restored)
+
+
+def check_due(
+    base: CheckpointTuple, patch: Patch, options: RepairOptions, activity: Activity | None
+) -> None:
+    """Check that there is something to repair, and that it may be written now.
+
+    Args:
+        base: The newest checkpoint.
+        patch: The repair of its history.
+        options: The options of the repair.
+        activity: Whether the thread waits for a human, or a run of it is in progress.
+
+    Raises:
+        Stopped: If not.
+    """
+    if activity == "running":
+        raise Stopped("busy", _BUSY)
+    if activity == "waiting" and options.on_pause == "keep":
+        raise Stopped("paused", _WAITS)
+    if not changes_history(patch):
+        raise Stopped("paused", _ENDS) if activity else Stopped("healthy")
+    age = age_of(base)
+    if age < options.min_age and not options.force:
+        raise Stopped("young", _YOUNG.format(age, options.min_age))
+
+
+def with_committed(
+    before: Sequence[BaseMessage], after: Sequence[BaseMessage], patch: Patch
+) -> Patch:
+    """The patch of `after`, as one of `before`: with a change for each result that tasks wrote."""
+    return Patch(patch.messages, (*_committed(before, after), *patch.changes), list(before))
+
+
+def _committed(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> Iterator[Change]:
+    ids = {message.id for message in before}
+    calls = {
+        call["id"]: (index, call["name"])
+        for index, message in enumerate(map(corrected, before))
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    }
+    for message in after:
+        if isinstance(message, ToolMessage) and message.id not in ids:
+            index, name = calls.get(message.tool_call_id, (len(before), message.name))
+            yield Change(
+                "recovered", "dangling", index, message.tool_call_id, name, None, None, message
+            )

@@ -1,0 +1,261 @@
+"""Read a stored checkpoint without the graph that wrote it: its history, its pause and its age.
+
+`get_state()` applies the pending writes of finished tasks. The next message discards them, so
+`get_state()` would hide that they are lost. This module reads the state as the next run finds it.
+
+It also says in words why a checkpoint cannot be read, and compares messages: `==` raises an error
+for arrays and data frames in an artifact, and it is false for NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from langchain_core.messages import BaseMessage, RemoveMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import Overwrite
+
+from langgraph_patch._langgraph_storage import (
+    ERROR_SOURCE,
+    NEWEST_FORMAT,
+    NO_TASK,
+    triggered_node,
+    whole_value,
+)
+from langgraph_patch._sansio import IOGenerator, call_method
+from langgraph_patch.errors import ThreadError, brief
+from langgraph_patch.history.patch import as_messages
+from langgraph_patch.threads.keys import Key
+
+_SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
+
+_NO_RESULT = frozenset((INTERRUPT, RESUME, ERROR, ERROR_SOURCE))
+"""A write to one of these channels does not show that a task finished."""
+
+
+# --- the history -------------------------------------------------------------------------
+
+
+def config_of(key: Key) -> RunnableConfig:
+    """The config that names the newest checkpoint of a history."""
+    return {"configurable": {"thread_id": key.thread_id, "checkpoint_ns": key.namespace}}
+
+
+def history_of(
+    saver: Any, saved: CheckpointTuple, messages_key: str
+) -> IOGenerator[list[BaseMessage] | None]:
+    """Read the messages of a checkpoint as the next run finds them.
+
+    Args:
+        saver: The checkpointer that holds the checkpoint. It is read only for a `DeltaChannel`:
+            the value is spread over older checkpoints.
+        saved: The checkpoint.
+        messages_key: The state key of the history.
+
+    Returns:
+        The messages, or None if the state has no such key.
+
+    Raises:
+        ThreadError: If the format of the checkpoint is newer than this module supports, or if
+            the value holds anything but messages.
+        MessagesError: If the value is not a list of messages.
+    """
+    checkpoint = saved.checkpoint
+    if checkpoint.get("v", 1) > NEWEST_FORMAT:
+        raise ThreadError(
+            f"its checkpoint has format {checkpoint['v']!r}, which is newer than this version of "
+            f"langgraph-patch supports: upgrade langgraph-patch"
+        )
+    values = checkpoint["channel_values"]
+    if messages_key in values:
+        return _checked_messages(values[messages_key])
+    if messages_key not in checkpoint["channel_versions"]:
+        return None
+    found = yield from call_method(
+        saver, "get_delta_channel_history", config=saved.config, channels=[messages_key]
+    )
+    delta = found[messages_key]
+    writes = [value for _, _, value in delta.get("writes", ())]
+    return as_messages(_apply_writes(_checked_messages(delta.get("seed", [])), writes))
+
+
+def _checked_messages(value: Any) -> list[BaseMessage]:
+    """The messages of a stored value; a class that is not loaded leaves only its arguments."""
+    value = whole_value(value)
+    for item in value if isinstance(value, list) else ():
+        if not isinstance(item, BaseMessage | dict):
+            raise ThreadError(
+                f"its history holds a {type(item).__name__} where a message was expected: a class "
+                f"that is not loaded, or another kind of state"
+            )
+    return as_messages(value)
+
+
+def _apply_writes(messages: Iterable[BaseMessage], writes: Iterable[Any]) -> list[Any]:
+    """Apply writes as the reducers of `DeltaChannel` state do: by id, new messages at the end."""
+    state: dict[object, Any] = {_message_identity(m): m for m in messages}
+    for write in writes:
+        if isinstance(write, Overwrite):
+            state = {_message_identity(m): m for m in as_messages(write.value or [])}
+            continue
+        for message in as_messages(list(write) if isinstance(write, Sequence) else [write]):
+            if message.id == REMOVE_ALL_MESSAGES:
+                state = {}
+            elif isinstance(message, RemoveMessage):
+                state.pop(message.id, None)
+            else:
+                state[_message_identity(message)] = message
+    return list(state.values())
+
+
+def _message_identity(message: BaseMessage) -> object:
+    return message.id if message.id is not None else id(message)
+
+
+# --- pauses and age ----------------------------------------------------------------------
+
+
+def waiting_tasks(saved: CheckpointTuple) -> Mapping[str, Sequence[Any]]:
+    """The tasks that wait for a human, each with its interrupts."""
+    waiting: dict[str, Sequence[Any]] = {}
+    finished: set[str] = set()
+    for task, channel, value in saved.pending_writes or ():
+        if task == NO_TASK:
+            continue
+        if channel == INTERRUPT:
+            waiting[task] = value if isinstance(value, Sequence) else [value]
+        elif channel not in _NO_RESULT:
+            finished.add(task)
+    return {task: asked for task, asked in waiting.items() if task not in finished}
+
+
+def interrupts_of(saved: CheckpointTuple) -> set[str]:
+    """The ids of the interrupts for which a checkpoint waits."""
+    waiting = waiting_tasks(saved).values()
+    return {str(getattr(each, "id", each)) for asked in waiting for each in asked}
+
+
+def asked(saved: CheckpointTuple) -> tuple[Any, ...]:
+    """What the tasks that wait for a human ask: the value of each of their interrupts."""
+    waiting = waiting_tasks(saved).values()
+    return tuple(getattr(each, "value", each) for asked in waiting for each in asked)
+
+
+def starts_tasks(saved: CheckpointTuple) -> bool:
+    """Whether a superstep follows the checkpoint, or was begun."""
+    channels = saved.checkpoint["channel_values"]
+    return bool(channels.get(TASKS)) or any(triggered_node(channel) for channel in channels)
+
+
+MARK: Final = {"langgraph_patch": "repair"}
+"""The metadata of a checkpoint, or of a run of a server, that wrote a repair."""
+
+
+def is_marked(saved: CheckpointTuple) -> bool:
+    """Whether a repair wrote the checkpoint. Later turns, forks and copies have no mark."""
+    metadata = saved.metadata or {}
+    return metadata.get("source") == "update" and all(
+        metadata.get(key) == value for key, value in MARK.items()
+    )
+
+
+def age_of(saved: CheckpointTuple) -> float:
+    """The seconds since the checkpoint was written; 0 if it has no readable time."""
+    try:
+        written = datetime.fromisoformat(str(saved.checkpoint["ts"]))
+    except (KeyError, ValueError):
+        return 0.0
+    if written.tzinfo is None:
+        written = written.replace(tzinfo=UTC)
+    return max(0.0, (datetime.now(UTC) - written).total_seconds())
+
+
+# --- why it cannot be read ---------------------------------------------------------------
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a thread cannot be read.
+
+    Args:
+        error: What was raised when its checkpoint was read.
+
+    Examples:
+        >>> from langgraph_patch.threads.stored import reason_of
+        >>> reason_of(ValueError("unpack(b) received extra data"))
+        'a value of it cannot be loaded (ValueError: unpack(b) received extra data)'
+    """
+    if isinstance(error, ThreadError):
+        return str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return "its id is not text in UTF-8, so no checkpointer can read it"
+    if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
+        return f"a text of it is not UTF-8, so it cannot be decoded ({brief(error)})"
+    # LangGraph's serializer raises it with the type of the row: pickle, or such as msgpack+aes.
+    if isinstance(error, NotImplementedError) and "pickle" in str(error):
+        return "a row of it is a pickle, which is never loaded: it could run any code"
+    if isinstance(error, NotImplementedError) and "+" in str(error):
+        return (
+            "its rows are encrypted: scan with the checkpointer of the application, or name its "
+            "serializer with --serde module:attribute"
+        )
+    return f"a value of it cannot be loaded ({brief(error)})"
+
+
+def as_text(key: Key) -> Key:
+    """The key of a report: a row that LangGraph did not write may hold bytes or a number.
+
+    Examples:
+        >>> from langgraph_patch.threads.keys import Key
+        >>> from langgraph_patch.threads.stored import as_text
+        >>> as_text(Key(7, ""))
+        Key(thread_id='7', namespace='')
+    """
+    return Key(*(part if isinstance(part, str) else repr(part) for part in key))
+
+
+# --- comparing messages ------------------------------------------------------------------
+
+
+def is_same(one: BaseMessage, other: BaseMessage) -> bool:
+    """Whether two messages have the same id and equal contents.
+
+    Examples:
+        >>> from langchain_core.messages import ToolMessage
+        >>> from langgraph_patch.threads.stored import is_same
+        >>> one, other = (
+        ...     ToolMessage("r", tool_call_id="c", artifact=float("nan")) for _ in range(2)
+        ... )
+        >>> one == other, is_same(one, other)
+        (False, True)
+    """
+    if one is other or one.id != other.id:
+        return one is other
+    with suppress(Exception):  # `==` of an application's value may raise anything
+        if one == other:
+            return True
+    return _SERDE.dumps_typed(one) == _SERDE.dumps_typed(other)
+
+
+def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
+    """Whether two histories have the same messages in the same order."""
+    return len(some) == len(others) and all(map(is_same, some, others))
+
+
+def count_missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
+    """How many messages of `before` do not occur in `after`, in the same order."""
+    missing, start = 0, 0
+    for message in before:
+        rest = range(start, len(after))
+        index = next((index for index in rest if is_same(message, after[index])), None)
+        if index is None:
+            missing += 1
+        else:
+            start = index + 1
+    return missing
