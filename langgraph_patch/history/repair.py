@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
@@ -104,8 +105,6 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON values, with complete messages."""
-        from langgraph_patch.render.json_values import json_value  # noqa: PLC0415 - for output only
-
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:

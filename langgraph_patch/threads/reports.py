@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from langgraph_patch.errors import OptionError
+from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.repair import Change
-from langgraph_patch.render.html import index_html, report_html
-from langgraph_patch.render.json_values import json_value
+from langgraph_patch.view import notebook_html, report_view, reports_view
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
@@ -72,7 +72,7 @@ class ThreadReport:
 
     def _repr_html_(self) -> str:
         """The report and its patch as HTML, for notebooks."""
-        return report_html(self.to_dict())
+        return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:
         return f"{_thread_label(self.thread_id, self.namespace)}: {self.status}{self._details()}"
@@ -113,7 +113,9 @@ class ScanSummary(tuple[ThreadReport, ...]):
 
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
-        return index_html(self.counts, (report.to_dict() for report in self._listed()))
+        return notebook_html(
+            self, lambda: reports_view(self._counted(), (r.to_dict() for r in self._listed()))
+        )
 
     def __str__(self) -> str:
         return "\n".join([self._counted(), *map(str, self._listed())])
@@ -203,7 +205,7 @@ class ThreadRepair:
 
     def _repr_html_(self) -> str:
         """The repair and its patch as HTML, for notebooks."""
-        return report_html(self.to_dict())
+        return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:
         details = self.reason or (str(self.patch) if self.patch else "")

@@ -283,7 +283,7 @@ async def test_a_server_is_healed(incident, client, aclient):
         *(arepair_thread(aclient, thread(i), min_age=0) for i in broken[third : 2 * third])
     )
     assert {repair.outcome for repair in repairs} == {"repaired"}
-    code, out = command_line("repair", incident.url, "--all", "--apply", "--min-age", "0")
+    code, out = command_line("repair", incident.url, "--all", "--apply", "--yes", "--min-age", "0")
     assert code == 0, out
     printed = {line["thread_id"]: line for line in map(json.loads, out.splitlines())}
     assert {i for i, line in printed.items() if line["outcome"] == "repaired"} >= {
