@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -155,7 +156,7 @@ def _add_repair(add: Callable[..., Any]) -> None:
     text = "what to do with threads that wait for a human (default: keep)"
     add("--on-pause", choices=("keep", "abandon"), default="keep", help=text)
     text = f"skip threads written to in the last S seconds (default: {MIN_AGE:.0f})"
-    add("--min-age", type=float, default=MIN_AGE, metavar="S", help=text)
+    add("--min-age", type=_seconds, default=MIN_AGE, metavar="S", help=text)
     text = "repair younger threads too, and threads that another graph seems to have written"
     add("--force", action="store_true", help=text)
     text = "do not search older checkpoints for results"
@@ -167,6 +168,12 @@ def _add_repair(add: Callable[..., Any]) -> None:
 def _add_undo(add: Callable[..., Any]) -> None:
     text = "what `repair --apply --json` printed; - reads standard input"
     add("file", metavar="FILE", help=text)
+
+
+def _seconds(text: str) -> float:
+    if not 0 <= float(text) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0 or more")
+    return float(text)
 
 
 def _positive(text: str) -> int:
@@ -230,7 +237,8 @@ def _print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
 
 
 def _print_view(shown: RenderableType) -> None:
-    console = Console(width=_width(), highlight=False, markup=False, emoji=False)
+    # With a height, rich takes the width also where TERM says that the terminal can do little.
+    console = Console(width=_width(), height=24, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(shown)
     _print("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
@@ -550,7 +558,7 @@ def _history(database: Database, report: ThreadReport, options: argparse.Namespa
 
 
 def _write_page(name: str, text: str) -> None:
-    """Write a page in the place of nothing or of another view.page, as a whole or not at all."""
+    """Write a page in the place of nothing or of another page, as a whole or not at all."""
     path = Path(name)
     try:
         if path.is_symlink() or (path.exists() and not _is_page(path)):
@@ -558,9 +566,10 @@ def _write_page(name: str, text: str) -> None:
                 f"--html {name!r} is not written: what is there is no page of langgraph-patch. "
                 f"Choose another name, or delete it first."
             )
-        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            file.write(text)
+        file = NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False)  # noqa: SIM115 - renamed below
         try:
+            with file:
+                file.write(text)
             Path(file.name).replace(path)
         finally:
             Path(file.name).unlink(missing_ok=True)
@@ -598,10 +607,10 @@ def _repair(options: argparse.Namespace) -> int:
 
 def _is_confirmed(options: argparse.Namespace, todo: Sequence[ThreadReport]) -> bool:
     """Whether the user wants to write these repairs; with the name of the database."""
-    if options.yes:
-        return True
     changed = ("damaged", "paused") if options.on_pause == "abandon" else ("damaged",)
     count = sum(report.status in changed for report in todo)
+    if options.yes or not count:
+        return True
     repairs = counted(min(count, options.limit or count), "repair*")
     question = f"write {repairs} to {database_name(_location(options))}"
     if sys.stdin is None or not sys.stdin.isatty():

@@ -601,9 +601,10 @@ def page(title: str, view: RenderableType, footer: str) -> str:
         footer: The text at the end: where the page comes from.
     """
     return (
-        f"{MARK}<html lang=en><head><meta charset=utf-8><meta http-equiv=Content-Security-Policy "
-        f"content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{_escape(title)}</title>"
-        f'</head><body style="color-scheme: light dark">{as_html(view)}'
+        f"{MARK}<html lang=en><head><meta charset=utf-8>"
+        "<meta name=color-scheme content='light dark'><meta http-equiv=Content-Security-Policy "
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{_escape(title)}</title></head><body>{as_html(view)}"
         f"<footer>{_escape(footer)}</footer></body></html>\n"
     )
 

@@ -154,7 +154,8 @@ BAD = {
         ["show", "{db}", "broken", "--messages-key", "chat"],
         "state key 'chat': name it with --messages-key.",
     ),
-    "an age that is none": ([*ALL, "--graph", "{graph}", "--min-age", "old"], "invalid float"),
+    "an age that is none": ([*ALL, "--graph", "{graph}", "--min-age", "nan"], "seconds, 0 or more"),
+    "no age": ([*ALL, "--graph", "{graph}", "--min-age", "old"], "invalid _seconds value: 'old'"),
     "a limit that is none": ([*ALL, "--graph", "{graph}", "--limit", "0"], "1 or more"),
     "nobody to ask": ([*ALL, "--graph", "{graph}", "--apply"], "add --yes"),
 }
@@ -308,6 +309,7 @@ def test_a_terminal_gets_columns_of_its_width(columns, cli, path, on_terminal):
     on_terminal(columns)
     out = cli("scan", path)[1]
     assert max(map(len, out.splitlines())) <= columns
+    assert max(map(len, cli("show", path, "broken")[1].splitlines())) > columns - 20
     assert {"recovers", "placeholder", "send_email:", "awaiting_input"} <= set(out.split())
     assert "\x1b" not in out
 
@@ -614,6 +616,8 @@ def test_a_human_confirms_what_is_written(path, repair, monkeypatch):
         assert err.startswith(f"write 1 repair to {path}? [y/N] ")
         assert (found, "nothing was written." in err) == (code, code == 1)
     assert statuses(path)["broken"] == "healthy"
+    monkeypatch.setattr(sys, "stdin", None)  # there is nothing to ask: only a pause is left
+    assert repair("--all", "--apply")[0] == 0
 
 
 def test_a_limit_repairs_a_first_few(path, repair):
