@@ -1,4 +1,4 @@
-"""`langgraph-patch demo`: run the same agent without patching and with it, on SQLite files.
+"""`langgraph-patch demo`: run the same agent without patching and with it.
 
 Two things happen to a ReAct agent. It calls two tools in parallel, one asks a human, and the human
 writes something else. And the stream of its model is cut inside the arguments of a tool call. The
@@ -9,10 +9,9 @@ that it reads. All else is real.
 from __future__ import annotations
 
 import json
-import tempfile
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
@@ -21,7 +20,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
-from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
 from rich.console import Group
@@ -120,32 +119,28 @@ def converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
         ran.append(f"a payment of {amount}")
         return f"paid {amount}"
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        SqliteSaver.from_conn_string(str(Path(folder) / "threads.sqlite")) as saver,
-        warnings.catch_warnings(),
-    ):
+    saver = InMemorySaver()
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # create_react_agent is deprecated
         tools = [send_email, wire_money, pay]
         bare = create_react_agent(_Model(calls=calls), tools, checkpointer=saver)
-        graph = with_patching(bare) if patched else bare
-        before: Sequence[BaseMessage] = ()
+    graph = with_patching(bare) if patched else bare
+    before: Sequence[BaseMessage] = ()
+    error = None
+    for text in texts:
+        before = _stored(saver)
+        sent = {"messages": [("human", text)]}
         try:
-            for text in texts:
-                before = _stored(saver)
-                for _ in graph.stream(
-                    {"messages": [("human", text)]}, _THREAD, stream_mode="messages"
-                ):
-                    pass
-        except ValueError as error:  # what create_react_agent raises on a broken history
-            return Outcome(before, _stored(saver), error, ran)
-        return Outcome(before, _stored(saver), None, ran)
+            deque(graph.stream(sent, _THREAD, stream_mode="messages"), maxlen=0)
+        except ValueError as raised:  # what create_react_agent raises on a broken history
+            error = raised
+    return Outcome(before, _stored(saver), error, ran)
 
 
 _THREAD: RunnableConfig = {"configurable": {"thread_id": "demo"}}
 
 
-def _stored(saver: SqliteSaver) -> Sequence[BaseMessage]:
+def _stored(saver: InMemorySaver) -> Sequence[BaseMessage]:
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
     found = saver.get_tuple(_THREAD)
     return found.checkpoint["channel_values"].get("messages", ()) if found else ()
