@@ -82,6 +82,7 @@ _SIGNS: Mapping[str, tuple[str, str]] = {
     "wrong": ("!", "red"),
     "inserted": ("+", "yellow"),
     "recovered": ("↺", "green"),
+    "restored": ("↻", "green"),
     "moved": ("→", "cyan"),
     "dropped": ("−", "red"),
     "converted": ("⇄", "magenta"),
@@ -91,7 +92,7 @@ _SIGNS: Mapping[str, tuple[str, str]] = {
 }
 """A sign and a colour for each kind of cell, so that nobody has to tell colours apart."""
 
-_NEW = ("inserted", "recovered")  # these add a message; their index is that of the call
+_NEW = ("inserted", "recovered", "restored")  # these add a message; their index is not its own
 _CONTEXT = 3  # how many unchanged messages are shown before and after a change or a defect
 _LIMIT = 400  # how many characters of a content or a call are shown
 
@@ -270,10 +271,12 @@ _DEFECTS: Mapping[str, str] = {
     "wrong_role": "result* in another role",
     "superseded": "placeholder* that can be replaced",
     "bad_field": "message* with a damaged field",
+    "abandoned": "dropped message*",
 }
 _CHANGES: Mapping[str, tuple[str, str]] = {
     "recovered": ("recovers", "result*"),
     "inserted": ("adds", "placeholder*"),
+    "restored": ("restores", "message*"),
     "moved": ("moves", "result*"),
     "dropped": ("drops", "message*"),
     "converted": ("converts", "result*"),
@@ -328,7 +331,7 @@ def causes_in_words(changes: Iterable[Values]) -> str:
     found = Counter(
         f"{change.get('name') or 'result'}: {change.get('cause') or 'result recorded'}"
         for change in changes
-        if change["kind"] in _NEW
+        if change["kind"] in ("inserted", "recovered")
     )
     parts = [f"{text} ({count} times)" if count > 1 else text for text, count in found.items()]
     more = len(parts) - _SHOWN_CAUSES
