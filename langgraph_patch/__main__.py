@@ -2,7 +2,7 @@
 
 import sys
 
-from langgraph_patch.cli.main import main
+from langgraph_patch.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

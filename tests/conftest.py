@@ -6,7 +6,7 @@ from collections import Counter
 import hypothesis
 import pytest
 
-from langgraph_patch.cli.main import main
+from langgraph_patch.cli import main
 from langgraph_patch.history import fast_check, pairing
 from support.paths import TESTS
 from support.versions import reason_not_to_run

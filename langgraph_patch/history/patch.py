@@ -32,6 +32,7 @@ from langchain_core.messages import BaseMessage, convert_to_messages
 
 from langgraph_patch.errors import MessagesError, OptionError
 from langgraph_patch.history.fast_check import is_valid
+from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.placeholders import (
     Placeholder,
@@ -67,9 +68,9 @@ class Patch:
 
     def _repr_html_(self) -> str:
         """The history before and after as HTML, for notebooks."""
-        from langgraph_patch.render.html import patch_html  # noqa: PLC0415 - for notebooks only
+        from langgraph_patch.view import notebook_html, patch_view  # noqa: PLC0415 - imports rich
 
-        return patch_html(self.to_dict())
+        return notebook_html(self, lambda: patch_view(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the patch as JSON values, with complete messages.
@@ -77,8 +78,6 @@ class Patch:
         Artifacts may be anything: bytes become base64, and what has no JSON form becomes a
         string. NaN and infinity stay floats.
         """
-        from langgraph_patch.render.json_values import json_value  # noqa: PLC0415 - for output only
-
         return {
             "before": [json_value(message) for message in self.before],
             "messages": [json_value(message) for message in self.messages],

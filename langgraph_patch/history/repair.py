@@ -16,6 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 
 from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.ids import digest_of
+from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.matching import CallingMessage, PairedCall
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.placeholders import (
@@ -112,8 +113,6 @@ class Change:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON values, with complete messages."""
-        from langgraph_patch.render.json_values import json_value  # noqa: PLC0415 - for output only
-
         return {name: json_value(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:
@@ -216,16 +215,10 @@ def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
     """Whether a call at the end of the history stays without a result.
 
-    One with incomplete arguments does so only beside a complete one, and waits for its result: if
-    it were listed now, a tool node would run it with `{}`.
+    Never one with incomplete arguments: nothing that runs next may run it.
     """
     at_end = paired.calling.end == len(reading.messages)
-    return (
-        reading.leaves_open
-        and at_end
-        and paired.answer is None
-        and any(each.answer is None and is_complete(each.call) for each in paired.calling.calls)
-    )
+    return reading.leaves_open and at_end and paired.answer is None and is_complete(paired.call)
 
 
 def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:

@@ -2,8 +2,8 @@
 
 By default LangGraph's serializer imports and calls whatever a msgpack row names, and a pickle row
 is code. So the serializer gets an allowlist, and pickles are not loaded. An instance of any other
-class is read as a dict. If such a value were written back, the class would be lost, so each one is
-recorded (`Database.blocked`).
+class is read as a dict. If such a value were written back, the class would be lost, so `repair`
+refuses that.
 
 An error names a file, and never repeats a URI: a password with a `/` or an `@` that is not
 %-encoded is read as a host or a database, so any part of a URI may be one.
@@ -15,13 +15,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_patch.errors import OptionError, ThreadError
@@ -30,27 +28,13 @@ from langgraph_patch.threads.server import open_server
 from langgraph_patch.threads.server_client import StoreFailedError
 
 
-@dataclass(slots=True)
-class Database:
-    """An open database of threads.
-
-    Attributes:
-        saver: Its checkpointer.
-        blocked: The classes that rows named and that were not loaded, as `module:Class`.
-    """
-
-    saver: BaseCheckpointSaver[Any]
-    blocked: set[str] = field(default_factory=set)
-
-
-@contextmanager
 def open_database(
     target: str,
     *,
     write: bool = False,
     trust: Sequence[tuple[str, str]] = (),
     serde: SerializerProtocol | None = None,
-) -> Iterator[Database]:
+) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
     """Open a database of threads without executing anything in it.
 
     Args:
@@ -75,25 +59,7 @@ def open_database(
         langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
     """
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    with _open_saver(target, used, write=write) as saver:
-        database = Database(saver)
-        with recording_blocked_classes(database.blocked):
-            yield database
-
-
-@contextmanager
-def recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
-    """Add each class that LangGraph's serializer does not load to a set, as `module:Class`."""
-
-    def record(event: Mapping[str, Any]) -> None:
-        if event["kind"] == "msgpack_blocked":
-            blocked.add(f"{event['module']}:{event['name']}")
-
-    unregister = register_serde_event_listener(record)
-    try:
-        yield
-    finally:
-        unregister()
+    return _open_saver(target, used, write=write)
 
 
 def is_database_failure(error: BaseException) -> bool:

@@ -17,7 +17,8 @@ breakpoints, so what depends on them is refused. `server_repair` has the steps f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -30,6 +31,7 @@ from langgraph.checkpoint.base import (
     empty_checkpoint,
 )
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.types import ERROR, TASKS
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -55,7 +57,6 @@ from langgraph_patch.graph.state import listed, unknown_key_error
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.keys import Key, delete_checkpoint
-from langgraph_patch.threads.opening import recording_blocked_classes
 from langgraph_patch.threads.plan import (
     KILLED,
     MOVED,
@@ -200,7 +201,7 @@ def repair_thread(
             f"{key.namespace!r} alone: repair it with the checkpointer of the server."
         )
     blocked: set[str] = set()
-    with recording_blocked_classes(blocked):
+    with _recording_blocked_classes(blocked):
         base = yield from _newest(saver, newest)
     if base is None:
         yield from _check_exists(saver, key)
@@ -244,6 +245,21 @@ def _opened(target: Any) -> tuple[BaseCheckpointSaver[Any], Any]:
             f"graph.copy({{'checkpointer': ...}}), with the one that holds the thread."
         )
     return target.checkpointer, target
+
+
+@contextmanager
+def _recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
+    """Add each class that LangGraph's serializer does not load to a set, as `module:Class`."""
+
+    def record(event: Mapping[str, Any]) -> None:
+        if event["kind"] == "msgpack_blocked":
+            blocked.add(f"{event['module']}:{event['name']}")
+
+    unregister = register_serde_event_listener(record)
+    try:
+        yield
+    finally:
+        unregister()
 
 
 def _newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTuple | None]:

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.repair import Change
-from langgraph_patch.render.html import report_html
-from langgraph_patch.render.json_values import json_value
+from langgraph_patch.view import notebook_html, report_view
 
 ThreadStatus = Literal["healthy", "damaged", "paused", "unreadable"]
 Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
@@ -71,7 +71,7 @@ class ThreadReport:
 
     def _repr_html_(self) -> str:
         """The report and its patch as HTML, for notebooks."""
-        return report_html(self.to_dict())
+        return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:
         return f"{_thread_label(self.thread_id, self.namespace)}: {self.status}{self._details()}"
@@ -130,7 +130,7 @@ class ThreadRepair:
 
     def _repr_html_(self) -> str:
         """The repair and its patch as HTML, for notebooks."""
-        return report_html(self.to_dict())
+        return notebook_html(self, lambda: report_view(self.to_dict()))
 
     def __str__(self) -> str:
         details = self.reason or (str(self.patch) if self.patch else "")

@@ -83,7 +83,7 @@ def fill(path: str, threads: int, turns: int, *, damaged: int = 0) -> None:
 
 def bare_loop(path: str) -> float:
     """CPU seconds to read the newest checkpoint of every key, and do nothing with it."""
-    with open_database(path) as database, database.saver.cursor() as cursor:
+    with open_database(path) as saver, saver.cursor() as cursor:
         keys = cursor.execute(
             "SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints"
         ).fetchall()
@@ -91,8 +91,8 @@ def bare_loop(path: str) -> float:
         {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace}}
         for thread_id, namespace in keys
     ]
-    with open_database(path) as database:
-        return spent(lambda: look_up(database.saver, places))
+    with open_database(path) as saver:
+        return spent(lambda: look_up(saver, places))
 
 
 def look_up(saver: Any, places: list[Any]) -> None:
@@ -103,8 +103,8 @@ def look_up(saver: Any, places: list[Any]) -> None:
 
 def scan(path: str) -> float:
     """CPU seconds to scan."""
-    with open_database(path) as database:
-        return spent(lambda: read_all(database.saver))
+    with open_database(path) as saver:
+        return spent(lambda: read_all(saver))
 
 
 def read_all(saver: Any) -> None:

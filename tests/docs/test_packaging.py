@@ -130,7 +130,7 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
         check=True,
     )
     assert ran.stdout.splitlines() == [
-        "[('console_scripts', 'langgraph-patch', 'langgraph_patch.cli.main')]",
+        "[('console_scripts', 'langgraph-patch', 'langgraph_patch.cli')]",
         str(tmp_path / "site" / "langgraph_patch" / "__init__.py"),
     ]
 

@@ -88,8 +88,7 @@ def test_sqlite_is_imported_only_where_it_is_used():
 def test_a_missing_extra_is_an_error_that_names_it(package, extra, code):
     """Who has not installed an extra reads which command installs it.
 
-    LangGraph itself needs langgraph_sdk, so the extra `server` is for the name only; without rich
-    the command line has no colours.
+    LangGraph itself needs langgraph_sdk, so the extra `server` is for the name only.
     """
     program = (
         "import sys\n"
@@ -116,7 +115,8 @@ def test_the_runtime_loads_no_threads_streams_or_pictures():
         "builder = StateGraph(MessagesState).add_node('model', lambda state: None)\n"
         "graph = builder.add_edge(START, 'model').compile()\n"
         "assert 'patch_tool_calls' in langgraph_patch.with_patching(graph).nodes\n"
-        "others = {f'langgraph_patch.{n}' for n in ('cli', 'render', 'streaming', 'threads')}\n"
+        "names = ('cli', 'demo', 'streaming', 'threads', 'view')\n"
+        "others = {f'langgraph_patch.{name}' for name in names}\n"
         "sys.exit(', '.join(others & set(sys.modules)) or 0)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from langgraph_patch.cli.main import main
+from langgraph_patch.cli import main
 from langgraph_patch.threads import repair_thread
 from support.agents import thread
 from support.broken_threads import application, silent
@@ -101,7 +101,7 @@ def repair_one(path: str, kind: str, thread_id: str, fatal: int) -> int:
 def repair_all(path: str, kind: str) -> int:
     """`langgraph-patch repair --all --apply`; what it prints goes into a file."""
     graph = f"{__file__}:{kind}"
-    options = ["--all", "--apply", "--min-age", "0", "--json", "--graph", graph]
+    options = ["--all", "--apply", "--yes", "--min-age", "0", "--json", "--graph", graph]
     texts = io.StringIO()
     begin()
     with contextlib.redirect_stdout(texts):

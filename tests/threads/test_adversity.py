@@ -51,7 +51,7 @@ from langgraph_patch import (
     validate_messages,
     with_patching,
 )
-from langgraph_patch.cli.main import main
+from langgraph_patch.cli import main
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import as_messages
@@ -663,7 +663,7 @@ def test_a_full_disk_stops_a_run_and_a_repair(long_thread, monkeypatch):
 def repaired_by_command(path: str) -> int:
     """`langgraph-patch repair --all --apply`; its exit code."""
     graph = f"{kill_repair.__file__}:react_v2"
-    return main(["repair", path, "--all", "--apply", "--min-age", "0", "--graph", graph])
+    return main(["repair", path, "--all", "--apply", "--yes", "--min-age", "0", "--graph", graph])
 
 
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")

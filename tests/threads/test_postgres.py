@@ -28,7 +28,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from langgraph_patch import validate_messages
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.cli.main import main
+from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import (
     arepair_thread,
@@ -77,14 +77,14 @@ def test_the_command_line_repairs_a_whole_incident(path, saver, cli, graph_file,
     before = every_row(path)
     how = ("repair", path, "--all", "--graph", graph_file, "--min-age", 0)
     code, out, err = cli(*how)
-    assert (code, every_row(path) == before, "Nothing was written" in err) == (1, True, True)
-    code, out, _ = cli(*how, "--apply")
-    assert (code, out.count("  repaired\n")) == (0, list(evidence.values()).count("damaged"))
+    assert (code, every_row(path) == before, "nothing was written" in err) == (1, True, True)
+    code, out, _ = cli(*how, "--apply", "--yes")
+    assert (code, out.count("\trepaired\t")) == (0, list(evidence.values()).count("damaged"))
     after = every_row(path)
     for name, status in evidence.items():
         assert (before[name] < after[name]) == (status == "damaged")
     code, out, _ = cli("scan", path)
-    assert (code, [line.split()[0] for line in out.splitlines()[1:]]) == (0, ["paused"])
+    assert (code, [line.split("\t")[0] for line in out.splitlines()[1:]]) == (0, ["paused"])
     code, out, _ = cli("show", path, "killed", "--json")
     assert (code, json.loads(out)["status"]) == (0, "healthy")
 
@@ -96,13 +96,13 @@ def test_a_database_is_opened_read_only_by_the_server(path, saver):
     """A scan changes no byte, and the server itself would refuse to."""
     abandoned_thread("react_v2", saver)
     before = every_row(path)
-    with open_database(path) as database:
-        assert [r.status for r in scan_threads(database.saver)] == ["damaged"]
+    with open_database(path) as opened:
+        assert [r.status for r in scan_threads(opened)] == ["damaged"]
     assert every_row(path) == before
-    with pytest.raises(ThreadError, match="read-only"), open_database(path) as database:
-        database.saver.delete_thread("1")
-    with open_database(path, write=True) as database:
-        database.saver.delete_thread("1")
+    with pytest.raises(ThreadError, match="read-only"), open_database(path) as opened:
+        opened.delete_thread("1")
+    with open_database(path, write=True) as opened:
+        opened.delete_thread("1")
     assert every_row(path) == {}
 
 
@@ -115,7 +115,7 @@ def test_the_options_of_a_uri_are_kept(server, path, saver, cli):
                  "'{\"v\": 4, \"id\": \"1\", \"ts\": \"\", \"channel_values\": {}, "
                  "\"channel_versions\": {}, \"versions_seen\": {}}')")  # fmt: skip
     code, _, err = cli("scan", f"{uri}&options=-csearch_path%3Dapp")
-    assert (code, "looked at 1 history: 1 healthy" in err) == (2, True)
+    assert (code, "none has a state key 'messages'" in err) == (2, True)
     assert "has no table 'checkpoints'" in cli("scan", uri)[2]
 
 
@@ -135,9 +135,8 @@ def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
             (*row, name),
         )
     abandoned_thread("react_v2", saver, "valid")
-    with open_database(path) as database:
-        reports = {r.thread_id: r for r in scan_threads(database.saver)}
-        assert database.blocked == {"os:system"}
+    with open_database(path) as opened:
+        reports = {r.thread_id: r for r in scan_threads(opened)}
     assert {name: r.status for name, r in reports.items()} == {
         **dict.fromkeys(rows, "unreadable"),
         "valid": "damaged",
@@ -159,11 +158,11 @@ def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
         abandoned_thread("react_v2", saver, str(number))
 
     def scan():
-        with open_database(path) as database:
-            for report in scan_threads(database.saver):
+        with open_database(path) as opened:
+            for report in scan_threads(opened):
                 seen.append(report.status)
-                saver.conn.execute(
-                    "SELECT pg_terminate_backend(%s)", (database.saver.conn.info.backend_pid,)
+                opened.conn.execute(
+                    "SELECT pg_terminate_backend(%s)", (opened.conn.info.backend_pid,)
                 )
 
     seen = []
@@ -190,7 +189,7 @@ def test_a_statement_that_takes_too_long_is_one_threads_matter(path, saver):
 def test_without_psycopg_a_file_is_read_and_a_uri_says_what_is_missing(tmp_path):
     """Nothing but a PostgreSQL database needs psycopg."""
     code = (
-        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli.main import main; "
+        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli import main; "
         "sys.exit(str([main(['scan', target]) for target in sys.argv[1:]]))"
     )
     file = str(tmp_path / "threads.sqlite")
@@ -295,8 +294,8 @@ def test_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
     abandoned_thread("react_v2", saver, "2")
 
     def scan():
-        with open_database(path) as database:
-            for report in scan_threads(database.saver):
+        with open_database(path) as opened:
+            for report in scan_threads(opened):
                 seen.append(report.thread_id)
                 if lock == "during":
                     conn.execute("LOCK TABLE checkpoints")
@@ -315,13 +314,13 @@ def test_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
 def test_a_function_cannot_make_a_scan_write(path, saver):
     """Each query is in a transaction that is read-only, whatever the default of the session is."""
     abandoned_thread("react_v2", saver)
-    with open_database(path) as database:
-        database.saver.conn.execute("SET default_transaction_read_only = off")
+    with open_database(path) as opened:
+        opened.conn.execute("SET default_transaction_read_only = off")
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            run_sync(delete_checkpoint(database.saver, Key("1", ""), "x"))
+            run_sync(delete_checkpoint(opened, Key("1", ""), "x"))
         seen = []
-        execute_query = database.saver.conn.execute
-        for saved in database.saver.list(thread()):
+        execute_query = opened.conn.execute
+        for saved in opened.list(thread()):
             seen.append(execute_query("SHOW transaction_read_only").fetchone())
             assert saved
         assert {each["transaction_read_only"] for each in seen} == {"on"}
@@ -410,13 +409,10 @@ def test_a_bad_uri_is_one_line_without_its_password(case, places, cli, graph_fil
         ["repair", uri, "1", "--graph", graph_file],
     ):
         code, out, err = cli(*arguments)
-        *hints, line = err.splitlines()
+        [line] = err.splitlines()
         assert (code, out) == (2, "")
         assert texts in line
         assert MARK not in err
-        # Where a password was typed, one line says that others can see it.
-        assert [True for hint in hints if "can see the password in the URI (ps)" not in hint] == []
-        assert len(hints) <= 1
     with pytest.raises((ThreadError, OptionError)) as raised:
         main(["scan", uri, "--debug"])
     assert MARK not in "".join(traceback.format_exception(raised.value))

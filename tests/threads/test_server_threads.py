@@ -283,7 +283,7 @@ async def test_a_server_is_healed(incident, client, aclient):
         *(arepair_thread(aclient, thread(i), min_age=0) for i in broken[third : 2 * third])
     )
     assert {repair.outcome for repair in repairs} == {"repaired"}
-    code, out = command_line("repair", incident.url, "--all", "--apply", "--min-age", "0")
+    code, out = command_line("repair", incident.url, "--all", "--apply", "--yes", "--min-age", "0")
     assert code == 0, out
     printed = {line["thread_id"]: line for line in map(json.loads, out.splitlines())}
     assert {i for i, line in printed.items() if line["outcome"] == "repaired"} >= {
@@ -583,8 +583,8 @@ def test_a_server_that_is_gone_ends_the_scan():
 def test_headers_come_from_the_environment(url, monkeypatch):
     """A line that is no header is an error, and its text is not shown."""
     monkeypatch.setenv("LANGGRAPH_HEADERS", "X-Tenant: 7\n")
-    with open_database(url) as database:
-        assert database.saver.client.http.client.headers["x-tenant"] == "7"
+    with open_database(url) as saver:
+        assert saver.client.http.client.headers["x-tenant"] == "7"
     monkeypatch.setenv("LANGGRAPH_HEADERS", "secret")
     with pytest.raises(OptionError, match="Name: value") as error, open_database(url):
         pass

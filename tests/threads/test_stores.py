@@ -38,8 +38,8 @@ def path(tmp_path):
 
 def scanned(path, **options):
     """What a scan says of each thread."""
-    with open_database(path, **options) as database:
-        return [(r.status, r.reason) for r in scan_threads(database.saver)]
+    with open_database(path, **options) as saver:
+        return [(r.status, r.reason) for r in scan_threads(saver)]
 
 
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")
@@ -52,8 +52,8 @@ def test_a_database_is_opened_read_only(path):
         assert file.read() == before
     with (
         pytest.raises(ThreadError, match="readonly"),
-        open_database(path) as database,
-        database.saver.cursor() as cursor,
+        open_database(path) as saver,
+        saver.cursor() as cursor,
     ):
         cursor.execute("DELETE FROM checkpoints")
 
@@ -93,10 +93,9 @@ def test_a_crafted_row_executes_nothing(path, tmp_path):
     touched = tmp_path / "touched"
     row = crafted("os", "system", f"touch '{touched}'")
     execute(path, ("UPDATE checkpoints SET checkpoint = ?", (row,)))
-    with open_database(path) as database:
-        (report,) = scan_threads(database.saver)
+    with open_database(path) as saver:
+        (report,) = scan_threads(saver)
         assert report.status == "unreadable"
-        assert database.blocked == {"os:system"}
     assert not touched.exists()
     with SqliteSaver.from_conn_string(path) as unsafe:
         unsafe.get_tuple(thread())
@@ -116,20 +115,18 @@ def test_a_pickled_row_executes_nothing(path, tmp_path):
 
 
 @pytest.mark.needs(langgraph_checkpoint="4.0.1")
-def test_classes_of_an_application_are_noted_and_loaded_if_trusted(path):
-    """An untrusted class comes back as a dict, and its name is recorded."""
+def test_classes_of_an_application_are_loaded_if_trusted(path):
+    """An untrusted class comes back as a dict."""
     with SqliteSaver.from_conn_string(path) as saver:
         saved = saver.get_tuple(thread())
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
         saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
-    with open_database(path) as database:
-        assert database.saver.get_tuple(thread()).checkpoint["channel_values"]["who"] == {
-            "name": "bob"
-        }
-        assert database.blocked == {f"{__name__}:Customer"}
-    with open_database(path, trust=[(__name__, "Customer")]) as database:
-        loaded = database.saver.get_tuple(thread()).checkpoint["channel_values"]["who"]
-        assert (loaded, database.blocked) == (Customer(name="bob"), set())
+    for trust, expected in (
+        ([], {"name": "bob"}),
+        ([(__name__, "Customer")], Customer(name="bob")),
+    ):
+        with open_database(path, trust=trust) as saver:
+            assert saver.get_tuple(thread()).checkpoint["channel_values"]["who"] == expected
 
 
 @pytest.mark.parametrize("column", ["metadata", "type", "parent_checkpoint_id"])
@@ -177,8 +174,8 @@ def test_a_database_that_is_locked_during_a_scan_stops_it(path):
     execute(path, "PRAGMA journal_mode=delete")
 
     def scan():
-        with open_database(path) as database, closing(_locked(path)):
-            list(scan_threads(database.saver))
+        with open_database(path) as saver, closing(_locked(path)):
+            list(scan_threads(saver))
 
     with pytest.raises(ThreadError, match="locked"):
         scan()

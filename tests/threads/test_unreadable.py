@@ -108,8 +108,8 @@ def test_a_file_that_nobody_has_open_is_left_alone(path):
     with open_saver(path) as saver:
         damaged_threads(saver)
     folder, before = Path(path).parent, Path(path).stat()
-    with open_database(path) as database:
-        assert len(scanned(database.saver)) == 3
+    with open_database(path) as saver:
+        assert len(scanned(saver)) == 3
     assert [each.name for each in folder.iterdir()] == [Path(path).name]
     after = Path(path).stat()
     assert (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
@@ -119,12 +119,12 @@ def test_a_file_that_is_written_meanwhile(path):
     """What an application writes during a scan is neither lost nor in the way."""
     with open_saver(path) as saver:
         damaged_threads(saver)
-    with open_database(path) as database:
-        first, *_ = scan_threads(database.saver)
+    with open_database(path) as saver:
+        first, *_ = scan_threads(saver)
         with open_saver(path) as application:
             abandoned_thread("react_v2", application, "t4")
         assert first.status == "damaged"
-        assert len(scanned(database.saver)) == 4
+        assert len(scanned(saver)) == 4
 
 
 KILLED = """
@@ -148,8 +148,8 @@ def test_the_log_of_a_process_that_was_killed(is_copy, path):
         Path(f"{path}-shm").unlink()
     before = {each.name: each.read_bytes() for each in folder.iterdir() if "-shm" not in each.name}
     assert len(before) == 2
-    with open_database(path) as database:
-        assert scanned(database.saver) == {"t1": ("damaged", None)}
+    with open_database(path) as saver:
+        assert scanned(saver) == {"t1": ("damaged", None)}
     after = {each.name: each.read_bytes() for each in folder.iterdir() if "-shm" not in each.name}
     if is_copy or sys.version_info < (3, 12):
         assert [*after] == [Path(path).name]
@@ -237,5 +237,5 @@ def test_a_trigger_is_not_run(path):
     )
     with pytest.raises(ThreadError, match="has a trigger 'trap', which a write would run"):
         open_database(path, write=True).__enter__()
-    with open_database(path) as database:
-        assert len(scanned(database.saver)) == 3
+    with open_database(path) as saver:
+        assert len(scanned(saver)) == 3
