@@ -148,7 +148,7 @@ def rows() -> Iterator[tuple[str, list[str]]]:
     edits = [after_an_edit(build) for build in builds]
     yield "an edited state, then `invoke(None)`", [_yes(e) for e in edits]
     for title, history in HISTORIES.items():
-        yield f"wires that take {title}", [given(build, history) for build in builds]
+        yield f"integrations that take {title}", [given(build, history) for build in builds]
     bare = rows_of(create_agent)
     ratios = [
         rows_of(build) / (rows_of(react_v2) if build is react_v2 else bare) for build in builds

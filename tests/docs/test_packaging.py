@@ -94,8 +94,10 @@ def test_the_sdist_holds_all_that_the_checks_need(built):
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "LICENSE",
+        "Makefile",
         "PKG-INFO",
         "README.md",
+        "SECURITY.md",
         "conftest.py",
         "pyproject.toml",
     }
