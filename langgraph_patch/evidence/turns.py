@@ -30,6 +30,7 @@ from langgraph_patch.evidence.nested import (
 )
 from langgraph_patch.evidence.tasks import Ran
 from langgraph_patch.evidence.window import is_version, open_before
+from langgraph_patch.history.ids import digest_of
 
 
 class Caller(NamedTuple):
@@ -110,11 +111,12 @@ def _turns_of(
         for below in (yield from graphs_below(reader, place.config, Ran(place.step, task))):
             if task.is_finished:
                 written = [] if task.is_overwrite else task.messages
-                added = without([m for m in written if not isinstance(m, RemoveMessage)], history)
+                added = [m for m in written if not isinstance(m, RemoveMessage)]
             elif (start := _end_of(history, below.history)) is not None:
-                added = without(below.history[start:], history)
+                added = below.history[start:]
             else:
                 continue
+            added = without(_with_ids(added, own.namespace), history)
             # What a function that returned did with the other keys is not read.
             changed = {} if task.is_finished and not graph else _changed(place, below)
             turns.append(Turn(below, added, changed, called_by or own, called_by is None))
@@ -126,6 +128,15 @@ def _end_of(history: Sequence[BaseMessage], below: Sequence[BaseMessage]) -> int
     """Where a history ends in that of a graph below; None if the graph got another one."""
     last = [i for i, message in enumerate(below) if is_version(message, history[-1])]
     return last[-1] + 1 if last else None
+
+
+def _with_ids(messages: Sequence[BaseMessage], namespace: str) -> list[BaseMessage]:
+    """The messages, with an id for each that has none: a reducer gives it when it takes them."""
+    ids = [f"turn-{digest_of('message', namespace, place)[:32]}" for place in range(len(messages))]
+    return [
+        message if message.id else message.model_copy(update={"id": new_id})
+        for message, new_id in zip(messages, ids, strict=True)
+    ]
 
 
 def without(messages: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> list[BaseMessage]:

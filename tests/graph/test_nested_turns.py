@@ -465,6 +465,33 @@ def test_a_pause_after_a_handoff_with_another_call(*, asynchronous: bool):
     assert desk.did == {"mail bob": 1, "mail eve": 1}
 
 
+@both_ways
+def test_a_handoff_beside_an_agent_that_waits(*, asynchronous: bool):
+    """The message of the handoff has no id yet; with one, it is added once, and shown."""
+    desk = Desk()
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        alice = create_agent(model, tools, name="alice")
+        handoff = create_handoff_tool(agent_name="alice")
+        away = calls(("transfer_to_alice", {}), first=7)
+        bob = create_agent(StrictModel(script=[away]), [handoff], name="bob")
+        swarm = create_swarm([alice, bob], default_active_agent="alice")
+        return with_patching(swarm.compile(checkpointer=saver))
+
+    agent = Agent(build, TURN, desk=desk, asynchronous=asynchronous)
+    agent.say("pay bob")
+    agent.run(Command(goto="bob"))
+    chunks = agent.stream({"messages": [HumanMessage("never mind")]}, "messages")
+    assert agent.results["c7"] == "Successfully transferred to alice"
+    assert agent.results["c1"] == "sent to bob"
+    assert "c7" in [getattr(message, "tool_call_id", None) for message, _ in chunks]
+    agent.say("well?")
+    ids = [message.id for message in agent.history]
+    assert len(ids) == len(set(ids))
+    assert None not in ids
+    assert desk.did == {"mail bob": 1}
+
+
 # --- two agents in one superstep -------------------------------------------------------------
 
 
