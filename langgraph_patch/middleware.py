@@ -59,7 +59,7 @@ class PatchToolCallsMiddleware(_Base):
     (`invoke(None)`, `Command(goto=...)`, an edited state). Beside other nodes of its superstep only
     the request is repaired, and the next model call writes the repair.
 
-    A tool call that the model did not finish writing never runs: LangChain completes its
+    A tool call that the model did not finish writing is kept from running: LangChain completes its
     arguments, here it is listed in `invalid_tool_calls` and answered by a placeholder. The complete
     calls of the message run. If there are none, and no answer, the model is asked once more, with
     placeholders.

@@ -68,7 +68,8 @@ class PatchNode(GeneratorRunnable):
 
     It writes nothing if the history is valid. Place it directly before the model, or let
     `with_patching` place it. It works in synchronous and asynchronous graphs, with a state that
-    is a dict, a dataclass or a pydantic model, and with every reducer.
+    is a dict, a dataclass or a pydantic model, with any reducer that accepts an `Overwrite` or the
+    whole list, and without one.
 
     Alone in its superstep it writes the whole history as an `Overwrite`. Beside other nodes it
     removes the end of the history and adds it again, so that their messages stay; with a reducer

@@ -96,10 +96,10 @@ def with_patching(
 
     A history without any LangChain message, such as a list of plain dicts, is left alone.
 
-    A tool call that the model did not finish writing never runs. When a stream ends inside the
-    arguments (token limit, broken connection), LangChain completes them, and a bare graph runs
-    the tool with arguments that the model never wrote. In a patched graph the call is listed in
-    `invalid_tool_calls`. Complete calls of the same message run. If there are none, the node runs
+    A tool call that a model below a node did not finish writing is kept from running. When a stream
+    ends inside the arguments (token limit, broken connection), LangChain completes them, and a bare
+    graph runs the tool with arguments that the model did not write. In a patched graph the call is
+    listed in `invalid_tool_calls`; a model in a thread that copies no context is not seen. Complete calls of the same message run. If there are none, the node runs
     once more, with the message and a placeholder for each call at the end of its history. A second
     such message ends the turn.
 

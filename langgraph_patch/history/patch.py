@@ -92,7 +92,7 @@ def patch_messages(
     evidence: Evidence | None = None,
     replace_foreign: bool = False,
 ) -> Patch:
-    """Repair the tool calls and results of a history, so that every chat model accepts it.
+    """Repair the tool calls and results of a history, so that a chat model accepts them.
 
     Args:
         messages: The history: LangChain messages, or dicts, tuples and strings that LangGraph
