@@ -99,9 +99,9 @@ def with_patching(
     A tool call that a model below a node did not finish writing is kept from running. When a stream
     ends inside the arguments (token limit, broken connection), LangChain completes them, and a bare
     graph runs the tool with arguments that the model did not write. In a patched graph the call is
-    listed in `invalid_tool_calls`; a model in a thread that copies no context is not seen. Complete calls of the same message run. If there are none, the node runs
-    once more, with the message and a placeholder for each call at the end of its history. A second
-    such message ends the turn.
+    listed in `invalid_tool_calls`; a model in a thread that copies no context is not seen. Complete
+    calls of the same message run. If there are none, the node runs once more, with the message and
+    a placeholder for each call at the end of its history. A second such message ends the turn.
 
     The logger `langgraph_patch` lists which nodes are covered, and how, on level INFO. It reports
     each repair with the thread id and the changes: on level INFO if the repair is written to the
