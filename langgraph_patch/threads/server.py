@@ -86,9 +86,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
                 f"Server, from langgraph_sdk.get_sync_client or get_client."
             )
         self.client = client
-        self.filters = {
-            key: value for key, value in (("metadata", metadata), ("status", status)) if value
-        }
+        filters = {"metadata": metadata, "status": status}
+        self.filters = {key: value for key, value in filters.items() if value}
 
     # --- as a checkpointer ---------------------------------------------------------------
 
@@ -127,13 +126,11 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     def newest_run(self, thread_id: str, key: str) -> IOGenerator[Any]:
         """A field of the run of a thread that was made last; None if there is none."""
-        return (
-            yield from self.request(
-                path_of(thread_id, "runs"),
-                params={"limit": 1},
-                read=lambda runs: runs[0][key] if runs else None,
-            )
+        runs, newest = path_of(thread_id, "runs"), {"limit": 1}
+        field = yield from self.request(
+            runs, params=newest, read=lambda found: found[0][key] if found else None
         )
+        return field
 
     def activity(self, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
         """Whether a run of a thread is in progress, or it waits for a human; None if neither.
@@ -199,11 +196,7 @@ class LangGraphServer(BaseCheckpointSaver[str]):
     # --- checkpoints ---------------------------------------------------------------------
 
     def _checkpoints(
-        self,
-        config: RunnableConfig,
-        *,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
+        self, config: RunnableConfig, before: RunnableConfig | None = None, limit: int | None = None
     ) -> IOGenerator[Sequence[CheckpointTuple]]:
         """The checkpoints of one namespace, newest first; with a `checkpoint_id`, only that one."""
         named = config["configurable"]

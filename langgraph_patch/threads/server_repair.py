@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage, message_chunk_to_message
@@ -124,7 +125,8 @@ def _write(
         "multitask_strategy": "reject",
         "on_disconnect": "cancel",
     }
-    failed = yield from thread.server.request(path_of(thread.id, "runs/wait"), run, read=_error_in)
+    answer = yield from thread.server.request(path_of(thread.id, "runs/wait"), run)
+    failed = answer.get("__error__") if isinstance(answer, Mapping) else None
     if failed is None:
         saved = yield from thread.update("__end__")
         written = yield from _history(thread.server, saved, options)
@@ -135,10 +137,6 @@ def _write(
     problem = f"the graph refused it ({failed})" if failed else "the graph did not keep it"
     ending = "was restored" if are_same(restored, committed) else "could not be restored"
     raise Stopped("refused", f"{problem}; the state before {ending}")
-
-
-def _error_in(answer: Any) -> Any:
-    return answer.get("__error__") if isinstance(answer, Mapping) else None
 
 
 # --- undo --------------------------------------------------------------------------------
@@ -199,8 +197,7 @@ class _Thread:
             self.server, "get_tuple", {"configurable": names}
         )
         if saved is None:
-            which = f"checkpoint {checkpoint_id!r}" if checkpoint_id else "checkpoints"
-            raise ThreadError(f"Thread {self.id!r} has no {which} any more.")
+            raise ThreadError(f"Thread {self.id!r}, or a checkpoint of it, was deleted meanwhile.")
         return saved
 
     def check_newest(self, saved: CheckpointTuple) -> IOGenerator[None]:
@@ -212,9 +209,9 @@ class _Thread:
         self, as_node: str, checkpoint_id: str | None = None
     ) -> IOGenerator[CheckpointTuple]:
         """Make a checkpoint from one, by default the newest, without new values, and return it."""
-        body = {"values": None, "as_node": as_node}
-        at = {"checkpoint_id": checkpoint_id} if checkpoint_id else {}
-        yield from self.server.request(path_of(self.id, "state"), body | at)
+        begin = {"checkpoint": {"checkpoint_id": checkpoint_id}} if checkpoint_id else {}
+        body = {"values": None, "as_node": as_node, **begin}
+        yield from self.server.request(path_of(self.id, "state"), body)
         return (yield from self.checkpoint())
 
     def without_tasks(self, checkpoint_id: str | None = None) -> IOGenerator[CheckpointTuple]:
@@ -244,9 +241,7 @@ def writes_between(
 
     Messages before the first one that changes stay where they are.
     """
-    pairs = enumerate(zip(old, new, strict=False))
-    common = min(len(old), len(new))
-    start = next((index for index, pair in pairs if not is_same(*pair)), common)
+    start = len([*takewhile(bool, map(is_same, old, new))])
     removals: list[BaseMessage] = [RemoveMessage(id=str(message.id)) for message in old[start:]]
     return [write for write in (removals, list(new[start:])) if write]
 

@@ -445,7 +445,7 @@ class Scripted:
         if path in self.answers:
             return self.answers[path]
         if path == "state":
-            wanted = body.get("checkpoint_id", self.states[-1]["checkpoint"]["checkpoint_id"])
+            wanted = body.get("checkpoint", self.states[-1]["checkpoint"])["checkpoint_id"]
             [old] = [s for s in self.states if s["checkpoint"]["checkpoint_id"] == wanted]
             self.states.append(self.state(old["values"]["messages"]))
         if path == "history":
@@ -472,7 +472,8 @@ def test_what_the_server_does_not_keep_is_rolled_back(answer: Any, reason: str) 
     server = Scripted(runs_wait=httpx.Response(200, json=answer))
     repair = server.repair()
     assert (repair.outcome, repair.reason) == ("refused", reason)
-    assert server.posted[-1] == {"values": None, "as_node": "__copy__", "checkpoint_id": "c1"}
+    copied = {"checkpoint_id": "c1"}
+    assert server.posted[-1] == {"values": None, "as_node": "__copy__", "checkpoint": copied}
     assert server.states[-1]["values"]["messages"] == DAMAGED
 
 
