@@ -242,7 +242,7 @@ class _Reader:
         """Whether a human may still answer or, on a server, a run is in progress."""
         if isinstance(self.saver, LangGraphServer):
             if starts_tasks(saved):
-                return (yield from self.saver.activity(key.thread_id))
+                return (yield from self.saver.activity(saved))
             return None
         interrupts = interrupts_of(saved)
         if not key.namespace:

@@ -6,24 +6,28 @@ results, need no code of their own. `server_repair` writes through the API.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal, NoReturn
+from functools import partial
+from operator import itemgetter
+from typing import Any, Literal
+from urllib.parse import quote
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph_sdk import get_sync_client
 
+from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch._sansio import IOGenerator, run_async, run_sync
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import OptionError
 from langgraph_patch.threads.server_client import (
     NotFoundError,
     ServerClient,
     StoreFailedError,
-    bound_client,
-    expected,
     send,
-    sync_client,
 )
 from langgraph_patch.threads.server_json import checkpoint_of
 
@@ -35,9 +39,6 @@ _PAGE = 100
 
 _ALL = 1000
 """How many checkpoints are asked for if the caller wants all."""
-
-_SELECTED = ["thread_id", "metadata"]
-"""What is asked for of each thread: without this the answer has its whole state."""
 
 _LISTINGS = 3
 """How often the threads are listed, if threads come and go meanwhile."""
@@ -51,8 +52,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     Pass it, or the client alone, where `scan_threads` takes a checkpointer and where
     `repair_thread` and `undo_repair` take a graph. A synchronous client is for these functions,
-    an asynchronous one for their asynchronous forms. What it answers to requests of this package is
-    limited in size (64 MiB) and time (a minute); requests of others are as before.
+    an asynchronous one for their asynchronous forms. The answers to their requests are limited in
+    size (64 MiB) and time (a minute).
 
     Args:
         client: What `langgraph_sdk.get_sync_client` or `get_client` returned.
@@ -85,291 +86,181 @@ class LangGraphServer(BaseCheckpointSaver[str]):
                 f"Server, from langgraph_sdk.get_sync_client or get_client."
             )
         self.client = client
-        bound_client(client)
-        self.filters = {
-            key: value for key, value in (("metadata", metadata), ("status", status)) if value
-        }
+        filters = {"metadata": metadata, "status": status}
+        self.filters = {key: value for key, value in filters.items() if value}
 
     # --- as a checkpointer ---------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that `config` names, by default the newest; None if none."""
-        return run_sync(self._checkpoint(config))
+        return next(self.list(config, limit=1), None)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the same as `get_tuple`."""
-        return await run_async(self._checkpoint(config))
+        found = [saved async for saved in self.alist(config, limit=1)]
+        return found[0] if found else None
 
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in the interface
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Yield the checkpoints of a thread, newest first.
-
-        Without a `checkpoint_ns`, these are the checkpoints of the subgraphs that ran after the
-        checkpoint that `filter["parents"]` names, as far as the server shows them.
-        """
-        yield from run_sync(self._checkpoints(config, filter or {}, before, limit or _ALL))
+    def list(self, config: RunnableConfig | None, **options: Any) -> Iterator[CheckpointTuple]:
+        """Yield the checkpoints of a thread, newest first; `before` and `limit` as usual."""
+        yield from run_sync(self._checkpoints(config or {}, **options))
 
     async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in the interface
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
+        self, config: RunnableConfig | None, **options: Any
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield the same as `list`."""
-        found = await run_async(self._checkpoints(config, filter or {}, before, limit or _ALL))
-        for saved in found:
+        for saved in await run_async(self._checkpoints(config or {}, **options)):
             yield saved
-
-    def put(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: a checkpoint is written by the server only."""
-        raise ThreadError("LangGraph Server writes its checkpoints itself: use repair_thread.")
 
     # --- requests ------------------------------------------------------------------------
 
-    def request(self, method: str, *args: Any, **kwargs: Any) -> IOGenerator[Any]:
-        """Call a method of the client, such as `threads.get_state`; `send` documents it."""
-        return (yield from send(self.client, method, *args, **kwargs))
+    def request(self, path: str, *args: Any, **options: Any) -> IOGenerator[Any]:
+        """Send a request to a path of the API; `send` documents the arguments."""
+        return (yield from send(self.client, path, *args, **options))
 
-    def thread(self, thread_id: str) -> IOGenerator[Mapping[str, Any] | None]:
+    def thread(self, thread_id: str) -> IOGenerator[Any]:
         """The thread without its state; None if the server has no such thread."""
         try:
-            found: Mapping[str, Any] = yield from self.request("threads.get", thread_id)
+            return (yield from self.request(path_of(thread_id)))
         except NotFoundError:
             return None
-        return found
 
-    def activity(self, thread_id: str) -> IOGenerator[Activity | None]:
-        """Whether a run of the thread is in progress, or it waits for a human; None if neither."""
-        thread = yield from self.request("threads.get", thread_id)
-        with expected("threads.get"):
-            if thread["status"] == "busy":
-                return "running"
-        state = yield from self.request("threads.get_state", thread_id)
-        with expected("threads.get_state"):
-            tasks, metadata = state["tasks"], state["metadata"] or {}
-            if any(task["interrupts"] for task in tasks):
-                return "waiting"
-            if not state["next"] or any(task["error"] for task in tasks):
-                return None
-            run_id, source = metadata.get("run_id"), metadata.get("source")
+    def newest_run(self, thread_id: str, key: str) -> IOGenerator[Any]:
+        """A field of the run of a thread that was made last; None if there is none."""
+        runs, newest = path_of(thread_id, "runs"), {"limit": 1}
+        field = yield from self.request(
+            runs, params=newest, read=lambda found: found[0][key] if found else None
+        )
+        return field
+
+    def activity(self, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
+        """Whether a run of a thread is in progress, or it waits for a human; None if neither.
+
+        Args:
+            saved: The newest checkpoint of the thread. A superstep follows it.
+        """
+        thread_id = saved.config["configurable"]["thread_id"]
+        status = yield from self.request(path_of(thread_id), read=itemgetter("status"))
+        if status == "busy":
+            return "running"
+        if asks(saved):
+            return "waiting"
         # The API hides the breakpoints of a graph. A run that stopped at one was successful.
-        runs = yield from self.request("runs.list", thread_id, limit=1)
-        with expected("runs.list"):
-            stopped = (
-                bool(runs)
-                and runs[0]["status"] == "success"
-                and runs[0]["run_id"] == run_id
-                and source in ("input", "loop")
-            )
-        return "waiting" if stopped else None
+        status = yield from self.newest_run(thread_id, "status")
+        return "waiting" if status == "success" else None
 
     # --- threads -------------------------------------------------------------------------
 
     def thread_ids(self, thread_id: str | None = None) -> IOGenerator[Sequence[str]]:
-        """The ids of the threads that ran a graph and that the filters choose, sorted.
+        """The ids of the threads that the filters choose, sorted.
 
         Args:
             thread_id: List this thread only, whether the filters choose it or not.
 
         Raises:
-            StoreFailedError: If the server lists fewer threads than it counts, or more.
+            StoreFailedError: If the server lists fewer threads than it counts, or more and more.
         """
         if thread_id is not None:
             return [] if (yield from self.thread(thread_id)) is None else [thread_id]
         for _ in range(_LISTINGS):
-            before = yield from self._count()
-            found = yield from self._listed(before)
-            after = yield from self._count()
-            if len(found) >= min(before, after):
-                return sorted(each for each, is_chosen in found.items() if is_chosen)
+            count = yield from self.request("threads/count", self.filters, read=int)
+            found = yield from self._listed(min(count, _MOST_THREADS))
+            if len(found) >= count:
+                return sorted(found)
         raise StoreFailedError(
-            f"LangGraph Server lists {len(found)} of {after} threads, so some would be left out: "
+            f"LangGraph Server lists {len(found)} of {count} threads, so some would be left out: "
             f"try again, or choose fewer threads with status= or metadata=."
         )
 
-    def _count(self) -> IOGenerator[int]:
-        count = yield from self.request("threads.count", **self.filters)
-        with expected("threads.count"):
-            if not 0 <= int(count) <= _MOST_THREADS:
-                raise StoreFailedError(
-                    f"LangGraph Server has {count} threads: choose fewer with status= or metadata=."
-                )
-            return int(count)
+    def _listed(self, count: int) -> IOGenerator[set[str]]:
+        """The ids of all threads; none if the pages have no end, or do not fit together.
 
-    def _listed(self, count: int) -> IOGenerator[dict[str, bool]]:
-        """Each thread, and whether it is chosen.
-
-        Each page begins with the last thread of the one before. If it has none of those, threads
-        were deleted meanwhile, and the page before is read again, so that none is left out.
+        Each page begins with the last thread of the one before. If it does not have it, threads
+        were deleted meanwhile, and others may have moved to a page that was read.
         """
-        found: dict[str, bool] = {}
-        offset = 0
+        found: set[str] = set()
+        search = {**self.filters, "select": ["thread_id"], "limit": _PAGE}
+        search |= {"sort_by": "thread_id", "sort_order": "asc"}
         for _ in range(2 * count // _PAGE + _PAGE):
             page = yield from self.request(
-                "threads.search",
-                **self.filters,
-                limit=_PAGE,
-                offset=offset,
-                sort_by="thread_id",
-                sort_order="asc",
-                select=_SELECTED,
+                "threads/search",
+                {**search, "offset": max(0, len(found) - 1)},
+                read=lambda threads: {str(each["thread_id"]) for each in threads},
             )
-            with expected("threads.search"):
-                ids = {str(each["thread_id"]): _has_run(each) for each in page}
-            if offset and not ids.keys() & found.keys():
-                offset = max(0, offset - _PAGE)
-                continue
-            if not ids.keys() - found.keys():
+            if page <= found:
                 return found
-            found |= ids
-            offset += len(ids) - 1
-        return {}
+            if found and not page & found:
+                break
+            found |= page
+        return set()
 
     # --- checkpoints ---------------------------------------------------------------------
 
-    def _checkpoint(self, config: RunnableConfig) -> IOGenerator[CheckpointTuple | None]:
-        configurable = {"checkpoint_ns": "", **config["configurable"]}
-        found = yield from self._checkpoints({"configurable": configurable}, {}, None, 1)
-        return found[0] if found else None
-
     def _checkpoints(
-        self,
-        config: RunnableConfig | None,
-        metadata: Mapping[str, Any],
-        before: RunnableConfig | None,
-        limit: int,
+        self, config: RunnableConfig, before: RunnableConfig | None = None, limit: int | None = None
     ) -> IOGenerator[Sequence[CheckpointTuple]]:
-        configurable = (config or {}).get("configurable", {})
-        thread_id = str(configurable["thread_id"])
+        """The checkpoints of one namespace, newest first; with a `checkpoint_id`, only that one."""
+        named = config["configurable"]
+        thread_id = str(named["thread_id"])
+        checkpoint = {"checkpoint_ns": named.get("checkpoint_ns", "")}
+        if exact := get_checkpoint_id(config):
+            checkpoint |= {"thread_id": thread_id, "checkpoint_id": exact}
+            path, options = path_of(thread_id, "state/checkpoint"), {}
+        else:
+            path = path_of(thread_id, "history")
+            options = {"limit": limit or _ALL} | ({"before": before} if before else {})
         try:
-            if "checkpoint_ns" not in configurable:
-                return (yield from self._of_subgraphs(thread_id, metadata, limit))
-            namespace = configurable["checkpoint_ns"]
-            if exact := get_checkpoint_id(config or {}):
-                states = [(yield from self._state(thread_id, namespace, exact))]
-            else:
-                states = yield from self._history(thread_id, namespace, metadata, before, limit)
-            return (yield from self._tuples(thread_id, namespace, states))
+            found = yield from self.request(
+                path, {"checkpoint": checkpoint, **options}, read=_tuples_of
+            )
         except NotFoundError:
             return []
+        return (yield from self._answered(thread_id, found))
 
-    def _state(self, thread_id: str, namespace: str, checkpoint_id: str) -> IOGenerator[Any]:
-        names = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
-        return (
-            yield from self.request(
-                "threads.get_state", thread_id, checkpoint={"thread_id": thread_id, **names}
-            )
-        )
-
-    def _history(
-        self,
-        thread_id: str,
-        namespace: str,
-        metadata: Mapping[str, Any],
-        before: RunnableConfig | None,
-        limit: int,
-    ) -> IOGenerator[Any]:
-        return (
-            yield from self.request(
-                "threads.get_history",
-                thread_id,
-                limit=limit,
-                before=None if before is None else {"configurable": dict(before["configurable"])},
-                metadata=dict(metadata) or None,
-                checkpoint={"checkpoint_ns": namespace} if namespace else None,
-            )
-        )
-
-    def _of_subgraphs(
-        self, thread_id: str, metadata: Mapping[str, Any], limit: int
+    def _answered(
+        self, thread_id: str, found: Sequence[CheckpointTuple]
     ) -> IOGenerator[Sequence[CheckpointTuple]]:
-        """The checkpoints of the subgraphs of one superstep: the API names them in its tasks."""
-        rest = {key: value for key, value in metadata.items() if key != "parents"}
-        parents = [*dict(metadata.get("parents", {})).items()]
-        if not parents:
-            return []
-        above = yield from self._state(thread_id, *parents[-1])
-        with expected("threads.get_state"):
-            named = [(task.get("checkpoint") or {}).get("checkpoint_ns") for task in above["tasks"]]
-        found: Any = []
-        for below in filter(None, named):
-            states = yield from self._history(thread_id, below, rest, None, limit)
-            found += yield from self._tuples(thread_id, below, states)
-        tuples: Sequence[CheckpointTuple] = found[:limit]
-        return tuples
+        """Checkpoints, with an answer to each pause after which one was sent.
 
-    def _tuples(
-        self, thread_id: str, namespace: str, states: Sequence[Any]
-    ) -> IOGenerator[Sequence[CheckpointTuple]]:
-        """Checkpoints of one namespace, newest first, each with an answer if one was sent.
-
-        An answer counts for the checkpoint after which, and before whose successor, it was sent.
+        Only the list of runs shows answers. It does not show to which pause: an answer counts for
+        every pause before it, so that a call is `unknown` rather than said to be waiting.
         """
-        with expected("threads.get_history"):
-            # A thread that never ran has a state without a checkpoint.
-            stored = [each for each in states if (each["checkpoint"] or {}).get("checkpoint_id")]
-            begins = [_time_of(state) for state in stored]
-            asks = any(task["interrupts"] for each in stored for task in each.get("tasks") or ())
-        answers = (yield from self._answers(thread_id)) if asks else []
-        end = datetime.max.replace(tzinfo=UTC)
-        if answers and stored:
-            end = min([end, *(yield from self._successors(thread_id, namespace, stored[0]))])
-        with expected("threads.get_history"):
-            return [
-                checkpoint_of(state, is_answered=any(begin <= time < end for time in answers))
-                for state, begin, end in zip(stored, begins, [end, *begins], strict=False)
-            ]
-
-    def _successors(
-        self, thread_id: str, namespace: str, state: Mapping[str, Any]
-    ) -> IOGenerator[Sequence[datetime]]:
-        """When the checkpoints that follow one were made."""
-        with expected("threads.get_history"):
-            step = {"step": int((state.get("metadata") or {})["step"]) + 1}
-            checkpoint_id = state["checkpoint"]["checkpoint_id"]
-        found = yield from self._history(thread_id, namespace, step, None, _PAGE)
-        with expected("threads.get_history"):
-            return [
-                _time_of(each)
-                for each in found
-                if (each.get("parent_checkpoint") or {}).get("checkpoint_id") == checkpoint_id
-            ]
-
-    def _answers(self, thread_id: str) -> IOGenerator[Sequence[datetime]]:
-        """When a run was started that answered an interrupt."""
-        times: dict[str, datetime | None] = {}
-        while True:
-            runs = yield from self.request("runs.list", thread_id, limit=_PAGE, offset=len(times))
-            with expected("runs.list"):
-                page = {
-                    each["run_id"]: _time_of(each) if _is_answer(each) else None for each in runs
-                }
-            if not page.keys() - times.keys() or len(times) > _MOST_THREADS:
-                return [time for time in times.values() if time]
-            times |= page
+        if not any(map(asks, found)):
+            return found
+        found = yield from self.request(
+            path_of(thread_id, "runs"),
+            params={"limit": _PAGE, "select": ["created_at", "kwargs"]},
+            read=partial(_with_answers, found),
+        )
+        return found
 
 
-def _is_answer(run: Mapping[str, Any]) -> bool:
-    command = (run.get("kwargs") or {}).get("command") or {}
-    return command.get("resume") is not None
+def path_of(thread_id: str, part: str = "") -> str:
+    """The path of a thread in the API, or of a part of it."""
+    return f"threads/{quote(thread_id, safe='')}/{part}".rstrip("/")
 
 
-def _has_run(thread: Mapping[str, Any]) -> bool:
-    return bool((thread.get("metadata") or {}).get("graph_id"))
+def _tuples_of(answer: Any) -> Sequence[CheckpointTuple]:
+    states = answer if isinstance(answer, list) else [answer]
+    # A thread that never ran has a state without a checkpoint.
+    return [checkpoint_of(s) for s in states if (s["checkpoint"] or {}).get("checkpoint_id")]
 
 
-def _time_of(value: Mapping[str, Any]) -> datetime:
-    """When a checkpoint or a run was made."""
-    moment = datetime.fromisoformat(str(value["created_at"]))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def asks(saved: CheckpointTuple) -> bool:
+    """Whether a task after a checkpoint asked a human."""
+    return any(channel == INTERRUPT for _, channel, _ in saved.pending_writes or ())
+
+
+def _with_answers(found: Sequence[CheckpointTuple], runs: Any) -> Sequence[CheckpointTuple]:
+    hidden = runs[_PAGE - 1 :]  # any run that is older than the oldest one here may be an answer
+    answers = [r for r in runs if (r["kwargs"].get("command") or {}).get("resume") is not None]
+    times = [datetime.fromisoformat(run["created_at"]) for run in [*answers, *hidden]]
+    newest = max(times, default=datetime.min.replace(tzinfo=UTC))
+    return [
+        saved._replace(pending_writes=[*(saved.pending_writes or ()), (NO_TASK, RESUME, None)])
+        if asks(saved) and datetime.fromisoformat(saved.checkpoint["ts"]) < newest
+        else saved
+        for saved in found
+    ]
 
 
 def server_of(target: Any) -> LangGraphServer | None:
@@ -380,6 +271,10 @@ def server_of(target: Any) -> LangGraphServer | None:
 
 
 # --- a connection ------------------------------------------------------------------------
+
+
+_HEADERS = "LANGGRAPH_HEADERS"
+"""The environment variable with further headers."""
 
 
 @contextmanager
@@ -396,7 +291,16 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
         ThreadError: If the server cannot be reached.
         OptionError: If the URL holds a password, or a header is not `Name: value`.
     """
-    with closing(sync_client(url)) as client:
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise OptionError(
+            f"The URL holds a user or a password: put the header that your server expects into "
+            f"the environment variable {_HEADERS}."
+        )
+    lines = [line for line in os.environ.get(_HEADERS, "").splitlines() if line.strip()]
+    headers = [tuple(map(str.strip, line.partition(":"))) for line in lines]
+    if not all(map(all, headers)):
+        raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
+    with get_sync_client(url=url, headers={name: value for name, _, value in headers}) as client:
         server = LangGraphServer(client)
-        run_sync(server.request("threads.search", limit=1, select=_SELECTED))
+        run_sync(server.request("threads/search", {"limit": 1, "select": ["thread_id"]}))
         yield server

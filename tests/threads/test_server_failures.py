@@ -1,4 +1,4 @@
-"""What a scan of a LangGraph Server does when requests fail: a scripted server, the real client."""
+"""Threads of a LangGraph Server whose requests fail: a scripted server, the real client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from langgraph.checkpoint.serde.types import RESUME
 from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch.errors import ThreadError
-from langgraph_patch.threads import LangGraphServer, ascan_threads, scan_threads, server_client
+from langgraph_patch.threads import (
+    LangGraphServer,
+    ThreadRepair,
+    ascan_threads,
+    repair_thread,
+    scan_threads,
+    server_client,
+    undo_repair,
+)
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -27,8 +35,16 @@ def thread_of(thread_id: str) -> dict[str, Any]:
 
 def client_of(answer: Answer) -> SyncLangGraphClient:
     """A client of a server that answers so."""
-    transport = httpx.MockTransport(answer)
+    transport = httpx.MockTransport(lambda request: streamed(answer(request)))
     return SyncLangGraphClient(httpx.Client(transport=transport, base_url="http://server"))
+
+
+def streamed(response: httpx.Response) -> httpx.Response:
+    """An answer that is not read yet, as one that comes from a network."""
+    if not response.is_stream_consumed:
+        return response
+    body = Body([response.content])
+    return httpx.Response(response.status_code, headers=response.headers, stream=body)
 
 
 def listing(answer: Answer, threads: int = 1) -> SyncLangGraphClient:
@@ -201,33 +217,24 @@ def state_of(number: int, *, asks: bool) -> dict[str, Any]:
     }
 
 
-STATES = [state_of(number, asks=number in {1, 3}) for number in range(5)]
-"""A pause that the next message ended, and a later pause that was answered."""
+STATES = [state_of(number, asks=number in {1, 3, 5}) for number in range(6)]
+"""A pause that the next message ended, one that was answered, and one that waits."""
 
-RUNS = [
-    {"run_id": "r1", "created_at": "2026-01-01T00:00:01.5+00:00", "kwargs": {"input": {}}},
-    {
-        "run_id": "r2",
-        "created_at": "2026-01-01T00:00:03.5+00:00",
-        "kwargs": {"command": {"resume": "yes"}},
-    },
+RUNS: list[dict[str, Any]] = [
+    {"created_at": "2026-01-01T00:00:03.5+00:00", "kwargs": {"command": {"resume": "yes"}}},
+    {"created_at": "2026-01-01T00:00:01.5+00:00", "kwargs": {"input": {}, "command": None}},
 ]
+"""The newest first."""
 
 
 def with_pauses(request: httpx.Request) -> httpx.Response:
     """The server of that thread."""
-    path, body = request.url.path, json.loads(request.content or b"{}")
-    if path.endswith("/runs"):
-        return httpx.Response(200, json=[] if int(request.url.params.get("offset", 0)) else RUNS)
-    if path.endswith("/history"):
-        end = body.get("before", {"configurable": {"checkpoint_id": "d"}})
-        found = [
-            state
-            for state in reversed(STATES)
-            if state["checkpoint"]["checkpoint_id"] < end["configurable"]["checkpoint_id"]
-            and (body.get("metadata") or state["metadata"]).items() <= state["metadata"].items()
-        ]
-        return httpx.Response(200, json=found[: body["limit"]])
+    body = json.loads(request.content or b"{}")
+    if request.url.path.endswith("/runs"):
+        assert request.url.params["limit"] == "100"
+        return httpx.Response(200, json=RUNS)
+    if request.url.path.endswith("/history"):
+        return httpx.Response(200, json=STATES[::-1][: body["limit"]])
     [named] = [
         s for s in STATES if s["checkpoint"]["checkpoint_id"] == body["checkpoint"]["checkpoint_id"]
     ]
@@ -239,20 +246,31 @@ def is_answered(saved: Any) -> bool:
     return any(channel == RESUME for _, channel, _ in saved.pending_writes)
 
 
-def test_an_answer_belongs_to_the_pause_before_it() -> None:
-    """And to no earlier one, whichever checkpoints are read with it."""
+CONFIG: Any = {"configurable": {"thread_id": "t000", "checkpoint_ns": ""}}
+
+
+def test_an_answer_counts_for_every_pause_before_it() -> None:
+    """And for no later one, whichever checkpoints are read with it."""
     server = LangGraphServer(client_of(with_pauses))
-    config: Any = {"configurable": {"thread_id": "t000", "checkpoint_ns": ""}}
-    found = {saved.checkpoint["id"]: is_answered(saved) for saved in server.list(config)}
-    expected = {"c0": False, "c1": False, "c2": False, "c3": True, "c4": False}
+    found = {saved.checkpoint["id"]: is_answered(saved) for saved in server.list(CONFIG)}
+    expected = {"c0": False, "c1": True, "c2": False, "c3": True, "c4": False, "c5": False}
     assert found == expected
     for name, answered in expected.items():
-        exact: Any = {"configurable": {**config["configurable"], "checkpoint_id": name}}
+        exact: Any = {"configurable": {**CONFIG["configurable"], "checkpoint_id": name}}
         saved = server.get_tuple(exact)
         assert saved
         assert is_answered(saved) == answered
-        for first in list(server.list(config, before=exact, limit=1)):
-            assert is_answered(first) == expected[first.checkpoint["id"]]
+
+
+def test_a_pause_before_runs_that_are_not_shown_reads_as_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of them may have been an answer, and a call is not said to be waiting then."""
+    other = [{**run, "kwargs": {"input": {}}} for run in RUNS]
+    monkeypatch.setattr(f"{__name__}.RUNS", other * 50)
+    server = LangGraphServer(client_of(with_pauses))
+    found = {saved.checkpoint["id"]: is_answered(saved) for saved in server.list(CONFIG)}
+    assert (found["c1"], found["c3"], found["c5"]) == (True, False, False)
 
 
 # --- answers -----------------------------------------------------------------------------
@@ -277,7 +295,7 @@ def test_what_is_no_langgraph_server_is_named(content: bytes) -> None:
         is_count = request.url.path.endswith("/count")
         return httpx.Response(200, content=b"1" if is_count else content)
 
-    with pytest.raises(ThreadError, match=r"answer to threads.search is .*URL of a Lang") as raised:
+    with pytest.raises(ThreadError, match=r"answer to threads/search is .*URL of a Lang") as raised:
         scanned(client_of(answer))
     assert "\n" not in str(raised.value)
 
@@ -289,7 +307,8 @@ def test_what_is_no_langgraph_server_is_named(content: bytes) -> None:
         [],
         {"values": 3},
         {"checkpoint": 3},
-        {"checkpoint": {"checkpoint_id": "c"}, "created_at": "yesterday"},
+        {"checkpoint": {"checkpoint_id": "c"}, "created_at": "2026-01-01"},
+        {"checkpoint": {"checkpoint_id": "c", "thread_id": "t"}},
         {"checkpoint": {"checkpoint_id": "c"}, "created_at": "2026-01-01", "tasks": [3]},
     ],
 )
@@ -297,7 +316,7 @@ def test_an_odd_thread_does_not_stop_a_scan(state: Any) -> None:
     """It is unreadable, with a reason in words."""
     [report] = scan_threads(listing(lambda _: httpx.Response(200, json=[state])))
     assert report.status == "unreadable"
-    assert "its answer to threads.get_history is not the expected one" in (report.reason or "")
+    assert "its answer to threads/t000/history is not the expected one" in (report.reason or "")
 
 
 def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked() -> None:
@@ -311,7 +330,7 @@ def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked() -> None:
 
     [report] = scan_threads(listing(answer))
     assert (report.status, set(asked)) == ("unreadable", {"identity"})
-    assert "an answer is compressed" in (report.reason or "")
+    assert "is not the expected one" in (report.reason or "")
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -342,7 +361,9 @@ async def test_an_answer_without_an_end_is_not_read() -> None:
 
     [report] = scan_threads(listing(answer))
     assert report.reason == "LangGraph Server: an answer is larger than 64 MiB, so it was not read."
-    transport = httpx.MockTransport(lambda request: listed(request, ["t"]) or answer(request))
+    transport = httpx.MockTransport(
+        lambda request: streamed(listed(request, ["t"]) or answer(request))
+    )
     client = LangGraphClient(httpx.AsyncClient(transport=transport, base_url="http://server"))
     assert [r.status async for r in ascan_threads(client)] == ["unreadable"]
 
@@ -361,25 +382,6 @@ def test_an_answer_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ThreadError, match="an answer takes too long"):
         scanned(client)
     assert clock[0] < 70
-
-
-def test_requests_of_others_are_as_before() -> None:
-    """The client of an application is bounded only while this package asks."""
-    seen: list[httpx.Request] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200, json=[])
-
-    client = client_of(answer)
-    LangGraphServer(client)
-    LangGraphServer(client)
-    http: Any = client.http.client
-    assert [len(hooks) for hooks in http.event_hooks.values()] == [1, 1]
-    before = httpx.Client().headers["accept-encoding"]
-    client.threads.search()
-    assert seen[0].headers["accept-encoding"] == before
-    assert seen[0].extensions["timeout"]["read"] == 5.0
 
 
 def test_a_server_that_never_answers_is_not_waited_for() -> None:
@@ -405,3 +407,103 @@ def test_no_error_repeats_the_url() -> None:
         scanned(SyncLangGraphClient(http))
     assert "secret" not in str(raised.value)
     assert "cannot reach (its URL)" in str(raised.value)
+
+
+# --- repairs -----------------------------------------------------------------------------
+
+
+DAMAGED = [
+    {"type": "ai", "id": "a", "content": "", "tool_calls": [{"name": "f", "args": {}, "id": "c"}]},
+    {"type": "human", "id": "h", "content": "well?"},
+]
+
+
+class Scripted:
+    """A server with one damaged thread. `answers` replaces its answers, by the end of the path."""
+
+    def __init__(self, **answers: httpx.Response) -> None:
+        self.answers = answers
+        self.posted: list[dict[str, Any]] = []
+        self.states = [self.state(DAMAGED)]
+
+    def state(self, messages: Any) -> dict[str, Any]:
+        """A state without tasks; each has a new id."""
+        number = len(self.states) if hasattr(self, "states") else 0
+        return {
+            "values": {"messages": messages},
+            "tasks": [],
+            "checkpoint": {"thread_id": "t", "checkpoint_id": f"c{number}"},
+            "metadata": {"step": number, "source": "update"},
+            "created_at": "2026-01-01T00:00:00+00:00",
+        }
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content or b"{}")
+        path = request.url.path.removeprefix("/threads/t").strip("/").replace("/", "_")
+        if path in {"state", "runs_wait"}:
+            self.posted.append(body)
+        if path in self.answers:
+            return self.answers[path]
+        if path == "state":
+            wanted = body.get("checkpoint", self.states[-1]["checkpoint"])["checkpoint_id"]
+            [old] = [s for s in self.states if s["checkpoint"]["checkpoint_id"] == wanted]
+            self.states.append(self.state(old["values"]["messages"]))
+        if path == "history":
+            return httpx.Response(200, json=self.states[-1:])
+        if path == "runs":
+            return httpx.Response(200, json=[])
+        return httpx.Response(200, json={"status": "idle", "metadata": {"graph_id": "agent"}})
+
+    def repair(self) -> ThreadRepair:
+        """The outcome of a repair."""
+        client, config = client_of(self), {"configurable": {"thread_id": "t"}}
+        return repair_thread(client, config, recover=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"__error__": "no"}, "the graph refused it (no); the state before was restored"),
+        ({}, "the graph did not keep it; the state before was restored"),
+    ],
+)
+def test_what_the_server_does_not_keep_is_rolled_back(answer: Any, reason: str) -> None:
+    """A copy of the checkpoint before the run becomes the newest, and is read back."""
+    server = Scripted(runs_wait=httpx.Response(200, json=answer))
+    repair = server.repair()
+    assert (repair.outcome, repair.reason) == ("refused", reason)
+    copied = {"checkpoint_id": "c1"}
+    assert server.posted[-1] == {"values": None, "as_node": "__copy__", "checkpoint": copied}
+    assert server.states[-1]["values"]["messages"] == DAMAGED
+
+
+def test_a_run_that_begins_meanwhile_goes_first() -> None:
+    """The server refuses the run of the repair, and nothing was changed."""
+    server = Scripted(runs_wait=httpx.Response(409, json={"detail": "busy"}))
+    assert server.repair().outcome == "busy"
+    assert server.posted[-1]["multitask_strategy"] == "reject"
+
+
+def test_a_graph_that_refuses_to_end_a_superstep_is_left_as_it_is() -> None:
+    """Such as after two writes to one key without a reducer: the outcome has the reason."""
+    server = Scripted(state=httpx.Response(400, json={"detail": "InvalidUpdateError"}))
+    repair = server.repair()
+    assert (repair.outcome, "InvalidUpdateError" in (repair.reason or "")) == ("refused", True)
+    assert len(server.posted) == 1
+
+
+def test_a_server_that_fails_during_a_repair_is_an_error() -> None:
+    """No outcome is claimed."""
+    server = Scripted(runs_wait=httpx.Response(502))
+    with pytest.raises(ThreadError, match="the proxy before it cannot reach it"):
+        server.repair()
+
+
+@pytest.mark.parametrize("mark", [None, 3, {}, {"langgraph_patch": "repair"}])
+def test_only_a_marked_repair_is_undone(mark: Any) -> None:
+    """The newest run must name the checkpoint that the newest one was made from."""
+    server = Scripted(runs=httpx.Response(200, json=[{"metadata": mark}]))
+    server.states[-1]["parent_checkpoint"] = {"thread_id": "t", "checkpoint_id": "b"}
+    with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
+        undo_repair(client_of(server), {"configurable": {"thread_id": "t"}})
+    assert server.posted == []
