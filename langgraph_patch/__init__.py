@@ -6,17 +6,25 @@ messages. `idempotency_key` names a call for the services that its tool uses.
 
 `langgraph_patch.threads` repairs stored threads, `langgraph_patch.streaming` reads streams, and
 `langgraph_patch.errors` has the exceptions.
+
+A name is imported when it is first used, so that `langgraph-patch --help` does not wait for
+LangGraph.
 """
 
+import importlib
+import typing
+
 from langgraph_patch.errors import PatchError
-from langgraph_patch.graph.entry import PatchNode, patch_node
-from langgraph_patch.graph.idempotency import idempotency_key
-from langgraph_patch.graph.model import patch_model
-from langgraph_patch.graph.with_patching import with_patching
-from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
-from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.history.repair import Change
-from langgraph_patch.history.texts import DanglingCall, set_language
+
+if typing.TYPE_CHECKING:
+    from langgraph_patch.graph.entry import PatchNode, patch_node
+    from langgraph_patch.graph.idempotency import idempotency_key
+    from langgraph_patch.graph.model import patch_model
+    from langgraph_patch.graph.with_patching import with_patching
+    from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
+    from langgraph_patch.history.placeholders import is_placeholder
+    from langgraph_patch.history.repair import Change
+    from langgraph_patch.history.texts import DanglingCall, set_language
 
 __all__ = [
     "Change",
@@ -35,3 +43,30 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
+
+_MODULES = {
+    "Change": "history.repair",
+    "DanglingCall": "history.texts",
+    "Patch": "history.patch",
+    "PatchNode": "graph.entry",
+    "idempotency_key": "graph.idempotency",
+    "is_placeholder": "history.placeholders",
+    "patch_messages": "history.patch",
+    "patch_model": "graph.model",
+    "patch_node": "graph.entry",
+    "set_language": "history.texts",
+    "validate_messages": "history.patch",
+    "with_patching": "graph.with_patching",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

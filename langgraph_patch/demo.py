@@ -119,14 +119,12 @@ def converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
         ran.append(f"a payment of {amount}")
         return f"paid {amount}"
 
-    saver = InMemorySaver()
+    saver, error = InMemorySaver(), None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # create_react_agent is deprecated
         tools = [send_email, wire_money, pay]
         bare = create_react_agent(_Model(calls=calls), tools, checkpointer=saver)
     graph = with_patching(bare) if patched else bare
-    before: Sequence[BaseMessage] = ()
-    error = None
     for text in texts:
         before = _stored(saver)
         sent = {"messages": [("human", text)]}
@@ -150,6 +148,13 @@ def _stored(saver: InMemorySaver) -> Sequence[BaseMessage]:
 
 _AGENTS = {"a": "create_react_agent(...)", "b": "with_patching(create_react_agent(...))"}
 _INTRODUCTION = "The model is scripted. LangGraph, the tools and the checkpoints are real."
+_ENDS: Sequence[tuple[str, Sequence[str]]] = (
+    ("INVALID_CHAT_HISTORY", ["a mail to bob"]),
+    ("Bob has my mail. No money was wired.", ["a mail to bob"]),
+    ("I paid 10.", ["a payment of 10"]),
+    ("The payment was not made.", []),
+)
+"""What the verdict rests on: the error or the answer of each conversation, and what was done."""
 _VERDICT = (
     "Without patching, the first thread is dead: every later turn fails too. In the second one "
     "a tool ran with an amount that the model did not finish writing.\n"
@@ -172,19 +177,12 @@ def run() -> tuple[Group, int]:
             outcomes.append(outcome)
             shown.append(Text(f"{number}{letter}. {agent}: {title}", "bold"))
             shown += [*_drawn(outcome), Text("")]
-    is_as_expected = _is_as_expected(*outcomes)
+    is_as_expected = all(
+        end in str(outcome.error or outcome.after[-1].text) and outcome.ran == ran
+        for outcome, (end, ran) in zip(outcomes, _ENDS, strict=True)
+    )
     shown.append(Text(_VERDICT if is_as_expected else _UNEXPECTED, "bold"))
     return Group(*shown), 0 if is_as_expected else 1
-
-
-def _is_as_expected(bare: Outcome, patched: Outcome, cut: Outcome, guarded: Outcome) -> bool:
-    return (
-        "INVALID_CHAT_HISTORY" in str(bare.error)
-        and patched.after[-1].text == "Bob has my mail. No money was wired."
-        and list(cut.ran) == ["a payment of 10"]
-        and not guarded.ran
-        and guarded.after[-1].text == "The payment was not made."
-    )
 
 
 def _drawn(outcome: Outcome) -> Iterator[Text]:
