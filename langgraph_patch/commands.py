@@ -7,27 +7,27 @@ terminal gets tables, a pipe gets one line for each thread with tabs between the
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
+import pkgutil
 import re
 import shutil
 import sys
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.graph.state import CompiledStateGraph
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 
 from langgraph_patch import __version__, threads, view
 from langgraph_patch._sansio import run_sync
@@ -39,11 +39,6 @@ from langgraph_patch.threads.opening import is_database_failure, open_database
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.stored import config_of, history_of
 from langgraph_patch.view import Line, counted, masked, say
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from rich.console import RenderableType
 
 CLEAN, DAMAGED, BAD, REFUSED = 0, 1, 2, 3
 """The exit codes."""
@@ -159,7 +154,7 @@ def _load(option: str, target: str) -> Any:
     # The module may import its neighbours, as it may when Python runs it.
     sys.path.insert(0, str(Path(folder).resolve()))
     try:
-        return attrgetter(name)(importlib.import_module(module))
+        return pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # a module may raise anything
         raise GraphError(
             f"{option} {target!r} cannot be loaded ({brief(error)}): expected "
@@ -200,7 +195,7 @@ def _reports(saver: BaseCheckpointSaver[Any], options: Namespace) -> Iterator[Th
         messages_key=options.messages_key,
         thread_ids=options.ids or None,
         include=(lambda name: any(fnmatchcase(name, glob) for glob in globs)) if globs else None,
-        since=datetime.now(UTC) - options.since if options.since else None,
+        since=None if options.since is None else datetime.now(UTC) - options.since,
     )
 
 
@@ -371,7 +366,7 @@ def _is_page(path: Path) -> bool:
 
 def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
-    if bool(options.ids or options.thread or options.since) == options.all:
+    if bool(options.ids or options.thread or options.since is not None) == options.all:
         raise OptionError("name the threads to repair, select them with --thread, or use --all.")
     graph, found, todo = _graph(options), Counter[str](), list[ThreadReport]()
     with _open(options, write=options.apply) as saver:

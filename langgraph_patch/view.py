@@ -103,20 +103,21 @@ def say(text: str) -> None:
 
 # --- the rows before and after a repair --------------------------------------------------
 
-_SIGNS: Mapping[str, tuple[str, str]] = {
-    "": (" ", ""),
-    "wrong": ("!", "red"),
-    "inserted": ("+", "yellow"),
-    "recovered": ("↺", "green"),
-    "restored": ("↻", "green"),
-    "moved": ("→", "cyan"),
-    "dropped": ("−", "red"),
-    "converted": ("⇄", "magenta"),
-    "promoted": ("↑", "blue"),
-    "renamed": ("✎", "blue"),
-    "corrected": ("✓", "blue"),
+_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "": (" ", "", ""),
+    "wrong": ("!", "red", ""),
+    "inserted": ("+", "yellow", "placeholder for"),
+    "recovered": ("↺", "green", "recovers result of"),
+    "restored": ("↻", "green", "restores"),
+    "moved": ("→", "cyan", "moves result of"),
+    "dropped": ("−", "red", "drops result of"),
+    "converted": ("⇄", "magenta", "converts result of"),
+    "promoted": ("↑", "blue", "rewrites call of"),
+    "renamed": ("✎", "blue", "renames call of"),
+    "corrected": ("✓", "blue", "corrects"),
 }
-"""A sign and a colour for each kind of cell, so that nobody has to tell colours apart."""
+"""For each kind of cell a sign and a colour, so that nobody has to tell colours apart, and for a
+change what a repair does."""
 
 _NEW = ("inserted", "recovered", "restored")  # these add a message; their index is not its own
 _CONTEXT = 3  # how many unchanged messages are shown before and after a change or a defect
@@ -282,17 +283,6 @@ _DEFECTS: Mapping[str, str] = {
     "bad_field": "message* with a damaged field",
     "abandoned": "dropped message*",
 }
-_CHANGES: Mapping[str, str] = {
-    "recovered": "recovers result of",
-    "inserted": "placeholder for",
-    "restored": "restores",
-    "moved": "moves result of",
-    "dropped": "drops result of",
-    "converted": "converts result of",
-    "promoted": "rewrites call of",
-    "renamed": "renames call of",
-    "corrected": "corrects",
-}
 _UNITS = {"year": 365 * 86400, "month": 30 * 86400, "day": 86400, "hour": 3600, "minute": 60}
 
 
@@ -324,18 +314,13 @@ def changes_in_words(changes: Iterable[Values]) -> str:
         >>> changes_in_words([mail, wire])
         'recovers result of mail; placeholder for wire (failed)'
     """
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for change in changes:
-        name = change["name"] or ("a call" if change["tool_call_id"] else "a message")
-        cause = f" ({change['cause']})" if change["cause"] else ""
-        found[change["kind"]][f"{name}{cause}"] += 1
-    return "; ".join(
-        f"{_CHANGES[kind]} "
-        + ", ".join(
-            f"{name} ({count} times)" if count > 1 else name for name, count in names.items()
-        )
-        for kind, names in found.items()
+    found = Counter(
+        f"{_KINDS[change['kind']][2]} "
+        + (change["name"] or ("a call" if change["tool_call_id"] else "a message"))
+        + (f" ({change['cause']})" if change["cause"] else "")
+        for change in changes
     )
+    return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in found.items())
 
 
 def age_in_words(seconds: object) -> str:
@@ -359,6 +344,7 @@ Line: TypeAlias = tuple[str, Sequence[str]]
 
 REPORT_HEADS = ("THREAD", "AGE", "WHAT IS WRONG", "A REPAIR")
 REPAIR_HEADS = ("THREAD", "OUTCOME", "REPAIR")
+_WITHOUT_DEFECTS = {"damaged": "a placeholder can be replaced", "unreadable": "unreadable"}
 _NARROW = 100  # columns of a terminal below which the id and the texts of a thread share one
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
 
@@ -380,15 +366,12 @@ def report_line(report: Values) -> Line:
         report: What `ThreadReport.to_dict()` returns.
     """
     status, changes = report["status"], (report["patch"] or {}).get("changes", ())
-    wrong = [defects_in_words(report["defects"]), report["reason"]]
+    wrong = [defects_in_words(report["defects"]) or _WITHOUT_DEFECTS.get(status), report["reason"]]
     if status == "paused":
         asked = "; ".join(map(_compact, report["asks"]))
         wrong.insert(0, f"waits for a human: {_cut(asked, 80)}".rstrip(": "))
-    elif status == "unreadable":
-        wrong.insert(0, status)
-    age = age_in_words(report["age"])
-    wrong_texts = "; ".join(filter(None, wrong))
-    return status, [label_of(report), age, wrong_texts, changes_in_words(changes)]
+    texts = "; ".join(filter(None, wrong)), changes_in_words(changes)
+    return status, [label_of(report), age_in_words(report["age"]), *texts]
 
 
 def repair_line(repair: Values) -> Line:
@@ -505,7 +488,7 @@ def _comparison(heads: Sequence[str], rows: Sequence[Row], whole: bool) -> Table
 def _drawn(cell: Cell | None, limit: float) -> RenderableType:
     if cell is None:
         return ""
-    sign, colour = _SIGNS[cell.kind]
+    sign, colour, _ = _KINDS[cell.kind]
     parts = (cell.message.get("type", "?"), cell.message.get("tool_call_id"))
     sender = " ".join(str(part) for part in parts if part)
     head = _text(one_line(f"[{sender}] {cell.label}"), f"bold {colour}")

@@ -442,6 +442,7 @@ def test_threads_are_selected_by_their_age(cli, path):
             )
     for since in ("4h", "90min", "600s", "600"):
         assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken"], since
+    assert cli("scan", path, "--since", "0min")[0] == 2
     for since in ("6h", "2d", "99999d"):
         assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken", "paused"], since
 

@@ -205,6 +205,12 @@ def test_what_a_pause_asks_is_shown_as_it_is():
 # --- a terminal and a pipe ---------------------------------------------------------------
 
 
+def test_a_replaceable_placeholder_is_what_is_wrong():
+    """A history with a result that is recorded late has no defect, and is listed all the same."""
+    report = ThreadReport("1", "", "damaged").to_dict()
+    assert report_line(report)[1][2] == "a placeholder can be replaced"
+
+
 def test_a_report_shows_its_facts_and_both_histories():
     """The defect with its sign, what a repair does, the cause, the added message."""
     shown = printed(report_view(damaged([ai(("t", {}, "c1"))], reason="partly read").to_dict()))
