@@ -215,6 +215,20 @@ def test_help_documents_databases_passwords_and_exit_codes(command, cli):
     assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
 
 
+def test_help_and_a_missing_file_wait_for_no_import():
+    """They are answered before LangGraph is imported, which takes most of a second."""
+    code = (
+        "import contextlib, sys\n"
+        "from langgraph_patch.cli import main\n"
+        "for arguments in (['--help'], ['scan', '/no/such.db']):\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main(arguments)\n"
+        "found = {'langgraph', 'langchain_core', 'pydantic'} & set(sys.modules)\n"
+        "sys.exit(repr(found) if found else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)  # noqa: S603 - our own code
+
+
 @pytest.mark.parametrize(
     ("location", "name"),
     [
