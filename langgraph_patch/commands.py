@@ -254,6 +254,7 @@ _NEXT = {
     "unreadable": "its line says why",
     "planned": "add --apply to write",
     "repaired": "`undo DB THREAD` or `undo DB --all` takes it back until the thread goes on",
+    "beyond --limit": "the same command repairs the next ones, once these are written",
     "young": "wait, or lower --min-age",
     "busy": "repair it again when its run has ended",
     "moved": "repair it again",
@@ -390,8 +391,7 @@ def repair(options: Namespace) -> int:
 
 def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
     """Whether the user wants to write these repairs; with the name of the database."""
-    changed = ("damaged", "paused") if options.on_pause == "abandon" else ("damaged",)
-    count = sum(report.status in changed for report in todo)
+    count = sum(_is_changed(report, options) for report in todo)
     if options.yes or not count:
         return True
     repairs = counted(min(count, options.limit or count), "repair*")
@@ -401,6 +401,11 @@ def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
     sys.stderr.write(f"{question}? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _is_changed(report: ThreadReport, options: Namespace) -> bool:
+    """Whether a repair changes such a history, unless it is refused."""
+    return report.status == "damaged" or (report.status, options.on_pause) == ("paused", "abandon")
 
 
 def _repair_all(
@@ -414,7 +419,8 @@ def _repair_all(
     try:
         with _table(options, view.REPAIR_HEADS) as add:
             for report in _with_progress(todo, "done"):
-                if options.limit and outcomes["repaired"] + outcomes["planned"] == options.limit:
+                is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
+                if is_full and _is_changed(report, options):
                     outcomes["beyond --limit"] += 1
                     continue
                 done = _repair_one(saver, graph, report, options)

@@ -642,15 +642,18 @@ def test_a_human_confirms_what_is_written(path, repair, monkeypatch):
 
 
 def test_a_limit_repairs_a_first_few(path, repair):
-    """The others are left, counted, and found by the next run."""
+    """The others are left, counted, and found by the next run; a pause is listed, not counted."""
     with SqliteSaver.from_conn_string(path) as saver:
         for name in ("copy-1", "copy-2"):
             copy_thread(saver, "broken", name)
-    code, out, err = repair("--thread", "[bc]*", "--apply", "--yes", "--limit", 2)
-    assert (code, outcomes_in(out)) == (1, {"broken": "repaired", "copy-1": "repaired"})
-    assert "1 beyond --limit, 2 repaired" in err
-    code, out, _ = repair("--thread", "[bc]*", "--apply", "--yes", "--limit", 2)
-    assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired"})
+    how = ("--all", "--apply", "--yes", "--limit", 2)
+    code, out, err = repair(*how)
+    done = {"broken": "repaired", "copy-1": "repaired", "paused": "paused"}
+    assert (code, outcomes_in(out)) == (1, done)
+    assert "1 beyond --limit, 1 healthy, 1 paused, 2 repaired." in err
+    assert "next for beyond --limit: the same command repairs the next ones" in err
+    code, out, _ = repair(*how)
+    assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired", "paused": "paused"})
 
 
 @pytest.mark.slow
