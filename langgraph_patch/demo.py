@@ -27,7 +27,6 @@ from rich.console import Group
 from rich.text import Text
 
 from langgraph_patch.graph.with_patching import with_patching
-from langgraph_patch.history.placeholders import is_placeholder
 
 _CUT = '{"amount": 10'  # 1000 was not written to its end
 _CALLS = [
@@ -80,14 +79,12 @@ class Outcome(NamedTuple):
     """How a conversation ended.
 
     Attributes:
-        before: The history before the last message of the human.
-        after: The history at the end.
+        history: The history at the end.
         error: What the last turn raised, or None if the agent answered.
         ran: What the tools did in the world.
     """
 
-    before: Sequence[BaseMessage]
-    after: Sequence[BaseMessage]
+    history: Sequence[BaseMessage]
     error: Exception | None
     ran: Sequence[str]
 
@@ -119,37 +116,35 @@ def converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
         ran.append(f"a payment of {amount}")
         return f"paid {amount}"
 
-    saver = InMemorySaver()
+    saver, error = InMemorySaver(), None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # create_react_agent is deprecated
         tools = [send_email, wire_money, pay]
         bare = create_react_agent(_Model(calls=calls), tools, checkpointer=saver)
     graph = with_patching(bare) if patched else bare
-    before: Sequence[BaseMessage] = ()
-    error = None
+    thread: RunnableConfig = {"configurable": {"thread_id": "demo"}}
     for text in texts:
-        before = _stored(saver)
         sent = {"messages": [("human", text)]}
         try:
-            deque(graph.stream(sent, _THREAD, stream_mode="messages"), maxlen=0)
+            deque(graph.stream(sent, thread, stream_mode="messages"), maxlen=0)
         except ValueError as raised:  # what create_react_agent raises on a broken history
             error = raised
-    return Outcome(before, _stored(saver), error, ran)
-
-
-_THREAD: RunnableConfig = {"configurable": {"thread_id": "demo"}}
-
-
-def _stored(saver: InMemorySaver) -> Sequence[BaseMessage]:
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
-    found = saver.get_tuple(_THREAD)
-    return found.checkpoint["channel_values"].get("messages", ()) if found else ()
+    [saved] = saver.list(thread, limit=1)
+    return Outcome(saved.checkpoint["channel_values"]["messages"], error, ran)
 
 
 # --- what is shown -----------------------------------------------------------------------
 
 _AGENTS = {"a": "create_react_agent(...)", "b": "with_patching(create_react_agent(...))"}
 _INTRODUCTION = "The model is scripted. LangGraph, the tools and the checkpoints are real."
+_ENDS: Sequence[tuple[str, Sequence[str]]] = (
+    ("INVALID_CHAT_HISTORY", ["a mail to bob"]),
+    ("Bob has my mail. No money was wired.", ["a mail to bob"]),
+    ("I paid 10.", ["a payment of 10"]),
+    ("The payment was not made.", []),
+)
+"""What the verdict rests on: the error or the answer of each conversation, and what was done."""
 _VERDICT = (
     "Without patching, the first thread is dead: every later turn fails too. In the second one "
     "a tool ran with an amount that the model did not finish writing.\n"
@@ -165,38 +160,31 @@ def run() -> tuple[Group, int]:
     Returns:
         What is shown, and 0 if they failed without patching and went on with it, else 1.
     """
-    outcomes, shown = [], [Text(f"{_INTRODUCTION}\n", "bright_black")]
+    outcomes: list[Outcome] = []
+    shown = [Text(f"{_INTRODUCTION}\n", "bright_black")]
     for number, (title, calls, texts) in enumerate(_CONVERSATIONS, 1):
         for letter, agent in _AGENTS.items():
-            outcome = converse(calls, texts, patched=letter == "b")
-            outcomes.append(outcome)
+            outcomes.append(converse(calls, texts, patched=letter == "b"))
             shown.append(Text(f"{number}{letter}. {agent}: {title}", "bold"))
-            shown += [*_drawn(outcome), Text("")]
-    is_as_expected = _is_as_expected(*outcomes)
+            bare = outcomes[-1 if letter == "a" else -2]
+            shown += [*_drawn(outcomes[-1], bare), Text("")]
+    is_as_expected = all(
+        end in str(outcome.error or outcome.history[-1].text) and outcome.ran == ran
+        for outcome, (end, ran) in zip(outcomes, _ENDS, strict=True)
+    )
     shown.append(Text(_VERDICT if is_as_expected else _UNEXPECTED, "bold"))
     return Group(*shown), 0 if is_as_expected else 1
 
 
-def _is_as_expected(bare: Outcome, patched: Outcome, cut: Outcome, guarded: Outcome) -> bool:
-    return (
-        "INVALID_CHAT_HISTORY" in str(bare.error)
-        and patched.after[-1].text == "Bob has my mail. No money was wired."
-        and list(cut.ran) == ["a payment of 10"]
-        and not guarded.ran
-        and guarded.after[-1].text == "The payment was not made."
-    )
-
-
-def _drawn(outcome: Outcome) -> Iterator[Text]:
-    """The messages of a conversation, with a `+` before what a repair added."""
-    known = {message.id for message in outcome.before}
-    for message in outcome.after:
+def _drawn(outcome: Outcome, bare: Outcome) -> Iterator[Text]:
+    """The messages of a conversation, with a `+` before the results that it has only patched."""
+    results = [message.text for message in bare.history if message.type == "tool"]
+    for message in outcome.history:
         content = str(message.text)
         if isinstance(message, AIMessage):
             calls = [*message.tool_calls, *message.invalid_tool_calls]
             content = ", ".join(map(_call_in_words, calls)) or content
-        is_recovered = message.type == "tool" and bool(known) and message.id not in known
-        is_new = is_placeholder(message) or is_recovered
+        is_new = message.type == "tool" and message.text not in results
         sign, style = ("+", "green") if is_new else (" ", "")
         yield Text(f"{sign} [{message.type}] {content}", style)
     yield Text(f"  done in the world: {', '.join(outcome.ran) or 'nothing'}", "bright_black")

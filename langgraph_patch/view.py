@@ -14,17 +14,19 @@ import html
 import json
 import math
 import re
-import unicodedata
-from collections import Counter, defaultdict, deque
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
 from io import StringIO
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
+from unicodedata import category
 
 try:
     from rich.color import parse_rgb_hex
     from rich.console import Console, Group, RenderableType
-    from rich.padding import Padding
     from rich.table import Table
     from rich.terminal_theme import TerminalTheme
     from rich.text import Text
@@ -36,12 +38,11 @@ else:
 Values: TypeAlias = Mapping[str, Any]
 """What `to_dict()` of a patch, a change, a report, a repair or a message returns."""
 
-# --- untrusted text ----------------------------------------------------------------------
+# --- untrusted text and passwords --------------------------------------------------------
 
-_NOT_ASCII_TEXT = re.compile(r"[^\x20-\x7e\n\t]")
 # Control, format (such as a change of direction), half a character, line and paragraph breaks.
 _UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")
-_JOINERS = "\u200c\u200d"  # formats that emoji, Arabic and Indic scripts need
+_SAFE = "\n\t\u200c\u200d"  # the last two are formats that emoji, Arabic and Indic scripts need
 
 
 def visible(text: str) -> str:
@@ -54,14 +55,12 @@ def visible(text: str) -> str:
         >>> print(visible("a\x1b[2Jb"))
         a\x1b[2Jb
     """
-    return _NOT_ASCII_TEXT.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    character = match[0]
-    if character in _JOINERS or unicodedata.category(character) not in _UNSAFE:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if category(each) in _UNSAFE and each not in _SAFE
+        else each
+        for each in text
+    )
 
 
 def one_line(text: str) -> str:
@@ -75,22 +74,50 @@ def _cut(text: str, limit: float) -> str:
     return f"{text[: int(limit)]}… ({len(text):,} characters)"
 
 
+_SECRETS = (
+    re.compile(r"(password\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)", re.IGNORECASE),
+    re.compile(r"([a-z][a-z0-9+.-]*://).*@[^\s'\"]*", re.IGNORECASE | re.DOTALL),
+    re.compile(r"(postgres[a-z0-9+.-]*://)[^\s'\"]+", re.IGNORECASE),
+)
+
+
+def masked(text: str) -> str:
+    """`text` without the passwords of URIs and of libpq's `password=...`.
+
+    Examples:
+        >>> from langgraph_patch.view import masked
+        >>> masked("not postgresql://bob:s3cr3t@db/x and not host=db password='s 3' user=bob")
+        'not postgresql://*** and not host=db password=*** user=bob'
+    """
+    for secret in _SECRETS:
+        text = secret.sub(r"\1***", text)
+    return text
+
+
+def say(text: str) -> None:
+    """Print one line to standard error, without passwords."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"langgraph-patch: {one_line(masked(text))}\n")
+        sys.stderr.flush()
+
+
 # --- the rows before and after a repair --------------------------------------------------
 
-_SIGNS: Mapping[str, tuple[str, str]] = {
-    "": (" ", ""),
-    "wrong": ("!", "red"),
-    "inserted": ("+", "yellow"),
-    "recovered": ("↺", "green"),
-    "restored": ("↻", "green"),
-    "moved": ("→", "cyan"),
-    "dropped": ("−", "red"),
-    "converted": ("⇄", "magenta"),
-    "promoted": ("↑", "blue"),
-    "renamed": ("✎", "blue"),
-    "corrected": ("✓", "blue"),
+_KINDS: Mapping[str, tuple[str, str, str]] = {
+    "": (" ", "", ""),
+    "wrong": ("!", "red", ""),
+    "inserted": ("+", "yellow", "placeholder for"),
+    "recovered": ("↺", "green", "recovers result of"),
+    "restored": ("↻", "green", "restores"),
+    "moved": ("→", "cyan", "moves result of"),
+    "dropped": ("−", "red", "drops result of"),
+    "converted": ("⇄", "magenta", "converts result of"),
+    "promoted": ("↑", "blue", "rewrites call of"),
+    "renamed": ("✎", "blue", "renames call of"),
+    "corrected": ("✓", "blue", "corrects"),
 }
-"""A sign and a colour for each kind of cell, so that nobody has to tell colours apart."""
+"""For each kind of cell a sign and a colour, so that nobody has to tell colours apart, and for a
+change what a repair does."""
 
 _NEW = ("inserted", "recovered", "restored")  # these add a message; their index is not its own
 _CONTEXT = 3  # how many unchanged messages are shown before and after a change or a defect
@@ -102,27 +129,34 @@ class Cell(NamedTuple):
 
     Attributes:
         message: The message.
-        place: Its index in the history before; None if it is not in that history.
         kind: How the repair changed it, or `wrong`; `""` if neither.
         label: The same in words.
     """
 
-    message: Any
-    place: int | None
+    message: Values
     kind: str
     label: str
 
 
-Row: TypeAlias = tuple[Cell | None, Cell | None]
-"""A message as it was and as it is after the repair; None is a gap."""
+class Row(NamedTuple):
+    """A message as it was and as it is after the repair; None is a gap.
+
+    Attributes:
+        number: Its index in the history before; None if it is not in that history.
+        before: As it was.
+        after: As it is after the repair.
+    """
+
+    number: int | None
+    before: Cell | None
+    after: Cell | None = None
 
 
-def rows_of(patch: Values, defects: Sequence[Values] = ()) -> Iterator[Row]:
+def rows_of(patch: Values) -> Iterator[Row]:
     """The rows of a comparison: a message is beside itself, unless it is new or was moved.
 
     Args:
         patch: What `Patch.to_dict()` returns.
-        defects: What a report says is wrong with the history before.
 
     Examples:
         >>> from langchain_core.messages import AIMessage
@@ -130,76 +164,59 @@ def rows_of(patch: Values, defects: Sequence[Values] = ()) -> Iterator[Row]:
         >>> from langgraph_patch.view import rows_of
         >>> call = {"name": "wire", "args": {}, "id": "c1"}
         >>> patch = patch_messages([AIMessage("", tool_calls=[call])])
-        >>> [[cell and cell.label for cell in row] for row in rows_of(patch.to_dict())]
-        [['', ''], [None, 'inserted (unknown)']]
+        >>> [[cell and cell.label for cell in row[1:]] for row in rows_of(patch.to_dict())]
+        [['dangling', ''], [None, 'inserted (unknown)']]
     """
-    before, after = patch["before"], patch["messages"]
     removed, written = defaultdict(list), defaultdict(list)
     for change in patch["changes"]:
         if change["kind"] not in _NEW:
             removed[change["index"]].append(change)
-        if change["after"] is not None:
-            written[_json(change["after"])].append(change)
-    changes_after = [written[_json(message)] for message in after]
-    remaining = set(map(_identity, after))
-    lefts = list(_conversation(before, defects))
-    for index, position in _aligned(before, after, changes_after):
-        left = right = None
-        if index is not None:
-            left = lefts[index]
-            kind, labels = _marks(removed[index])
-            if not kind and _identity(left.message) not in remaining:
-                kind, labels = "dropped", "replaced"
-            if position is None:
-                left = left._replace(kind=kind, label=", ".join(filter(None, (left.label, labels))))
-        if position is not None:
-            right = Cell(after[position], index, *_marks(changes_after[position]))
-        yield left, right
+        written[_json(change["after"])].append(change)
+    before = _cells(patch["before"], patch["changes"])
+    after = [Cell(each, *_marks(written[_json(each)])) for each in _messages(patch["messages"])]
+    names = [_identity(cell.message) for cell in before]
+    # A name that no message has: what is new or was moved is beside nothing.
+    others = [None if c.kind in (*_NEW, "moved") else _identity(c.message) for c in after]
+    for kind, *ends in SequenceMatcher(None, names, others, autojunk=False).get_opcodes():
+        indexes, places = range(*ends[:2]), range(*ends[2:])
+        if kind == "equal":
+            yield from (Row(i, before[i], after[j]) for i, j in zip(indexes, places, strict=True))
+            continue
+        yield from (Row(None, None, after[place]) for place in places)
+        for index in indexes:
+            done, label = _marks(removed[index])
+            label = ", ".join(filter(None, (before[index].label, label or "replaced")))
+            yield Row(index, Cell(before[index].message, done or "dropped", label))
 
 
-def _conversation(history: Sequence[Any], defects: Sequence[Values]) -> Iterator[Cell]:
-    """The cells of a history, with its defects."""
+def _cells(history: Sequence[Any], defects: Iterable[Values]) -> list[Cell]:
+    """The messages of a history with their defects, which name their kind `defect` or `kind`."""
     kinds: defaultdict[int, dict[str, None]] = defaultdict(dict)
     for defect in defects:
-        kinds[defect["index"]][str(defect["kind"])] = None
-    for index, message in enumerate(history):
-        yield Cell(message, index, "wrong" if kinds[index] else "", ", ".join(kinds[index]))
+        kinds[defect["index"]][defect.get("defect") or defect["kind"]] = None
+    return [
+        Cell(message, "wrong" if kinds[index] else "", ", ".join(kinds[index]))
+        for index, message in enumerate(_messages(history))
+    ]
+
+
+def _messages(history: Sequence[Any]) -> list[Values]:
+    """The messages; what has no JSON form is a text, and becomes the content of one."""
+    return [each if isinstance(each, Mapping) else {"content": str(each)} for each in history]
 
 
 def _marks(changes: Sequence[Values]) -> tuple[str, str]:
     """The kind of the first change, and each different change in words."""
     labels = dict.fromkeys(
-        f"{change['kind']} ({change['cause']})" if change.get("cause") else str(change["kind"])
+        f"{change['kind']} ({change['cause']})" if change["cause"] else change["kind"]
         for change in changes
     )
-    return (str(changes[0]["kind"]) if changes else ""), ", ".join(labels)
+    return (changes[0]["kind"] if changes else ""), ", ".join(labels)
 
 
-def _aligned(
-    before: Sequence[Any], after: Sequence[Any], changes_after: Sequence[Sequence[Values]]
-) -> Iterator[tuple[int | None, int | None]]:
-    """For each row, the index of its message before and after."""
-    indexes: defaultdict[str, deque[int]] = defaultdict(deque)
-    for index, message in enumerate(before):
-        indexes[_identity(message)].append(index)
-    begin = 0
-    for position, message in enumerate(after):
-        ahead = indexes[_identity(message)]
-        while ahead and ahead[0] < begin:
-            ahead.popleft()
-        if not ahead or any(c["kind"] in (*_NEW, "moved") for c in changes_after[position]):
-            yield None, position
-            continue
-        yield from ((index, None) for index in range(begin, ahead[0]))
-        begin = ahead[0] + 1
-        yield ahead[0], position
-    yield from ((index, None) for index in range(begin, len(before)))
-
-
-def _identity(message: Any) -> str:
+def _identity(message: Values) -> str:
     """The id of a message, or its whole content if it has none."""
-    message_id = message.get("id") if isinstance(message, Mapping) else None
-    return _json(message) if message_id is None else f"id {message_id}"
+    return _json(message) if message.get("id") is None else f"id {message['id']}"
 
 
 def _json(message: Any) -> str:
@@ -209,36 +226,29 @@ def _json(message: Any) -> str:
 def folded(rows: Sequence[Row]) -> Iterator[Row | int]:
     """The rows, with a number in the place of those that are far from every change and defect.
 
-    A single row is not folded: the line in its place would be as long. Without any change or
-    defect, only the last rows are shown.
+    Without any change or defect, only the last rows are shown.
 
     Examples:
-        >>> from langgraph_patch.view import Cell, folded
-        >>> rows = [(Cell({}, index, "", ""), None) for index in range(9)]
-        >>> [each if isinstance(each, int) else each[0].place for each in folded(rows)]
+        >>> from langgraph_patch.view import Cell, Row, folded
+        >>> rows = [Row(index, Cell({}, "", "")) for index in range(9)]
+        >>> [each if isinstance(each, int) else each.number for each in folded(rows)]
         [6, 6, 7, 8]
     """
     marked = [
-        index for index, row in enumerate(rows) if any(cell and cell.kind for cell in row)
+        place for place, row in enumerate(rows) if any(cell and cell.kind for cell in row[1:])
     ] or [len(rows)]  # behind the end, so that the last rows are near it
-    shown = {near for index in marked for near in range(index - _CONTEXT, index + _CONTEXT + 1)}
+    shown = {near for place in marked for near in range(place - _CONTEXT, place + _CONTEXT + 1)}
     for is_shown, group in groupby(range(len(rows)), shown.__contains__):
-        indexes = list(group)
-        if is_shown or len(indexes) == 1:
-            yield from (rows[index] for index in indexes)
-        else:
-            yield len(indexes)
+        places = list(group)
+        yield from (rows[place] for place in places) if is_shown else [len(places)]
 
 
-def lines_of(message: Any) -> Iterator[str]:
+def lines_of(message: Values) -> Iterator[str]:
     """The content of a message and each of its calls, in full.
 
     A text block is its text, any other block is JSON. A block with a call that is listed beside
     the content is not shown twice.
     """
-    if not isinstance(message, Mapping):
-        yield str(message)
-        return
     calls = [*(message.get("tool_calls") or ()), *(message.get("invalid_tool_calls") or ())]
     listed = [call.get("id") for call in calls]
     content = message.get("content") or []
@@ -273,19 +283,6 @@ _DEFECTS: Mapping[str, str] = {
     "bad_field": "message* with a damaged field",
     "abandoned": "dropped message*",
 }
-_CHANGES: Mapping[str, tuple[str, str]] = {
-    "recovered": ("recovers", "result*"),
-    "inserted": ("adds", "placeholder*"),
-    "restored": ("restores", "message*"),
-    "moved": ("moves", "result*"),
-    "dropped": ("drops", "message*"),
-    "converted": ("converts", "result*"),
-    "promoted": ("writes", "call* into tool_calls"),
-    "renamed": ("renames", "call*"),
-    "corrected": ("corrects", "message*"),
-}
-_SHOWN_CAUSES = 4
-_QUESTIONS = ("question", "query", "message", "description", "prompt")
 _UNITS = {"year": 365 * 86400, "month": 30 * 86400, "day": 86400, "hour": 3600, "minute": 60}
 
 
@@ -301,64 +298,29 @@ def counted(count: int, noun: str) -> str:
 
 
 def defects_in_words(defects: Iterable[Values]) -> str:
-    """How many defects of each kind there are."""
-    kinds = Counter(str(defect["kind"]) for defect in defects)
+    """How many defects of each kind there are; one that takes two changes counts once."""
+    different = {(each["kind"], each["index"], each["tool_call_id"]): None for each in defects}
+    kinds = Counter(kind for kind, *_ in different)
     return ", ".join(counted(count, _DEFECTS.get(kind, kind)) for kind, count in kinds.items())
 
 
 def changes_in_words(changes: Iterable[Values]) -> str:
-    """How many changes of each kind a repair makes.
+    """What a repair does for which tools; for each placeholder, why there is no result.
 
     Examples:
         >>> from langgraph_patch.view import changes_in_words
-        >>> changes_in_words([{"kind": "recovered"}, {"kind": "inserted"}, {"kind": "inserted"}])
-        'recovers 1 result, adds 2 placeholders'
-    """
-    kinds = Counter(str(change["kind"]) for change in changes)
-    words = ((*_CHANGES.get(kind, (kind, "message*")), count) for kind, count in kinds.items())
-    return ", ".join(f"{verb} {counted(count, noun)}" for verb, noun, count in words)
-
-
-def causes_in_words(changes: Iterable[Values]) -> str:
-    """For each tool whose result was missing, whether it is recorded, or why there is none.
-
-    Examples:
-        >>> from langgraph_patch.view import causes_in_words
-        >>> causes_in_words([{"kind": "recovered", "name": "mail", "cause": None},
-        ...                  {"kind": "inserted", "name": "wire", "cause": "failed"}])
-        'mail: result recorded, wire: failed'
+        >>> mail = {"kind": "recovered", "name": "mail", "tool_call_id": "c1", "cause": None}
+        >>> wire = {"kind": "inserted", "name": "wire", "tool_call_id": "c2", "cause": "failed"}
+        >>> changes_in_words([mail, wire])
+        'recovers result of mail; placeholder for wire (failed)'
     """
     found = Counter(
-        f"{change.get('name') or 'result'}: {change.get('cause') or 'result recorded'}"
+        f"{_KINDS[change['kind']][2]} "
+        + (change["name"] or ("a call" if change["tool_call_id"] else "a message"))
+        + (f" ({change['cause']})" if change["cause"] else "")
         for change in changes
-        if change["kind"] in ("inserted", "recovered")
     )
-    parts = [f"{text} ({count} times)" if count > 1 else text for text, count in found.items()]
-    more = len(parts) - _SHOWN_CAUSES
-    return ", ".join(parts[:_SHOWN_CAUSES]) + (f" and {more} more" if more > 0 else "")
-
-
-def questions_of(report: Values) -> str:
-    """What a paused thread asks: the text in the value of each interrupt, or the value as JSON."""
-    return "; ".join(map(_question, report.get("asks") or ()))
-
-
-def _question(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(map(_question, value))
-    if not isinstance(value, Mapping):
-        return _compact(value)
-    for key in _QUESTIONS:
-        if isinstance(value.get(key), str):
-            return str(value[key])
-    requests = value.get("action_requests")  # of the middleware that asks before a tool runs
-    if isinstance(requests, list) and requests:
-        return _question(requests)
-    return (
-        f"{value['name']} {_compact(value['args'])}"
-        if {*value} == {"name", "args"}
-        else (_compact(value))
-    )
+    return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in found.items())
 
 
 def age_in_words(seconds: object) -> str:
@@ -380,24 +342,21 @@ def age_in_words(seconds: object) -> str:
 Line: TypeAlias = tuple[str, Sequence[str]]
 """The status or outcome of a thread, and the cells of its line in a table."""
 
-REPORT_HEADS = ("THREAD", "AGE", "WHAT IS WRONG", "A REPAIR", "CAUSE")
-REPAIR_HEADS = ("THREAD", "OUTCOME", "REPAIR", "CAUSE")
-_NARROW = 100  # columns of a terminal below which the texts of a thread share one column
-_COLOURS: Mapping[str, str] = {
-    "damaged": "red",
-    "paused": "yellow",
-    "unreadable": "magenta",
-    "healthy": "green",
-    "planned": "cyan",
-    "repaired": "green",
-    "undone": "green",
-}
+REPORT_HEADS = ("THREAD", "AGE", "WHAT IS WRONG", "A REPAIR")
+REPAIR_HEADS = ("THREAD", "OUTCOME", "REPAIR")
+_WITHOUT_DEFECTS = {"damaged": "a placeholder can be replaced", "unreadable": "unreadable"}
+_NARROW = 100  # columns of a terminal below which the id and the texts of a thread share one
+_GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
+
+
+def _colour_of(state: str) -> str:
+    return "green" if state in _GREEN else "yellow" if state in _YELLOW else "red"
 
 
 def label_of(values: Values) -> str:
     """The thread of a report or a repair, with its namespace if it is not that of the root."""
-    namespace = values.get("namespace")
-    return f"{values['thread_id']} in {namespace}" if namespace else str(values["thread_id"])
+    namespace = values["namespace"]
+    return f"{values['thread_id']} in {namespace}" if namespace else values["thread_id"]
 
 
 def report_line(report: Values) -> Line:
@@ -406,17 +365,13 @@ def report_line(report: Values) -> Line:
     Args:
         report: What `ThreadReport.to_dict()` returns.
     """
-    status, changes = report["status"], (report.get("patch") or {}).get("changes", ())
-    wrong = [defects_in_words(report.get("defects") or ()), report.get("reason") or ""]
+    status, changes = report["status"], (report["patch"] or {}).get("changes", ())
+    wrong = [defects_in_words(report["defects"]) or _WITHOUT_DEFECTS.get(status), report["reason"]]
     if status == "paused":
-        wrong.insert(0, f"waits for a human: {_cut(questions_of(report), 80)}".rstrip(": "))
-    elif status == "unreadable":
-        wrong.insert(0, "unreadable")
-    elif not wrong[0]:
-        wrong[0] = "a placeholder can be replaced" if status == "damaged" else "nothing"
-    age = age_in_words(report.get("age"))
-    texts = "; ".join(filter(None, wrong)), changes_in_words(changes), causes_in_words(changes)
-    return status, [label_of(report), age, *texts]
+        asked = "; ".join(map(_compact, report["asks"]))
+        wrong.insert(0, f"waits for a human: {_cut(asked, 80)}".rstrip(": "))
+    texts = "; ".join(filter(None, wrong)), changes_in_words(changes)
+    return status, [label_of(report), age_in_words(report["age"]), *texts]
 
 
 def repair_line(repair: Values) -> Line:
@@ -425,14 +380,9 @@ def repair_line(repair: Values) -> Line:
     Args:
         repair: What `ThreadRepair.to_dict()` returns.
     """
-    changes = (repair.get("patch") or {}).get("changes", ())
-    text = "; ".join(filter(None, (repair.get("reason"), changes_in_words(changes))))
-    return repair["outcome"], [
-        label_of(repair),
-        repair["outcome"],
-        text or "nothing",
-        causes_in_words(changes),
-    ]
+    changes, outcome = (repair["patch"] or {}).get("changes", ()), repair["outcome"]
+    text = "; ".join(filter(None, (repair["reason"], changes_in_words(changes))))
+    return outcome, [label_of(repair), outcome, text]
 
 
 def tab_separated(heads: Sequence[str], lines: Iterable[Line]) -> str:
@@ -449,26 +399,29 @@ def lines_table(heads: Sequence[str], lines: Iterable[Line], width: int) -> Tabl
         lines: A line for each thread.
         width: How many columns the terminal has.
     """
-    count = len(heads) if width >= _NARROW else 3
     table = _table()
-    for place, head in enumerate(heads[:count]):
-        table.add_column(head, max_width=None if place else max(12, min(36, width // 3)))
-    for state, cells in lines:
-        shown = [*cells[: count - 1], "\n".join(filter(None, cells[count - 1 :]))]
-        styles = ["bold", *[_COLOURS.get(state, "red")] * (count - 1)]
-        table.add_row(*(_text(text, style) for text, style in zip(shown, styles, strict=True)))
+    is_narrow = width < _NARROW
+    if is_narrow:
+        heads = (heads[1], ", ".join((heads[0], *heads[2:])))
+    for place, head in enumerate(heads):
+        # The other columns become narrower first, so that ids can be copied.
+        table.add_column(head, no_wrap=not place, max_width=None if place else width // 2)
+    for state, (thread, second, *texts) in lines:
+        name = _text(one_line(thread), "bold")
+        fact, *others = (_text(text, _colour_of(state)) for text in (second, *texts))
+        cells = (fact, Group(name, *filter(None, others))) if is_narrow else (name, fact, *others)
+        table.add_row(*cells)
     return table
 
 
-def patch_view(patch: Values, defects: Sequence[Values] = (), *, whole: bool = False) -> Table:
+def patch_view(patch: Values, *, whole: bool = False) -> Table:
     """The history before and after a repair, side by side.
 
     Args:
         patch: What `Patch.to_dict()` returns.
-        defects: What a report says is wrong with the history before.
         whole: Whether to show all of each message, and messages far from a change. Default: False.
     """
-    return _messages(("AS IT IS", "AS IT WOULD BE"), list(rows_of(patch, defects)), whole)
+    return _comparison(("AS IT IS", "AS IT WOULD BE"), list(rows_of(patch)), whole)
 
 
 def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = False) -> Group:
@@ -479,18 +432,16 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
         history: The messages as JSON values, shown if there is no patch. Default: none.
         whole: As for `patch_view`.
     """
-    state, patch = values.get("status") or values["outcome"], values.get("patch")
-    defects, changes = values.get("defects") or (), (patch or {}).get("changes", ())
+    state, patch = values.get("status") or values["outcome"], values["patch"]
+    defects, changes = values.get("defects", ()), (patch or {}).get("changes", ())
     age = age_in_words(values.get("age"))
     facts = {
-        "written": f"{age} ago, checkpoint {values.get('checkpoint_id')}" if age else "",
+        "written": age and f"{age} ago, checkpoint {values['checkpoint_id']}",
         "messages": values.get("messages"),
-        "asks": questions_of(values),
-        "waits for": age if state == "paused" else "",
+        "asks": "; ".join(map(_compact, values.get("asks", ()))),
         "wrong": defects_in_words(defects),
         "a repair": changes_in_words(changes),
-        "causes": causes_in_words(changes),
-        "reason": values.get("reason"),
+        "reason": values["reason"],
         "before": values.get("before"),
         "after": values.get("after"),
     }
@@ -498,15 +449,14 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
     for name, value in facts.items():
         if value:
             grid.add_row("", Text(name, "bright_black"), _text(str(value)))
-    title = Text.assemble(
-        "Thread ", (one_line(label_of(values)), "bold"), ": ", (state, _COLOURS.get(state, "red"))
-    )
+    name = one_line(label_of(values))
+    title = Text.assemble("Thread ", (name, "bold"), ": ", (state, _colour_of(state)))
     parts: list[RenderableType] = [title, grid]
     if patch:
-        parts += ["", patch_view(patch, defects, whole=whole)]
+        parts += ["", patch_view(patch, whole=whole)]
     elif history:
-        rows: list[Row] = [(cell, None) for cell in _conversation(history, defects)]
-        parts += ["", _messages(("MESSAGES",), rows, whole)]
+        rows = [Row(index, cell) for index, cell in enumerate(_cells(history, defects))]
+        parts += ["", _comparison(("MESSAGES",), rows, whole)]
     return Group(*parts)
 
 
@@ -515,36 +465,37 @@ def _table() -> Table:
 
 
 def _text(text: str, style: str = "") -> Text:
-    return Text(visible(text), style, overflow="fold")
+    return Text(visible(text), style, overflow="fold", no_wrap=False)
 
 
-def _messages(heads: Sequence[str], rows: Sequence[Row], whole: bool) -> Table:  # noqa: FBT001 - of this module
+def _comparison(heads: Sequence[str], rows: Sequence[Row], whole: bool) -> Table:  # noqa: FBT001 - of this module
     table = _table()
     table.expand = True
     table.add_column("#")
     for head in heads:
-        table.add_column(head, ratio=1, overflow="fold")
-    limit = math.inf if whole else _LIMIT
+        table.add_column(head, ratio=1)
     for row in rows if whole else folded(rows):
         if isinstance(row, int):
-            table.add_row("", Text(f"... {row} messages without changes ...", "bright_black"))
+            text = f"... {counted(row, 'message*')} without changes ..."
+            table.add_row("", Text(text, "bright_black"))
             continue
-        number = "" if row[0] is None else str(row[0].place)
-        table.add_row(number, *(_drawn(cell, limit) for cell in row[: len(heads)]))
+        number = "" if row.number is None else str(row.number)
+        drawn = [_drawn(cell, math.inf if whole else _LIMIT) for cell in (row.before, row.after)]
+        table.add_row(number, *drawn[: len(heads)])
     return table
 
 
 def _drawn(cell: Cell | None, limit: float) -> RenderableType:
     if cell is None:
         return ""
-    sign, colour = _SIGNS[cell.kind]
-    sender = type(cell.message).__name__
-    if isinstance(cell.message, Mapping):
-        call_id = cell.message.get("tool_call_id")
-        sender = str(cell.message.get("type", "?")) + (f" {call_id}" if call_id else "")
-    head = _text(f"{sign} {one_line(f'[{sender}] {cell.label}')}".rstrip(), f"bold {colour}")
+    sign, colour, _ = _KINDS[cell.kind]
+    parts = (cell.message.get("type", "?"), cell.message.get("tool_call_id"))
+    sender = " ".join(str(part) for part in parts if part)
+    head = _text(one_line(f"[{sender}] {cell.label}"), f"bold {colour}")
     body = _text("\n".join(_cut(line, limit) for line in lines_of(cell.message)), colour)
-    return Group(head, Padding(body, (0, 0, 0, 2)))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(Text(sign, f"bold {colour}"), Group(head, body))
+    return grid
 
 
 # --- HTML --------------------------------------------------------------------------------
@@ -553,40 +504,25 @@ MARK = "<!doctype html><!-- written by langgraph-patch -->"
 """How each page begins."""
 
 _WIDTH = 120
-_SHADES = (
-    ("#5b6470", "#9aa3af"),
-    ("#a8071a", "#ff8a8a"),
-    ("#18794e", "#63d297"),
-    ("#8a5300", "#f0b860"),
-    ("#0b5cad", "#7fb5f5"),
-    ("#7c4dbd", "#c4a3f5"),
-    ("#00707a", "#5fd0da"),
-    ("#1c1e21", "#e4e6ea"),
-    ("#ffffff", "#16181c"),
-)
-"""Each colour on a light page and on a dark one, in the order of a terminal: grey, red, green,
-yellow, blue, magenta, cyan, the text; and the background."""
+_HTML_COLOURS = "808080 ff0000 00b060 d09000 0070ff a040ff 00a0b0 808080"
+"""In the order of a terminal: grey, red, green, yellow, blue, magenta, cyan, and grey again."""
 
 _FRAGMENT = (
-    '<pre style="color-scheme: light dark; color: {foreground}; background: {background}; '
-    'padding: 0.5em; overflow-x: auto; line-height: 1.4; font-family: monospace">{code}</pre>'
+    '<pre style="color-scheme: light dark; color: CanvasText; background: Canvas; '
+    'padding: 0.5em; overflow-x: auto; font: clamp(9px, 1.3vw, 13px)/1.4 monospace">{code}</pre>'
 )
+_MIXED = r"color-mix(in srgb, \1 60%, CanvasText)"
+"""A colour is darker on a light page and lighter on a dark one."""
 
 
 def as_html(view: RenderableType) -> str:
     """A table as a fragment of HTML that is readable on a light and on a dark page."""
     console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
     console.print(view)
-    light: list[tuple[int, int, int]] = [parse_rgb_hex(shade[1:]) for shade, _ in _SHADES]
-    theme = TerminalTheme(light[8], light[7], light[:8])
+    colours: list[tuple[int, int, int]] = [parse_rgb_hex(each) for each in _HTML_COLOURS.split()]
+    theme = TerminalTheme(colours[-1], colours[-1], colours)
     shown = console.export_html(theme=theme, code_format=_FRAGMENT, inline_styles=True)
-    return re.sub(r'(?<= style=")[^"]*', lambda style: _with_dark(style[0]), shown)
-
-
-def _with_dark(style: str) -> str:
-    for light, dark in _SHADES:
-        style = style.replace(light, f"light-dark({light}, {dark})")
-    return style
+    return re.sub(r'(?<= style="color: )(#\w+); text-decoration-color: #\w+', _MIXED, shown)
 
 
 def page(title: str, view: RenderableType, footer: str) -> str:
@@ -599,9 +535,11 @@ def page(title: str, view: RenderableType, footer: str) -> str:
     """
     return (
         f"{MARK}<html lang=en><head><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width'>"
         "<meta name=color-scheme content='light dark'><meta http-equiv=Content-Security-Policy "
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{_escape(title)}</title></head><body>{as_html(view)}"
+        f"<title>{_escape(title)}</title></head>"
+        f"<body style='font-family: sans-serif'>{as_html(view)}"
         f"<footer>{_escape(footer)}</footer></body></html>\n"
     )
 

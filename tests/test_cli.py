@@ -19,9 +19,10 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 from pydantic import BaseModel
 
-import langgraph_patch.cli
+import langgraph_patch.commands
 from langgraph_patch import patch_messages, threads, validate_messages
-from langgraph_patch.cli import count_report, database_name, main, summary
+from langgraph_patch.cli import main
+from langgraph_patch.commands import count_report, database_name, summary
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads
 from support.agents import both_calls, human, thread
@@ -108,20 +109,26 @@ BAD = {
     "an unknown thread": (["show", "{db}", "nobody"], "There is no thread 'nobody'"),
     "a thread that is no text": (["show", "{db}", "\udcff"], "There is no thread"),
     "a thread too many": (["show", "{db}", "broken", "paused"], "unrecognized arguments: paused ("),
-    "an unknown namespace": (["show", "{db}", "broken", "--namespace", "x"], "no namespace 'x'"),
+    "no name at all": (["scan", ""], "'': there is no such file"),
     "an unknown thread to repair": (
         ["repair", "{db}", "broken", "zzz", "--graph", "{graph}", "--apply", "--yes"],
         "There is no thread 'zzz'",
     ),
     "no thread to repair": (["repair", "{db}", "--graph", "{graph}"], "--all"),
     "all and a thread": (["repair", "{db}", "x", "--all", "--graph", "{graph}"], "use --all"),
-    "a bad time": (["scan", "{db}", "--since", "soon"], "expected 30min, 2h, 3d or a date"),
-    "a bad duration": (["scan", "{db}", "--since", "1.1.1h"], "expected 30min, 2h, 3d or a date"),
-    "a long time": (["scan", "{db}", "--since", "9999999999d"], "expected 30min, 2h, 3d or a date"),
+    "a bad time": (
+        ["scan", "{db}", "--since", "soon"],
+        "expected a time such as 90s, 30min, 2h or 3d",
+    ),
+    "a bad duration": (["scan", "{db}", "--since", "1.1h"], "expected a time such as"),
+    "a long time": (["scan", "{db}", "--since", "9999999999d"], "expected a time such as"),
     "no such variable": (["scan", "env:NO_SUCH_VARIABLE"], "'NO_SUCH_VARIABLE' is not set"),
     "no such serializer": (["scan", "{db}", "--serde", "json:nobody"], "has no attribute 'nobody'"),
     "no serializer": (["scan", "{db}", "--serde", "json:loads"], "expected a serializer"),
-    "a serializer of another form": (["scan", "{db}", "--serde", "x"], "--serde 'x': expected"),
+    "a serializer of another form": (
+        ["scan", "{db}", "--serde", "x"],
+        "--serde 'x' cannot be loaded",
+    ),
     "a thread that does not exist to undo": (["undo", "{db}", "x"], "There is no thread 'x'"),
     "no thread to undo": (["undo", "{db}"], "use --all"),
     "a filter of servers": (["scan", "{db}", "--status", "error"], "a LangGraph Server only"),
@@ -131,32 +138,31 @@ BAD = {
     "no such module file": ([*ALL, "--graph", "/no_such.py:g"], "No module named 'no_such'"),
     "a module that fails": ([*ALL, "--graph", "{failing}:g"], "kaput"),
     "a module that exits": ([*ALL, "--graph", "{exiting}:g"], "SystemExit"),
-    "a name taken": ([*ALL, "--graph", "{json}:loads"], "rename the file"),
+    "a name taken": ([*ALL, "--graph", "{json}:graph"], "has no attribute 'graph'"),
     "no such graph": ([*ALL, "--graph", "{module}:g"], "has no attribute 'g'"),
     "no graph at all": ([*ALL, "--graph", "{module}:number"], "is a int"),
-    "a bad class": ([*ALL, "--graph", "{graph}", "--trust", "x"], "--trust 'x': expected"),
+    "a bad class": ([*ALL, "--graph", "{graph}", "--trust", "x"], "--trust 'x' cannot be loaded"),
     "no such class": (
         [*ALL, "--graph", "{graph}", "--trust", "json:Who", "--apply"],
-        "--trust 'json:Who': cannot be loaded (AttributeError",
+        "--trust 'json:Who' cannot be loaded (AttributeError",
     ),
     "a class beside a serializer": (
         [*ALL, "--graph", "{graph}", "--trust", "decimal:Decimal", "--serde", "json:loads"],
-        "no --trust beside it",
+        "--trust is not used with --serde",
     ),
     "another key to repair": (
         [*ALL, "--graph", "{graph}", "--messages-key", "chat"],
         "none has a state key 'chat': name it with --messages-key.",
     ),
-    "another key to scan": (
-        ["scan", "{db}", "--messages-key", "chat"],
-        "state key 'chat': name it",
-    ),
     "another key to show": (
         ["show", "{db}", "broken", "--messages-key", "chat"],
         "state key 'chat': name it with --messages-key.",
     ),
-    "an age that is none": ([*ALL, "--graph", "{graph}", "--min-age", "nan"], "seconds, 0 or more"),
-    "no age": ([*ALL, "--graph", "{graph}", "--min-age", "old"], "invalid _seconds value: 'old'"),
+    "an age that is none": (
+        [*ALL, "--graph", "{graph}", "--min-age", "nan"],
+        "expected a time such",
+    ),
+    "no age": ([*ALL, "--graph", "{graph}", "--min-age", "-1s"], "--min-age"),
     "a limit that is none": ([*ALL, "--graph", "{graph}", "--limit", "0"], "1 or more"),
     "nobody to ask": ([*ALL, "--graph", "{graph}", "--apply"], "add --yes"),
 }
@@ -209,6 +215,20 @@ def test_help_documents_databases_passwords_and_exit_codes(command, cli):
     assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
 
 
+def test_help_and_a_missing_file_wait_for_no_import():
+    """They are answered before LangGraph is imported, which takes most of a second."""
+    code = (
+        "import contextlib, sys\n"
+        "from langgraph_patch.cli import main\n"
+        "for arguments in (['--help'], ['scan', '/no/such.db']):\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main(arguments)\n"
+        "found = {'langgraph', 'langchain_core', 'pydantic'} & set(sys.modules)\n"
+        "sys.exit(repr(found) if found else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)  # noqa: S603 - our own code
+
+
 @pytest.mark.parametrize(
     ("location", "name"),
     [
@@ -251,15 +271,14 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     """What is dead and why, who waits and how long; a line for each thread; what to do next."""
     code, out, err = cli("scan", path)
     head, broken, paused = (line.split("\t") for line in out.splitlines())
-    assert head == ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR", "CAUSE"]
+    assert head == ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"]
     assert re.fullmatch(r"\d+ seconds?", broken.pop(1))
     assert broken == [
         "broken",
         "2 calls without a result",
-        "recovers 1 result, adds 1 placeholder",
-        "send_email: result recorded, wire_money: awaiting_input",
+        "recovers result of send_email; placeholder for wire_money (awaiting_input)",
     ]
-    assert paused[2:] == ["waits for a human: wire 3?", "", ""]
+    assert paused[2:] == ["waits for a human: wire 3?", ""]
     summary, *following = err.splitlines()
     assert code == 1
     assert re.fullmatch(
@@ -268,6 +287,7 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
         summary,
     )
     assert [line.partition(":")[2].partition(":")[0] for line in following] == [
+        " next for one thread",
         " next for damaged",
         " next for paused",
     ]
@@ -311,7 +331,7 @@ def test_a_terminal_gets_columns_of_its_width(columns, cli, path, on_terminal):
     out = cli("scan", path)[1]
     assert max(map(len, out.splitlines())) <= columns
     assert max(map(len, cli("show", path, "broken")[1].splitlines())) > columns - 20
-    assert {"recovers", "placeholder", "send_email:", "awaiting_input"} <= set(out.split())
+    assert {"recovers", "placeholder", "send_email;", "(awaiting_input)"} <= set(out.split())
     assert "\x1b" not in out
 
 
@@ -351,7 +371,7 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
 
 def test_without_a_terminal_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
     """Otherwise a long scan in a log looks as if it hung (fault C11)."""
-    monkeypatch.setattr(langgraph_patch.cli, "_SECONDS", -1.0)
+    monkeypatch.setattr(langgraph_patch.commands, "_SECONDS", -1.0)
     assert cli("scan", path)[2].startswith("langgraph-patch: 1 read so far\n")
 
 
@@ -367,6 +387,8 @@ def test_the_exit_codes_of_a_scan(cli, path, repair):
     assert (code, "unreadable; a row of it is a pickle" in out) == (3, True)
     code, out, err = cli("scan", path, "--thread", "x*")
     assert (code, out, "nothing was looked at" in err) == (2, "", True)
+    code, _, err = cli("scan", path, "paused", "--messages-key", "chat")
+    assert (code, "none has a state key 'chat': name it with --messages-key" in err) == (2, True)
 
 
 def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, repair):
@@ -378,7 +400,7 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, repair)
         app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
         app.invoke(None, thread("paused2"))
     code, _, err = cli("scan", path, "paused2")
-    assert (code, "1 damaged pauses" in err) == (1, True)
+    assert (code, "1 waiting with damage" in err) == (1, True)
     assert cli("show", path, "paused2")[0] == 1
     code, out, err = repair("paused2", "--apply", "--yes")
     assert (code, outcomes_in(out)) == (1, {"paused2": "paused"})
@@ -409,25 +431,17 @@ def test_a_database_that_fails_leaves_what_was_found(cli, path, monkeypatch):
 # --- which threads -----------------------------------------------------------------------
 
 
-def test_threads_are_selected_by_pattern_and_by_id(cli, path, monkeypatch):
-    """`--thread` is a pattern and may be repeated; ids are arguments or lines of the input."""
+def test_threads_are_selected_by_pattern_and_by_id(cli, path):
+    """`--thread` is a pattern and may be repeated; ids are arguments."""
     listed = ("scan", path)
     assert ids_in(cli(*listed, "--thread", "*e*")[1]) == ["broken", "paused"]
     assert ids_in(cli(*listed, "--thread", "b*", "--thread", "p?used")[1]) == ["broken", "paused"]
     assert ids_in(cli(*listed, "paused", "--thread", "p*")[1]) == ["paused"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("paused\n\nbroken\r\n"))
-    assert ids_in(cli(*listed, "-")[1]) == ["broken", "paused"]
-    for nothing in (io.StringIO("\n"), None):
-        monkeypatch.setattr(sys, "stdin", nothing)
-        code, _, err = cli(*listed, "-")
-        assert (code, "standard input holds no id of a thread" in err) == (2, True)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"br\xff\n"), "utf-8"))
-    code, _, err = cli(*listed, "-")
-    assert (code, r"There is no thread 'br\udcff'." in err) == (2, True)
+    assert ids_in(cli(*listed, "paused", "broken")[1]) == ["broken", "paused"]
 
 
 def test_threads_are_selected_by_their_age(cli, path):
-    """`--since` takes a duration or a time; what was written to before is not listed."""
+    """`--since` takes a duration; what was written to before is not listed."""
     old = (datetime.now(UTC) - timedelta(hours=5)).isoformat()
     serde = JsonPlusSerializer()
     with closing(sqlite3.connect(path)) as conn, conn:
@@ -440,9 +454,10 @@ def test_threads_are_selected_by_their_age(cli, path):
                 "UPDATE checkpoints SET checkpoint=? WHERE thread_id='paused' AND checkpoint_id=?",
                 (serde.dumps_typed(checkpoint)[1], checkpoint_id),
             )
-    for since in ("4h", "90min", "0.1d", (datetime.now(UTC) - timedelta(hours=4)).isoformat()):
+    for since in ("4h", "90min", "600s", "600"):
         assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken"], since
-    for since in ("6h", "2d", "2001-01-01", "2001-01-01T10:00"):
+    assert cli("scan", path, "--since", "0min")[0] == 2
+    for since in ("6h", "2d", "99999d"):
         assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken", "paused"], since
 
 
@@ -524,11 +539,13 @@ def test_show_writes_a_page(cli, path, tmp_path):
     file = tmp_path / "page.html"
     for _ in range(2):
         code, out, err = cli("show", path, "broken", "--html", file)
-        assert (code, out, err) == (1, "", f"langgraph-patch: wrote {str(file)!r}.\n")
+        assert (code, out) == (1, "")
+        assert err.startswith(f"langgraph-patch: wrote {str(file)!r}.\n")
     text = file.read_text()
     for shown in (
-        "! [ai] dangling",
-        "↺ [tool c1] recovered",
+        ">!</span>",
+        "[ai] dangling",
+        "[tool c1] recovered",
         "sent to bob",
         f"Database {path}, read",
     ):
@@ -540,7 +557,7 @@ def test_show_writes_a_page(cli, path, tmp_path):
         conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
     assert cli("show", path, "healthy", "--html", file)[0] == 3
     assert "is a pickle" in file.read_text()
-    assert [each.name for each in tmp_path.glob("tmp*")] == []
+    assert list(tmp_path.glob("*.part")) == []
 
 
 def test_a_page_replaces_nothing_but_a_page(cli, path, tmp_path):
@@ -577,14 +594,12 @@ def test_repair_is_a_dry_run_unless_applied(path, repair):
         [
             "broken",
             "planned",
-            "recovers 1 result, adds 1 placeholder",
-            "send_email: result recorded, wire_money: awaiting_input",
+            "recovers result of send_email; placeholder for wire_money (awaiting_input)",
         ],
         [
             "paused",
             "paused",
             "it waits for a human: answer it, or abandon the pause (on_pause='abandon')",
-            "",
         ],
     ]
     assert err.splitlines() == [
@@ -627,15 +642,18 @@ def test_a_human_confirms_what_is_written(path, repair, monkeypatch):
 
 
 def test_a_limit_repairs_a_first_few(path, repair):
-    """The others are left, counted, and found by the next run."""
+    """The others are left, counted, and found by the next run; a pause is listed, not counted."""
     with SqliteSaver.from_conn_string(path) as saver:
         for name in ("copy-1", "copy-2"):
             copy_thread(saver, "broken", name)
-    code, out, err = repair("--thread", "[bc]*", "--apply", "--yes", "--limit", 2)
-    assert (code, outcomes_in(out)) == (1, {"broken": "repaired", "copy-1": "repaired"})
-    assert "1 beyond --limit, 2 repaired" in err
-    code, out, _ = repair("--thread", "[bc]*", "--apply", "--yes", "--limit", 2)
-    assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired"})
+    how = ("--all", "--apply", "--yes", "--limit", 2)
+    code, out, err = repair(*how)
+    done = {"broken": "repaired", "copy-1": "repaired", "paused": "paused"}
+    assert (code, outcomes_in(out)) == (1, done)
+    assert "1 beyond --limit, 1 healthy, 1 paused, 2 repaired." in err
+    assert "next for beyond --limit: the same command repairs the next ones" in err
+    code, out, _ = repair(*how)
+    assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired", "paused": "paused"})
 
 
 @pytest.mark.slow
@@ -666,7 +684,7 @@ def test_older_checkpoints_need_not_be_asked(cli, path, repair):
     code, out, _ = repair("broken")
     assert (code, "recover=False" in out) == (3, True)
     code, out, _ = repair("broken", "--no-recover")
-    assert (code, "send_email: unknown" in out) == (1, True)
+    assert (code, "placeholder for send_email (unknown)" in out) == (1, True)
     assert "; its older checkpoints cannot be read" in cli("scan", path)[1]
 
 

@@ -42,6 +42,7 @@ def test_a_server_is_scanned_repaired_and_undone(cli, url, threads):
     assert (code, ids_in(out)) == (1, {threads["broken"], threads["paused"]})
     assert "waits for a human: wire 3?" in out
     assert "next for paused: answer it" in err
+    assert "next for damaged: " in err
     code, out, _ = cli("show", url, threads["broken"])
     assert (code, "sent to bob" in out, "inserted" in out) == (1, True, True)
     code, out, _ = cli("show", url, threads["paused"])

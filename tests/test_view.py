@@ -15,7 +15,7 @@ from langgraph_patch import patch_messages, validate_messages
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.view import (
-    _SHADES,
+    _HTML_COLOURS,
     REPORT_HEADS,
     age_in_words,
     as_html,
@@ -26,7 +26,6 @@ from langgraph_patch.view import (
     lines_table,
     page,
     patch_view,
-    questions_of,
     report_line,
     report_view,
     rows_of,
@@ -67,10 +66,12 @@ def printed(view, width=120):
 # --- rows --------------------------------------------------------------------------------
 
 
-def rows_in(patch, defects=()):
-    """The rows of a comparison: each side as (place, kind, label)."""
-    rows = rows_of(patch.to_dict(), defects)
-    return [tuple(cell and (cell.place, cell.kind, cell.label) for cell in row) for row in rows]
+def rows_in(patch):
+    """The rows of a comparison: the index, and each side as (kind, label)."""
+    rows = rows_of(patch.to_dict())
+    return [
+        (row.number, row.before and row.before[1:], row.after and row.after[1:]) for row in rows
+    ]
 
 
 def test_a_message_is_beside_itself():
@@ -82,15 +83,14 @@ def test_a_message_is_beside_itself():
         ToolMessage("late", tool_call_id="c1", id="r"),
         ToolMessage("late again", tool_call_id="c1", id="r2"),
     ]
-    report = damaged(history)
-    assert rows_in(report.patch, report.to_dict()["defects"]) == [
-        ((0, "", ""), (0, "", "")),
-        ((1, "wrong", "dangling"), (1, "", "")),
-        (None, (None, "moved", "moved")),
-        (None, (None, "inserted", "inserted (unknown)")),
-        ((2, "", ""), (2, "", "")),
-        ((3, "moved", "misplaced, moved"), None),
-        ((4, "dropped", "duplicate, dropped"), None),
+    assert rows_in(patch_messages(history)) == [
+        (0, ("", ""), ("", "")),
+        (1, ("wrong", "dangling"), ("", "")),
+        (None, None, ("moved", "moved")),
+        (None, None, ("inserted", "inserted (unknown)")),
+        (2, ("", ""), ("", "")),
+        (3, ("moved", "misplaced, moved"), None),
+        (4, ("dropped", "duplicate, dropped"), None),
     ]
 
 
@@ -100,8 +100,8 @@ def test_a_replaced_placeholder_is_labelled_replaced():
     real = ToolMessage("done", tool_call_id="c1", id="r")
     second = patch_messages(first.messages, evidence={(0, 0): Finding(result=real)})
     assert rows_in(second)[1:3] == [
-        (None, (None, "recovered", "recovered")),
-        ((1, "dropped", "replaced"), None),
+        (None, None, ("recovered", "recovered")),
+        (1, ("dropped", "replaced"), None),
     ]
 
 
@@ -110,8 +110,9 @@ def test_two_changes_of_one_message_are_both_shown():
     call = {"name": "w", "args": "{", "id": "c2", "error": "", "type": "invalid_tool_call"}
     tool_calls = [{"name": "a b", "args": {}, "id": "c1", "type": "tool_call"}]
     message = AIMessage("", id="m", tool_calls=tool_calls, invalid_tool_calls=[call])
-    _, right = rows_in(patch_messages([message]))[0]
-    assert sorted(right[2].split(", ")) == ["promoted", "renamed"]
+    _, left, right = rows_in(patch_messages([message]))[0]
+    assert sorted(left[1].split(", ")) == ["bad_name", "dangling", "malformed"]
+    assert sorted(right[1].split(", ")) == ["promoted", "renamed"]
 
 
 def test_rows_far_from_a_change_are_folded():
@@ -121,8 +122,8 @@ def test_rows_far_from_a_change_are_folded():
         history[number] = ai(("t", {}, f"c{number}"), id=f"a{number}")
     patch = patch_messages(history)
     rows = list(rows_of(patch.to_dict()))
-    assert [each for each in folded(rows) if isinstance(each, int)] == [8, 34, 6]
-    assert "... 34 messages without changes ..." in printed(patch_view(patch.to_dict()))
+    assert [each for each in folded(rows) if isinstance(each, int)] == [7, 33, 6]
+    assert "... 33 messages without changes ..." in printed(patch_view(patch.to_dict()))
     whole = printed(patch_view(patch.to_dict(), whole=True))
     assert all(f"message {number} " in whole for number in range(60) if number not in (10, 50))
 
@@ -145,17 +146,30 @@ def test_text_blocks_are_shown_as_text():
         "calls t [c1] {}",
     ]
     assert list(lines_of({"content": "", "tool_calls": None})) == []
-    assert list(lines_of(7)) == ["7"]
+
+
+def test_a_message_without_a_json_form_is_shown_as_text():
+    """A state may hold anything: what could not be converted is a content of its own."""
+    report = ThreadReport("1", "", "healthy").to_dict()
+    shown = printed(report_view(report, ["<Message>", {"type": "ai", "content": 7}]))
+    assert re.search(r"\[\?\]\s+<Message>", shown)
+    assert re.search(r"\[ai\]\s+7", shown)
 
 
 # --- words -------------------------------------------------------------------------------
 
 
 def test_defects_are_counted_in_words():
-    """Each kind once, with its number; a kind that is new keeps its name."""
-    kinds = ["dangling", "dangling", "orphan", "other"]
-    assert defects_in_words({"kind": kind} for kind in kinds) == (
-        "2 calls without a result, 1 result without a call, 1 other"
+    """Each kind once, with its number, also if its repair takes two changes."""
+    defects = [
+        {"kind": kind, "index": 1, "tool_call_id": call_id}
+        for kind, call_id in (
+            *(("dangling", "c1"), ("dangling", "c2")),
+            *(("malformed", "c3"), ("malformed", "c3"), ("other", "")),
+        )
+    ]
+    assert defects_in_words(defects) == (
+        "2 calls without a result, 1 call with incomplete arguments, 1 other"
     )
     assert counted(1000, "call*") == "1,000 calls"
 
@@ -179,21 +193,22 @@ def test_ages_are_said_in_words(seconds, words):
     assert age_in_words(seconds) == words
 
 
-def test_questions_are_read_from_the_values_of_interrupts():
-    """A text is a question; so is one in an object; requests of the middleware are listed."""
-    for value, question in (
-        ("Wire 3?", "Wire 3?"),
-        ({"question": "Wire 3?", "amount": 3}, "Wire 3?"),
-        ({"amount": 3}, '{"amount": 3}'),
-        ({"action_requests": [{"name": "wire", "args": {"amount": 3}}]}, 'wire {"amount": 3}'),
-        ({"action_requests": [{"name": "w", "args": {}, "description": "Wire 3?"}]}, "Wire 3?"),
-        ([{"query": "One?"}, "Two?"], "One?; Two?"),
-        (None, "null"),
-    ):
-        assert questions_of({"asks": [value]}) == question
+def test_what_a_pause_asks_is_shown_as_it_is():
+    """A text is a question, any other value is JSON; a long one is cut."""
+    asks = ("Wire 3?", {"question": "Wire 3?"}, {"action_requests": ["x" * 100]})
+    state, cells = report_line(ThreadReport("1", "", "paused", asks=asks).to_dict())
+    assert (state, cells[0]) == ("paused", "1")
+    assert cells[2].startswith('waits for a human: Wire 3?; {"question": "Wire 3?"}; {"action_')
+    assert cells[2].endswith("xxx… (159 characters)")
 
 
 # --- a terminal and a pipe ---------------------------------------------------------------
+
+
+def test_a_replaceable_placeholder_is_what_is_wrong():
+    """A history with a result that is recorded late has no defect, and is listed all the same."""
+    report = ThreadReport("1", "", "damaged").to_dict()
+    assert report_line(report)[1][2] == "a placeholder can be replaced"
 
 
 def test_a_report_shows_its_facts_and_both_histories():
@@ -202,8 +217,7 @@ def test_a_report_shows_its_facts_and_both_histories():
     for text in (
         "Thread 1: damaged",
         "1 call without a result",
-        "adds 1 placeholder",
-        "t: unknown",
+        "placeholder for t (unknown)",
         "partly read",
         "! [ai] dangling",
         "+ [tool c1] inserted (unknown)",
@@ -220,7 +234,7 @@ def test_a_report_without_a_patch_shows_the_conversation():
     assert "MESSAGES" in shown
     assert "AS IT WOULD BE" not in shown
     assert shown.index("! [ai] dangling") < shown.index("[human]")
-    assert re.search(r"waits for +1 minute", shown)
+    assert re.search(r"written +1 minute ago", shown)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 140, 200])
@@ -235,17 +249,18 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_no_word_of_a_scan_is_broken(width):
-    """At 60 columns what is wrong, the repair and the causes share a column (fault C11)."""
-    lines = [report_line(damaged([ai(("send_email", {}, "c1"))], age=90.0).to_dict())]
-    words = printed(lines_table(REPORT_HEADS, lines, width), width).split()
-    assert {"without", "placeholder", "send_email:", "minute"} <= set(words)
+    """At 60 columns what is wrong and the repair are below the id, which is whole (fault C11)."""
+    report = damaged([ai(("send_email", {}, "c1"))], age=90.0).to_dict()
+    report["thread_id"] = "5f1d0f3e-7c0c-4c1e-9d3a-0a3c8e1b2d4f"
+    words = printed(lines_table(REPORT_HEADS, [report_line(report)], width), width).split()
+    assert {"without", "placeholder", "send_email", "minute", report["thread_id"]} <= set(words)
 
 
 def test_a_pipe_gets_one_line_for_each_thread():
     """As many tabs in every line, whatever an id holds."""
     report = damaged([ai(("t", {}, "c1"))]).to_dict() | {"thread_id": "a\tb\nc\x1b[2J"}
     text = tab_separated(REPORT_HEADS, [report_line(report)] * 2)
-    assert [line.count("\t") for line in text.splitlines()] == [4, 4, 4]
+    assert [line.count("\t") for line in text.splitlines()] == [3, 3, 3]
     assert text.splitlines()[1].startswith(r"a\tb\nc\x1b[2J")
 
 
@@ -328,14 +343,23 @@ def contrast(one, two):
     return (high + 0.05) / (low + 0.05)
 
 
+def mixed(colour, text):
+    """60 % of a colour with the colour of the text, as a browser computes it."""
+    parts = zip(bytes.fromhex(colour[1:]), bytes.fromhex(text[1:]), strict=True)
+    return "#" + bytes(round(one * 0.6 + two * 0.4) for one, two in parts).hex()
+
+
 def test_every_text_can_be_read_in_light_and_in_dark_mode():
     """Each colour has a value for both, with a contrast of at least 4.5 on the background."""
-    *texts, (light, dark) = _SHADES
-    assert all(contrast(one, light) >= 4.5 and contrast(two, dark) >= 4.5 for one, two in texts)
+    for colour in (f"#{each}" for each in _HTML_COLOURS.split()):
+        assert contrast(mixed(colour, "#000000"), "#ffffff") >= 4.5, colour
+        assert contrast(mixed(colour, "#ffffff"), "#1e1e1e") >= 4.5, colour
     shown = as_html(patch_view(patch_messages([ai(("t", {}, "c1"))]).to_dict()))
     colours = set(re.findall(r"(?:color|background): ([^;\"]*)", shown))
-    pairs = {f"light-dark({one}, {two})" for one, two in _SHADES}
-    assert colours <= {*pairs, "light dark", "inherit"}
+    pairs = {f"color-mix(in srgb, #{colour} 60%, CanvasText)" for colour in _HTML_COLOURS.split()}
+    assert colours <= {*pairs, "CanvasText", "Canvas"}
+    text = "use color: #ff0000; text-decoration-color: #ff0000"
+    assert text in as_html(patch_view(patch_messages([HumanMessage(text)]).to_dict(), whole=True))
 
 
 def test_a_notebook_shows_patches_reports_and_repairs():
@@ -345,7 +369,7 @@ def test_a_notebook_shows_patches_reports_and_repairs():
     report = ThreadReport("<b>", "", "damaged", patch=patch)._repr_html_()
     assert "&lt;b&gt;" in report
     repair = ThreadRepair("1", "", "repaired", None, patch, "before-1", "after-1")._repr_html_()
-    for text in ("repaired", "before-1", "after-1", "inserted (unknown)", "adds 1 placeholder"):
+    for text in ("repaired", "before-1", "after-1", "inserted (unknown)", "placeholder for t"):
         assert text in repair
 
 
@@ -358,9 +382,9 @@ def test_without_rich_a_notebook_shows_the_text():
         "from langchain_core.messages import AIMessage\n"
         "call = {'name': '<b>\\x1b', 'args': {}, 'id': 'c1'}\n"
         "print(patch_messages([AIMessage('', tool_calls=[call])])._repr_html_())\n"
-        "sys.exit(main(['scan', 'x.sqlite']))\n"
+        "sys.exit(main(['demo']))\n"
     )
-    for name in ("color", "console", "padding", "table", "terminal_theme", "text"):
+    for name in ("color", "console", "table", "terminal_theme", "text"):
         code = f"import sys; sys.modules['rich.{name}'] = None\n{code}"
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", code], capture_output=True, text=True, check=False

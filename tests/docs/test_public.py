@@ -31,6 +31,13 @@ def test_all_is_sorted_and_is_every_public_name():
     )
 
 
+def test_a_name_that_is_imported_later_is_listed_and_any_other_is_an_error():
+    """`dir` has every public name before it is used; a wrong name is named."""
+    assert set(langgraph_patch.__all__) <= set(dir(langgraph_patch))
+    with pytest.raises(AttributeError, match="'langgraph_patch' has no attribute 'no_such_name'"):
+        langgraph_patch.no_such_name  # noqa: B018 - it raises
+
+
 @pytest.mark.parametrize("name", langgraph_patch.__all__)
 def test_every_public_name_is_documented(name):
     """Each public class and function has a docstring of its own."""
