@@ -23,11 +23,11 @@ from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.config import get_config
-from langgraph.graph import START
 
 from langgraph_patch._langgraph_storage import (
     PUSH,
     RETURN,
+    has_ended_tasks,
     parent_namespace,
     send_index,
     triggered_node,
@@ -252,16 +252,11 @@ def _loop(config: RunnableConfig) -> Any:
 def input_ended_tasks(config: RunnableConfig) -> bool:
     """Whether the input of the run ended tasks that had not been applied; asked while START runs.
 
-    LangGraph gives all channels that an input touches one new version: its own, and those that
-    started the tasks that it drops. No public API tells this without a query. If LangGraph changes
-    the detail, it is False.
+    No public API tells this without a query. If LangGraph changes the detail, it is False.
     """
     checkpoint = getattr(_loop(config), "checkpoint", None)
     versions = checkpoint.get("channel_versions") if isinstance(checkpoint, Mapping) else None
-    if not isinstance(versions, Mapping) or START not in versions:
-        return False
-    started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
-    return versions[START] in started
+    return isinstance(versions, Mapping) and has_ended_tasks(versions)
 
 
 def checkpoint_before_run(config: RunnableConfig) -> str | None:

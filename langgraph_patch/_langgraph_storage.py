@@ -10,11 +10,12 @@ changes the detail.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from langgraph import channels
 from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import TASKS
 from langgraph.graph import START
 from langgraph.types import Interrupt
 
@@ -148,6 +149,19 @@ _DELTA_CHANNEL: Any = getattr(channels, "DeltaChannel", ())
 def accepted_input(saved: CheckpointTuple) -> Any:
     """The input of a run that is stored and not yet applied to the state; None if there is none."""
     return saved.checkpoint["channel_values"].get(START)
+
+
+def has_ended_tasks(versions: Mapping[str, Any]) -> bool:
+    """Whether an input ended tasks that had not been applied.
+
+    LangGraph gives all channels that an input touches one new version: its own, and those that
+    started the tasks that it drops.
+
+    Args:
+        versions: The versions of the channels in the checkpoint of the input.
+    """
+    started = [v for c, v in versions.items() if c == TASKS or triggered_node(c) is not None]
+    return START in versions and versions[START] in started
 
 
 def last_nodes(saved: CheckpointTuple) -> set[str]:

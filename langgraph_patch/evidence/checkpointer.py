@@ -110,6 +110,26 @@ def newest(
         yield IORequest(partial(time.sleep, _POLL_SECONDS), partial(asyncio.sleep, _POLL_SECONDS))
 
 
+def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[CheckpointTuple | None]:
+    """The newest input of a namespace that is older than a checkpoint; None if there is none.
+
+    It may be one of another branch.
+    """
+    found: list[CheckpointTuple] = []
+
+    def receive(older: CheckpointTuple) -> bool:
+        # Not every checkpointer knows all arguments of `list`.
+        is_older = older.checkpoint["id"] < saved.checkpoint["id"]
+        if is_older and older.metadata.get("source") == "input":
+            found.append(older)
+        return bool(found)
+
+    arguments = {"before": saved.config, "limit": 1, "filter": {"source": "input"}}
+    request = read_until(receive, reader.saver, _without_id(saved.config), arguments)
+    yield from _ask(reader, saved.config, request)
+    return found[0] if found else None
+
+
 def _without_id(config: RunnableConfig) -> RunnableConfig:
     named = config["configurable"]
     return {"configurable": {k: v for k, v in named.items() if k != "checkpoint_id"}}

@@ -88,7 +88,8 @@ def dropped_turns(
         # If nothing ran after an input or an update, what was dropped began before.
         nodes = {task.node for task in place.step.tasks}
         is_passed = place.step.source != "loop" or nodes == {own_node}
-        wanted = place.step.parent_id if is_passed else None
+        older = place.step.parent_id if is_passed else None
+        wanted = older if older is not None and older < wanted else None  # it may be its own parent
     return None
 
 

@@ -8,10 +8,10 @@ placeholder of a call would say that the call still waits.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -32,7 +32,6 @@ from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of, valid_name
-from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.repair import Change
 from langgraph_patch.history.texts import turn_texts
@@ -43,16 +42,14 @@ NAME = "patch_tool_calls"
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The turns that are to be added to a history.
+    """The turns that are to be added to a history, because an input dropped them.
 
     Attributes:
-        history: The history, with the input.
         index: Where they are added.
         turns: The turns, with the messages that the history does not have.
         restored: Writes to other state keys that the turns changed.
     """
 
-    history: list[BaseMessage]
     index: int
     turns: Sequence[Turn]
     restored: StateWrites
@@ -61,7 +58,7 @@ class Abandoned:
 def abandoned_turns(
     repairer: Repairer, history: list[BaseMessage] | None, config: RunnableConfig, builder: Any
 ) -> IOGenerator[Abandoned | EvidenceError | None]:
-    """The turns that are to be added to a history; None if there are none.
+    """The turns that the input of a run dropped; None if there are none.
 
     Args:
         repairer: The repairer of the history.
@@ -81,12 +78,32 @@ def abandoned_turns(
     found = yield from dropped_turns(reader, place, builder, NAME)
     if reader.error is not None or found is None:
         return reader.error
-    before, dropped = found
+    own_keys = {repairer.messages_key, *repairer.other_histories}
+    live = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    return turns_to_add(history, found, live)
+
+
+def place_after(history: Sequence[BaseMessage], before: Place) -> int:
+    """Where a history goes on after the messages that it had at a checkpoint."""
     index = len(history)
     while index and without(history[index - 1 : index], before.history):
         index -= 1
-    own_keys = {repairer.messages_key, *repairer.other_histories}
-    live = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    return index
+
+
+def turns_to_add(
+    history: Sequence[BaseMessage], found: tuple[Place, Sequence[Turn]], live: Mapping[str, Any]
+) -> Abandoned | None:
+    """What a history lacks of turns; None if that is nothing.
+
+    Args:
+        history: The history, with the input that dropped the turns.
+        found: The checkpoint that the input dropped, and its turns.
+        live: The channels of the other state keys, with their values. A channel that is None is
+            not restored.
+    """
+    before, dropped = found
+    index = place_after(history, before)
     known, turns, restored = list(history), [], dict[str, tuple[str, Any]]()
     for turn in dropped:
         messages = without(turn.messages, known)
@@ -97,7 +114,7 @@ def abandoned_turns(
             turns.append(new)
             restored |= {key: (turn.caller.namespace, write) for key, write in writes.items()}
     pairs = tuple((key, write) for key, (_, write) in restored.items())
-    return Abandoned(history, index, turns, pairs) if index and turns else None
+    return Abandoned(index, turns, pairs) if index and turns else None
 
 
 def _checked(
@@ -115,7 +132,8 @@ def _checked(
     unchanged = {
         key
         for key in state_keys(live)
-        if has_value(live[key], before.values.get(key))
+        if live[key] is not None
+        and has_value(live[key], before.values.get(key))
         and namespace.startswith(restored.get(key, ("",))[0])
     }
     changed = {key: value for key, value in turn.changed.items() if key in live}
@@ -128,54 +146,101 @@ def _checked(
     return replace(turn, changed=changed, is_known=False), {}
 
 
+# --- the repair -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The turns at one place, while the history is repaired.
+
+    Attributes:
+        abandoned: The place and the turns.
+        marks: A message before the first turn, and one behind each turn that stands for the input.
+    """
+
+    abandoned: Abandoned
+    marks: Sequence[BaseMessage]
+
+    @property
+    def rows(self) -> Iterator[_Row]:
+        """The messages, with the turn of each."""
+        yield self.marks[0], None, None
+        for turn, mark in zip(self.abandoned.turns, self.marks[1:], strict=True):
+            yield from ((message, None, turn) for message in turn.messages)
+            yield mark, None, None
+
+
+_Row: TypeAlias = tuple[BaseMessage, int | None, Turn | None]
+"""A message, its index in the history if it is there, and its turn if it is added."""
+
+
 def repair_with_turns(
-    repairer: Repairer, abandoned: Abandoned, config: RunnableConfig
+    history: Sequence[BaseMessage],
+    abandoned: Sequence[Abandoned],
+    repair: Callable[[list[BaseMessage], Mapping[int, Turn]], IOGenerator[Repair]],
 ) -> IOGenerator[Repair]:
-    """The repair of a history, with the turns.
+    """The repair of a history, with the turns that it lacks.
 
     Args:
-        repairer: The repairer of the history.
-        abandoned: The history and the turns.
-        config: The config of the node that writes it.
+        history: The history.
+        abandoned: The turns, in the order of their places.
+        repair: Repairs a history that has messages of turns; their indexes say of which turns.
     """
-    history, index = abandoned.history, abandoned.index
-    is_human = any(isinstance(message, HumanMessage) for message in history[index:])
-    inserted: list[BaseMessage] = [SystemMessage("-")]
-    marks, turns = inserted[:], dict[int, Turn]()
-    for turn in abandoned.turns:
-        turns |= {index + len(inserted) + i: turn for i in range(len(turn.messages))}
-        marks.append(HumanMessage("-") if is_human else SystemMessage("-"))
-        inserted += [*turn.messages, marks[-1]]
-    reading = read_history(
-        [*history[:index], *inserted, *history[index:]],
-        replace_foreign=repairer.replace_foreign,
-        leaves_open=repairer.leaves_open,
-        look_again=True,
-    )
-    repair = yield from repairer.repair(reading, config, restore=True, turns=turns)
-    patch = _joined(repair.patch, abandoned, marks)
-    return Repair(patch, (*abandoned.restored, *repair.restored))
+    own: list[_Row] = [(message, index, None) for index, message in enumerate(history)]
+    parts = [_Part(each, _marks(each, history)) for each in abandoned]
+    rows: list[_Row] = []
+    for part in parts:
+        done = sum(index is not None for _, index, _ in rows)
+        rows += [*own[done : part.abandoned.index], *part.rows]
+    rows += own[part.abandoned.index :]
+    turns = {i: turn for i, (_, _, turn) in enumerate(rows) if turn is not None}
+    made = yield from repair([message for message, _, _ in rows], turns)
+    patch = _joined(made.patch, list(history), parts, [*(i for _, i, _ in rows), len(history)])
+    restored = tuple(write for each in abandoned for write in each.restored)
+    return Repair(patch, (*restored, *made.restored))
 
 
-def _joined(patch: Patch, abandoned: Abandoned, marks: Sequence[BaseMessage]) -> Patch:
-    """The repair without the messages that stand for the input."""
-    history, index = abandoned.history, abandoned.index
-    length = len(patch.before) - len(history)
-    ends = [next(i for i, m in enumerate(patch.messages) if m is mark) for mark in marks]
-    parts = [patch.messages[begin + 1 : end] for begin, end in pairwise(ends)]
+def _marks(abandoned: Abandoned, history: Sequence[BaseMessage]) -> list[BaseMessage]:
+    is_human = any(isinstance(message, HumanMessage) for message in history[abandoned.index :])
+    ends = [HumanMessage("-") if is_human else SystemMessage("-") for _ in abandoned.turns]
+    return [SystemMessage("-"), *ends]
+
+
+def _joined(
+    patch: Patch,
+    history: list[BaseMessage],
+    parts: Sequence[_Part],
+    places: Sequence[int | None],
+) -> Patch:
+    """The repair without the messages that stand for an input."""
+    results = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
+    where = {id(message): index for index, message in enumerate(patch.messages)}
+    messages: list[BaseMessage] = []
+    changes: list[Change] = []
+    begin = 0
+    for part in parts:
+        ends = [where[id(mark)] for mark in part.marks]
+        added = _added(part, [patch.messages[i + 1 : end] for i, end in pairwise(ends)])
+        messages += [*patch.messages[begin : ends[0]], *added]
+        begin = ends[-1] + 1
+        index = part.abandoned.index
+        changes += [replace(results.get(id(m), _restored(m)), index=index) for m in added]
+    for change in patch.changes:
+        if (place := places[change.index]) is not None:
+            changes.append(replace(change, index=place))
+    changes.sort(key=lambda change: change.index)
+    return Patch([*messages, *patch.messages[begin:]], tuple(changes), history)
+
+
+def _added(part: _Part, repaired: Sequence[Sequence[BaseMessage]]) -> list[BaseMessage]:
+    """The messages of the turns at one place, or what is told of them."""
     added: list[BaseMessage] = []
-    pairs = zip(abandoned.turns, parts, strict=True)
+    pairs = zip(part.abandoned.turns, repaired, strict=True)
     for _, group in groupby(pairs, key=lambda pair: (pair[0].caller, pair[0].is_known)):
         turns, own = zip(*group, strict=True)
-        messages = [message for part in own for message in part]
+        messages = [message for each in own for message in each]
         added += messages if turns[0].is_known else _told(turns, messages)
-    earlier = [change for change in patch.changes if change.index < index]
-    results = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
-    restored = [replace(results.get(id(m), _restored(m)), index=index) for m in added]
-    later = [change for change in patch.changes if change.index >= index + length]
-    changes = [*earlier, *restored, *(replace(c, index=c.index - length) for c in later)]
-    messages = [*patch.messages[: ends[0]], *added, *patch.messages[ends[-1] + 1 :]]
-    return Patch(messages, tuple(changes), history)
+    return added
 
 
 def _restored(message: BaseMessage) -> Change:

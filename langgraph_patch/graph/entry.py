@@ -42,6 +42,7 @@ from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
 from langgraph_patch.graph.router import Router
@@ -180,7 +181,14 @@ class PatchNode(GeneratorRunnable):
         """The repair of a history; None if there is nothing to repair."""
         turns = yield from abandoned_turns(repairer, history, config, self._builder)
         if isinstance(turns, Abandoned):
-            return (yield from repair_with_turns(repairer, turns, config))
+
+            def repair(
+                messages: list[BaseMessage], of_turns: Mapping[int, Turn]
+            ) -> IOGenerator[Repair]:
+                reading = repairer.read_all(messages, look_again=True)
+                return repairer.repair(reading, config, restore=True, turns=of_turns)
+
+            return (yield from repair_with_turns(history, [turns], repair))
         if turns is not None:
             if repairer.recover == "required":
                 raise turns

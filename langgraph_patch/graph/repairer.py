@@ -121,6 +121,15 @@ class Repairer:
                 return reading
         return None
 
+    def read_all(self, messages: Sequence[BaseMessage], *, look_again: bool = False) -> Reading:
+        """Read a history as `read` does, whether there is something to repair or not."""
+        return read_history(
+            messages,
+            replace_foreign=self.replace_foreign,
+            leaves_open=self.leaves_open,
+            look_again=look_again,
+        )
+
     def _waits_for_frontend(self, messages: Sequence[BaseMessage]) -> bool:
         """Whether the history ends with open calls, all of them for tools of a frontend."""
         if self.tools is None or not messages or messages[-1].type not in ("ai", "tool"):
@@ -148,36 +157,39 @@ class Repairer:
             turns: The turns of graphs below that are added to the history, by the indexes of their
                 messages. Their calls are searched there. Default: none.
         """
-        recovery = yield from self._recover(reading, config, turns)
-        evidence, restored = settle(
-            recovery.evidence,
-            recovery.effects,
-            # With durability "exit" the live channels may be newer than all that was read.
-            restore=restore and not writes_at_exit(config),
-            own_keys={self.messages_key, *self.other_histories},
-            channels=channels_of(config),
+        saver, thread = checkpointer_of(config), thread_config(config)
+        recovery = Recovery()
+        if self.recover and saver is not None and thread is not None:
+            recovery = yield from self.search(saver, thread, reading, reading.unanswered, turns)
+        # With durability "exit" the live channels may be newer than all that was read.
+        restore = restore and not writes_at_exit(config)
+        return (
+            yield from self.repair_with(recovery, reading, channels_of(config), restore=restore)
         )
-        answers: Evidence = {}
-        if self.reconcile:
-            answers = yield from reconcile_calls(dangling_calls(reading, evidence), self.reconcile)
-        patch = patch_reading(
-            reading, placeholder=self.placeholder, evidence={**evidence, **answers}
-        )
-        return Repair(patch, restored)
 
-    def _recover(
-        self, reading: Reading, config: RunnableConfig, turns: Mapping[int, Turn]
+    def search(
+        self,
+        saver: BaseCheckpointSaver[Any],
+        thread: RunnableConfig,
+        reading: Reading,
+        calls: Sequence[Call],
+        turns: Mapping[int, Turn],
     ) -> IOGenerator[Recovery]:
-        saver: BaseCheckpointSaver[Any] | None = checkpointer_of(config)
-        thread = thread_config(config)
-        if not self.recover or saver is None or thread is None:
-            return Recovery()
-        calls: dict[Turn | None, list[Call]] = {}
-        for call in reading.unanswered:
-            calls.setdefault(turns.get(call.index), []).append(call)
+        """What the checkpoints of a thread recorded about calls.
+
+        Args:
+            saver: The checkpointer.
+            thread: The thread, the namespace, and perhaps the checkpoint.
+            reading: The history.
+            calls: Its calls to search for.
+            turns: As for `repair`.
+        """
+        by_turn: dict[Turn | None, list[Call]] = {}
+        for call in calls:
+            by_turn.setdefault(turns.get(call.index), []).append(call)
         evidence: dict[tuple[int, int], Finding] = {}
         effects: dict[tuple[int, int], Effects] = {}
-        for turn, own in calls.items():
+        for turn, own in by_turn.items():
             found = yield from recover_evidence(
                 saver,
                 turn.place.config if turn else thread,
@@ -192,6 +204,33 @@ class Repairer:
                 unchanged = each.unchanged & turn.unchanged if turn else each.unchanged
                 effects[key] = replace(each, unchanged=unchanged)
         return Recovery(evidence, effects)
+
+    def repair_with(
+        self, recovery: Recovery, reading: Reading, channels: Mapping[str, Any], *, restore: bool
+    ) -> IOGenerator[Repair]:
+        """The repair of a history, with what is known of its calls.
+
+        Args:
+            recovery: What the checkpoints recorded.
+            reading: The history.
+            channels: The channels of the graph.
+            restore: Whether other state keys can be restored through them.
+        """
+        own_keys = {self.messages_key, *self.other_histories}
+        evidence, restored = settle(
+            recovery.evidence,
+            recovery.effects,
+            restore=restore,
+            own_keys=own_keys,
+            channels=channels,
+        )
+        answers: Evidence = {}
+        if self.reconcile:
+            answers = yield from reconcile_calls(dangling_calls(reading, evidence), self.reconcile)
+        patch = patch_reading(
+            reading, placeholder=self.placeholder, evidence={**evidence, **answers}
+        )
+        return Repair(patch, restored)
 
     def report(self, patch: Patch, config: RunnableConfig) -> None:
         """Call `on_patch` and log a repair that is written, if it changes what a model reads."""

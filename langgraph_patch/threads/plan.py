@@ -16,15 +16,13 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.evidence.effects import settle
-from langgraph_patch.evidence.reconcile import Lookup, reconcile_calls
-from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.graph.repairer import Repair
+from langgraph_patch.evidence.recover import Recovery
+from langgraph_patch.evidence.turns import Turn
+from langgraph_patch.graph.abandoned import Abandoned, repair_with_turns
+from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.damaged_fields import corrected
-from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import Patch, changes_history, patch_reading
-from langgraph_patch.history.placeholders import Placeholder, checked_placeholder
-from langgraph_patch.history.repair import Change, dangling_calls
+from langgraph_patch.history.patch import Patch, changes_history
+from langgraph_patch.history.repair import Change
 from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.reports import Outcome
 from langgraph_patch.threads.server import Activity
@@ -62,34 +60,23 @@ class RepairOptions:
         OptionError: If one has an invalid value.
     """
 
-    on_pause: OnPause
-    min_age: float
-    force: bool
-    dry_run: bool
-    placeholder: Placeholder | None
-    messages_key: str
-    recover: bool
-    reconcile: Mapping[str, Lookup]
-    replace_foreign: bool
+    repairer: Repairer
+    on_pause: OnPause = "keep"
+    min_age: float = 60.0
+    force: bool = False
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
-        check_key(self.messages_key)
         if self.on_pause not in ("keep", "abandon"):
             raise OptionError(f"on_pause={self.on_pause!r:.200}: expected 'keep' or 'abandon'.")
         age = self.min_age
         if not isinstance(age, int | float) or not 0 <= age < float("inf"):
             raise OptionError(f"min_age={age!r:.200}: expected seconds, 0 or more.")
-        checked_placeholder(self.placeholder)
 
-
-def check_key(messages_key: object) -> None:
-    """Check that `messages_key` is a text.
-
-    Raises:
-        OptionError: If not.
-    """
-    if not isinstance(messages_key, str):
-        raise OptionError(f"messages_key={messages_key!r:.200}: expected a state key.")
+    @property
+    def messages_key(self) -> str:
+        """The state key of the history."""
+        return self.repairer.messages_key
 
 
 # --- the thread --------------------------------------------------------------------------
@@ -128,47 +115,19 @@ def key_of(config: RunnableConfig) -> Key:
 # --- the plan ----------------------------------------------------------------------------
 
 
-def find_recorded(
-    saver: Any, config: RunnableConfig, reading: Reading, messages_key: str
-) -> IOGenerator[Recovery]:
-    """Search the checkpoints of a thread, also for calls whose placeholder is final.
-
-    Such a placeholder gives way only to what states more: a recorded result, or a cause for an
-    unknown one.
-
-    Args:
-        saver: The checkpointer.
-        config: The checkpoint that has the history.
-        reading: The history.
-        messages_key: Its state key.
-
-    Raises:
-        EvidenceError: If the checkpointer raises.
-    """
-    recovery = yield from recover_evidence(
-        saver,
-        config,
-        reading.messages,
-        reading.without_result,
-        messages_key=messages_key,
-        required=True,
-    )
-    # The repair ends the pause that was found.
-    evidence = {
-        key: replace(found, detail=None) if found.detail == "paused" else found
-        for key, found in recovery.evidence.items()
-    }
-    return replace(recovery, evidence=evidence)
-
-
 def plan_repair(
     saver: Any,
     config: RunnableConfig,
     messages: list[BaseMessage],
     options: RepairOptions,
+    *,
     channels: Mapping[str, Any] | None = None,
+    turns: Sequence[Abandoned] = (),
 ) -> IOGenerator[Repair]:
     """The repair of a history, with what the checkpoints of the thread recorded.
+
+    A final placeholder gives way only to what states more: a recorded result, or a cause for an
+    unknown one.
 
     Args:
         saver: The checkpointer.
@@ -177,23 +136,31 @@ def plan_repair(
         options: The options of the repair.
         channels: The channels of the application's graph. Other state keys that recovered results
             need are restored through them. None: the results name what is not restored.
+        turns: The turns that the history lacks.
+
+    Raises:
+        EvidenceError: If the checkpointer raises.
     """
-    reading = read_history(messages, replace_foreign=options.replace_foreign)
-    recovery = Recovery()
-    if options.recover:
-        recovery = yield from find_recorded(saver, config, reading, options.messages_key)
-    evidence, restored = settle(
-        recovery.evidence,
-        recovery.effects,
-        restore=channels is not None,
-        own_keys={options.messages_key},
-        channels=channels or {},
-    )
-    if options.reconcile:
-        answers = yield from reconcile_calls(dangling_calls(reading, evidence), options.reconcile)
-        evidence = {**evidence, **answers}
-    patch = patch_reading(reading, placeholder=options.placeholder, evidence=evidence)
-    return Repair(patch, restored)
+    repairer = options.repairer
+
+    def repair(whole: list[BaseMessage], added: Mapping[int, Turn]) -> IOGenerator[Repair]:
+        reading = repairer.read_all(whole)
+        recovery = Recovery()
+        if repairer.recover:
+            calls = reading.without_result
+            recovery = yield from repairer.search(saver, config, reading, calls, added)
+        # The repair ends the pause that was found.
+        evidence = {
+            key: replace(found, detail=None) if found.detail == "paused" else found
+            for key, found in recovery.evidence.items()
+        }
+        recovery = replace(recovery, evidence=evidence)
+        restore = channels is not None
+        return (yield from repairer.repair_with(recovery, reading, channels or {}, restore=restore))
+
+    if not turns:
+        return (yield from repair(messages, {}))
+    return (yield from repair_with_turns(messages, turns, repair))
 
 
 def check_due(

@@ -52,7 +52,9 @@ from langgraph_patch._langgraph_storage import (
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
 from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError, brief
-from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile
+from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.graph.abandoned import Abandoned
+from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.graph.state import listed, unknown_key_error
 from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder
@@ -83,6 +85,7 @@ from langgraph_patch.threads.stored import (
     is_marked,
     starts_tasks,
 )
+from langgraph_patch.threads.turns import lost_turns
 
 _SUPERSTEPS = 5
 """How often tasks are dropped: what a finished task wrote may start others."""
@@ -181,16 +184,15 @@ def repair_thread(
         >>> [m.type for m in graph.get_state(config).values["messages"]]
         ['ai', 'tool', 'human']
     """
-    options = RepairOptions(
-        on_pause=on_pause,
-        min_age=min_age,
-        force=force,
-        dry_run=dry_run,
+    repairer = Repairer(
         placeholder=placeholder,
         messages_key=messages_key,
-        recover=recover,
-        reconcile=checked_reconcile(reconcile),
+        recover="required" if recover else False,
+        reconcile=reconcile,
         replace_foreign=replace_foreign,
+    )
+    options = RepairOptions(
+        repairer=repairer, on_pause=on_pause, min_age=min_age, force=force, dry_run=dry_run
     )
     saver, graph = _opened(target)
     newest = newest_config(config)
@@ -341,10 +343,10 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     # 1. Look.
     _next_id(base)
     target = _graph_of_history(thread)
-    channels = None if target is None else target.channels
     stored = yield from _history(thread.saver, base, options)
-    plan = yield from plan_repair(thread.saver, base.config, stored, options, channels)
-    check_due(base, plan.patch, options, (yield from _activity(thread, target)))
+    activity = yield from _activity(thread, target)
+    plan = yield from _plan(thread, target, stored, activity)
+    check_due(base, plan.patch, options, activity)
     _check_graph(thread, target)
 
     # 2. Stage what finished tasks wrote: a repair that is written first would destroy it.
@@ -359,7 +361,7 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
             f"them, or the graph is not the one that wrote this thread",
         )
     if not are_same(stored, committed):
-        plan = yield from plan_repair(thread.saver, base.config, committed, options, channels)
+        plan = yield from _plan(thread, target, committed, activity)
 
     # 3. and 4. Make the new checkpoint, and check it.
     repaired = yield from _repaired(thread, stage, staged, plan.patch, plan.restored)
@@ -369,6 +371,20 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     # 5. Write it.
     yield from _write(thread, repaired, patch)
     return patch, repaired.checkpoint["id"]
+
+
+def _plan(
+    thread: _Thread, target: Any, messages: list[BaseMessage], activity: Activity | None
+) -> IOGenerator[Repair]:
+    """The repair of a history of the thread. A live pause keeps the turn that waits."""
+    options, base = thread.options, thread.base
+    turns: Sequence[Abandoned] = ()
+    if options.repairer.recover and (activity is None or options.on_pause == "abandon"):
+        key = options.messages_key
+        turns = yield from lost_turns(thread.saver, base, messages, key, target)
+    channels = None if target is None else target.channels
+    plan = plan_repair(thread.saver, base.config, messages, options, channels=channels, turns=turns)
+    return (yield from plan)
 
 
 # --- look --------------------------------------------------------------------------------

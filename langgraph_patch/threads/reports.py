@@ -22,9 +22,10 @@ class ThreadReport:
     Attributes:
         thread_id: The id of the thread.
         namespace: The namespace of the graph that holds the history; `""` is the root graph.
-        status: `healthy`; `damaged` (a model would refuse the history with the next message);
-            `paused` (the thread waits for a human; `defects` are those that the answer does not
-            repair); or `unreadable` (`reason` says why).
+        status: `healthy`; `damaged` (a model would refuse the history with the next message, or
+            it lacks what an agent that is a node did); `paused` (the thread waits for a human;
+            `defects` are those that the answer does not repair); or `unreadable` (`reason` says
+            why).
         checkpoint_id: The id of the newest checkpoint; None if it cannot be read.
         age: The seconds since that checkpoint was written, or None if it cannot be read.
         messages: The number of messages; None if the state has no such key, or cannot be read.

@@ -6,7 +6,7 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -24,13 +24,13 @@ from langgraph_patch._sansio import (
     synchronous_iterator,
 )
 from langgraph_patch.errors import EvidenceError, OptionError, ThreadError
+from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
-from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
+from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.history.texts import Evidence
 from langgraph_patch.threads.keys import Key, check_saver, list_keys
 from langgraph_patch.threads.opening import is_database_failure
-from langgraph_patch.threads.plan import check_key, find_recorded
+from langgraph_patch.threads.plan import RepairOptions, plan_repair
 from langgraph_patch.threads.reports import ThreadReport
 from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
 from langgraph_patch.threads.server_client import ServerClient
@@ -46,6 +46,7 @@ from langgraph_patch.threads.stored import (
     starts_tasks,
     waiting_tasks,
 )
+from langgraph_patch.threads.turns import lost_turns
 
 _IDS = "the ids of threads, for one thread a list of one"
 
@@ -62,8 +63,12 @@ def scan_threads(
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
     A namespace of one run of a node (`node:<task id>`) is not read again when that run is over.
-    It is reported only while it waits for a human. `ascan_threads` is the same for an asynchronous
-    checkpointer or client: iterate over it with `async for`.
+    It is reported only while it waits for a human. What an agent in it did, if an input dropped
+    its run, is missing in the graph above, whose report says so. `ascan_threads` is the same for
+    an asynchronous checkpointer or client: iterate over it with `async for`.
+
+    A scan makes one query for each history. A thread with subgraphs takes one more, for its newest
+    input. Older checkpoints are read only if a history is damaged, or if that input ended tasks.
 
     Args:
         saver: The checkpointer. It is only read. For the threads of a LangGraph Server: the
@@ -102,7 +107,7 @@ def scan_threads(
     """
     target: Any = server_of(saver) or saver
     check_saver(target)
-    check_key(messages_key)
+    options = RepairOptions(repairer=Repairer(messages_key=messages_key, recover="required"))
     if include is not None and not callable(include):
         raise OptionError(f"include={include!r:.200}: expected a function of a thread id.")
     if since is not None:
@@ -110,7 +115,7 @@ def scan_threads(
             raise OptionError(f"since={since!r:.200}: expected a datetime.")
         since = since if since.tzinfo else since.replace(tzinfo=UTC)
     ids = None if thread_ids is None else _checked_ids(thread_ids)
-    return _reports(_Reader(target, messages_key, since), ids, include)
+    return _reports(_Reader(target, options, since), ids, include)
 
 
 ascan_threads = asynchronous_iterator(scan_threads)
@@ -133,7 +138,9 @@ def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
 def _reports(
     reader: _Reader, ids: Sequence[str] | None, include: Callable[[str], bool] | None
 ) -> IOIterator[ThreadReport]:
-    for key in (yield from list_keys(reader.saver) if ids is None else _keys_of(reader.saver, ids)):
+    keys = yield from list_keys(reader.saver) if ids is None else _keys_of(reader.saver, ids)
+    reader.with_subgraphs = {key.thread_id for key in keys if key.namespace}
+    for key in keys:
         if include is None or include(key.thread_id):
             report = yield from reader.report(key)
             if report is not None:
@@ -176,15 +183,17 @@ class _Reader:
 
     Attributes:
         saver: The checkpointer.
-        messages_key: The state key of the history.
+        options: The options of a repair.
         since: Report on nothing older; None for all.
         pause: The pause of the thread that is read.
+        with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
-    messages_key: str
+    options: RepairOptions
     since: datetime | None
     pause: _Pause = field(default_factory=_Pause)
+    with_subgraphs: Collection[str] = ()
 
     def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
         """The report on one history; None if no later run reads it, or if it is older."""
@@ -211,7 +220,7 @@ class _Reader:
         age = age_of(saved)
         if self.since and datetime.now(UTC) - timedelta(seconds=age) < self.since:
             return None
-        history = yield from history_of(self.saver, saved, self.messages_key)
+        history = yield from history_of(self.saver, saved, self.options.messages_key)
         report = ThreadReport(
             *key,
             "healthy",
@@ -224,13 +233,34 @@ class _Reader:
         defects = patch_reading(reading).changes if reading else ()
         if activity == "waiting":
             return replace(report, status="paused", defects=defects, asks=asked(saved))
-        if reading is None or (activity and not defects):
+        if activity and not defects:
             return report
-        evidence, reason = yield from self._evidence(saved, reading)
-        patch = patch_reading(replace(reading, leaves_open=False), evidence=evidence)
-        if not changes_history(patch):
+        try:
+            patch = yield from self._patch(saved, history or [], reading)
+        except EvidenceError as error:
+            cause = error.__cause__ or error
+            reason = f"its older checkpoints cannot be read: {reason_of(cause)}"
+            report = replace(report, reason=reason)
+            patch = patch_reading(replace(reading, leaves_open=False)) if reading else None
+        if patch is None or not changes_history(patch):
             return report
-        return replace(report, status="damaged", defects=defects, patch=patch, reason=reason)
+        defects = (*(c for c in patch.changes if c.defect == "abandoned"), *defects)
+        return replace(report, status="damaged", defects=defects, patch=patch)
+
+    def _patch(
+        self,
+        saved: CheckpointTuple,
+        history: list[BaseMessage],
+        reading: Reading | None,
+    ) -> IOGenerator[Patch | None]:
+        """The repair of a history; None if there is none."""
+        key, turns = self.options.messages_key, []
+        if saved.config["configurable"]["thread_id"] in self.with_subgraphs:
+            turns = yield from lost_turns(self.saver, saved, history, key)
+        if reading is None and not turns:
+            return None
+        plan = plan_repair(self.saver, saved.config, history, self.options, turns=turns)
+        return (yield from plan).patch
 
     def _check_exists(self, key: Key) -> IOGenerator[None]:
         """A thread that has no checkpoint was deleted; on a server, it may never have run."""
@@ -251,19 +281,6 @@ class _Reader:
             return None
         self.pause.tasks.update(waiting_tasks(saved))
         return "waiting"
-
-    def _evidence(
-        self, saved: CheckpointTuple, reading: Reading
-    ) -> IOGenerator[tuple[Evidence, str | None]]:
-        """The evidence; if the older checkpoints cannot be read, none, and the reason."""
-        try:
-            recovery = yield from find_recorded(
-                self.saver, saved.config, reading, self.messages_key
-            )
-        except EvidenceError as error:
-            cause = error.__cause__ or error
-            return {}, f"its older checkpoints cannot be read: {reason_of(cause)}"
-        return recovery.evidence, None
 
 
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:

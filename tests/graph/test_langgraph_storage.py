@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import _messages_delta_reducer  # no public name in LangGraph
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
@@ -32,6 +32,7 @@ from langgraph_patch._langgraph_storage import (
     RUN_KEYS,
     accepted_input,
     delete_from_memory,
+    has_ended_tasks,
     is_delta_channel,
     is_node_timeout,
     is_reserved,
@@ -314,3 +315,16 @@ async def test_is_node_timeout():
     [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
     assert is_node_timeout(error)
     assert not is_node_timeout(TimeoutError("the tool's own"))
+
+
+def test_has_ended_tasks():
+    """The checkpoint of an input shows whether the input ended tasks."""
+    builder = StateGraph(MessagesState).add_node("asks", lambda _: interrupt("?") and {})
+    graph = builder.add_edge(START, "asks").compile(checkpointer=InMemorySaver())
+    for _ in range(2):
+        graph.invoke({"messages": []}, thread())
+    graph.invoke(Command(resume="yes"), thread())
+    graph.invoke({"messages": []}, thread())
+    inputs = graph.checkpointer.list(thread(), filter={"source": "input"})
+    found = [has_ended_tasks(saved.checkpoint["channel_versions"]) for saved in inputs]
+    assert found == [False, True, False]

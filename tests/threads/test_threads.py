@@ -585,7 +585,7 @@ def test_a_graph_takes_the_checkpointer_that_is_put_into_it(saver):
             thread(),
             {"messages_key": 7},
             OptionError,
-            "messages_key=7: expected a state key",
+            "messages_key=7: expected the name of a state key",
         ),
         *(
             (lambda s: application("react_v2", s), thread(), option, OptionError, expected)
@@ -622,7 +622,7 @@ def test_an_invalid_option_is_an_error_that_names_the_value(  # noqa: PLR0917 - 
         ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
         ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
         ({"thread_ids": 7}, "thread_ids=7: expected the ids"),
-        ({"messages_key": None}, "messages_key=None: expected a state key"),
+        ({"messages_key": None}, "messages_key=None: expected the name of a state key"),
     ],
 )
 def test_a_scan_with_invalid_options_is_refused_at_once(options, expected, saver):
@@ -892,13 +892,14 @@ def test_a_lasting_namespace_is_found_and_repaired(saver):
     """A stateful subgraph with a pause that nobody can answer is damaged, then repaired."""
     stale_child(saver)
     assert [(r.namespace, r.status) for r in scan_threads(saver)] == [
-        ("", "healthy"),
+        ("", "damaged"),  # it lacks what the subgraph did
         ("delegate", "damaged"),
     ]
     graph = stateful_child(saver, AIMessage("fine"))
     inner = {"configurable": {"thread_id": "1", "checkpoint_ns": "delegate"}}
     repair = repair_thread(graph, inner, min_age=0)
     assert (repair.outcome, repair.namespace) == ("repaired", "delegate")
+    assert repair_thread(graph, thread(), min_age=0).outcome == "repaired"
     assert {r.status for r in scan_threads(saver)} == {"healthy"}
     graph.invoke({"messages": [human("next")]}, thread())
     assert stored_messages(graph)[-1].text == "fine"
@@ -919,7 +920,7 @@ def test_undo_in_a_namespace(saver, path):
 
 
 def test_a_namespace_of_one_run_is_no_damage(saver):
-    """What a subgraph without memory left behind is never read again, so it is not reported."""
+    """It is never read again. What its run did is missing in the graph above, which is damaged."""
     inner = kind_of("react_v2").make(both_calls(), answer())
     builder = StateGraph(MessagesState)
     builder.add_node("agent", inner.graph)
@@ -928,7 +929,7 @@ def test_a_namespace_of_one_run_is_no_damage(saver):
     say(graph, thread(), "go")
     assert [r.status for r in scan_threads(saver)] == ["paused", "paused"]
     say(graph, thread(), "never mind")
-    assert [(r.namespace, r.status) for r in scan_threads(saver)] == [("", "healthy")]
+    assert [(r.namespace, r.status) for r in scan_threads(saver)] == [("", "damaged")]
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,7 @@ def test_a_subgraph_that_keeps_its_own_history(saver):
     say(builder.compile(checkpointer=saver), thread(), "never mind")
     inner = {"configurable": {"thread_id": "1", "checkpoint_ns": "delegate"}}
     assert repair_thread(saver, inner, min_age=0).outcome == "repaired"
+    assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
     assert {report.status for report in scan_threads(saver)} == {"healthy"}
 
 

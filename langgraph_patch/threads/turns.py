@@ -1,0 +1,128 @@
+"""Find what a stored history lacks of the turns of agents that are nodes.
+
+LangGraph drops such a turn if the user writes instead of answering, or after a failure. The history
+looks valid then. A turn belongs behind the last message that the history had before; it is found
+only if that place is certain.
+
+- The newest input of the thread dropped it. A turn that an earlier input dropped is found if all
+  inputs since dropped one too: after that, the model has gone on for a whole turn without it.
+- Or nothing came after it, and the repair itself ends the tasks of the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.channels.base import BaseChannel
+from langgraph.checkpoint.base import CheckpointTuple
+
+from langgraph_patch._langgraph_storage import has_ended_tasks, state_keys
+from langgraph_patch._sansio import IOGenerator
+from langgraph_patch.evidence.checkpointer import Reader, input_before
+from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
+from langgraph_patch.evidence.tasks import configured_id, read_step
+from langgraph_patch.evidence.turns import Turn, dropped_turns
+from langgraph_patch.evidence.window import is_version
+from langgraph_patch.graph.abandoned import NAME, Abandoned, place_after, turns_to_add
+from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.stored import starts_tasks
+
+
+def lost_turns(
+    saver: Any,
+    saved: CheckpointTuple,
+    history: Sequence[BaseMessage],
+    messages_key: str,
+    graph: Any = None,
+) -> IOGenerator[list[Abandoned]]:
+    """Find the turns that a history lacks.
+
+    A checkpointer is asked for the newest input. Only if that dropped tasks, or if a superstep
+    follows the newest checkpoint, are there more queries.
+
+    Args:
+        saver: The checkpointer. A LangGraph Server does not show what an input dropped.
+        saved: The newest checkpoint.
+        history: Its history, perhaps with what its finished tasks wrote.
+        messages_key: The state key of the history.
+        graph: The application's graph. Without it, it is not known which nodes are graphs, so all
+            turns are told as those of functions. Other state keys are named, and not restored.
+
+    Returns:
+        The turns, in the order of their places.
+
+    Raises:
+        EvidenceError: If the checkpointer raises.
+    """
+    if isinstance(saver, LangGraphServer) or not history:
+        return []
+    reader = Reader(saver, messages_key, required=True)
+    builder, live = None, dict[str, Any].fromkeys(_other_keys(saved, messages_key))
+    if graph is not None:
+        builder, live = graph.builder, _live_channels(graph.channels, saved, messages_key)
+    lost: list[Abandoned] = []
+    if starts_tasks(saved):
+        found = yield from dropped_turns(reader, saved.config, builder, NAME)
+        if found and found[0].step.id == saved.checkpoint["id"]:
+            lost += filter(None, [turns_to_add(history, found, live)])
+    older = saved
+    while True:
+        given = yield from input_before(reader, older)
+        if given is None or not has_ended_tasks(given.checkpoint["channel_versions"]):
+            break
+        place = in_namespace(saved.config, namespace_of(saved.config), _parent_of(given))
+        found = yield from dropped_turns(reader, place, builder, NAME)
+        if found is None or not _is_certain(history, found, given, messages_key):
+            break
+        # A second turn may have changed what the first one did: its other keys are named.
+        live = dict.fromkeys(live) if lost else live
+        lost += filter(None, [turns_to_add(history, found, live)])
+        older = found[0].step.saved
+    return lost[::-1]
+
+
+def _other_keys(saved: CheckpointTuple, messages_key: str) -> list[str]:
+    return [k for k in state_keys(saved.checkpoint["channel_versions"]) if k != messages_key]
+
+
+def _live_channels(
+    channels: Mapping[str, Any], saved: CheckpointTuple, messages_key: str
+) -> dict[str, Any]:
+    """The channels of the other state keys, with the values of a checkpoint."""
+    values = saved.checkpoint["channel_values"]
+    return {
+        key: each.from_checkpoint(values[key]) if key in values else each.copy()
+        for key, each in channels.items()
+        if key in state_keys(channels) and key != messages_key and isinstance(each, BaseChannel)
+    }
+
+
+def _parent_of(saved: CheckpointTuple) -> str | None:
+    return configured_id(saved.parent_config)
+
+
+def _is_certain(
+    history: Sequence[BaseMessage],
+    found: tuple[Place, Sequence[Turn]],
+    given: CheckpointTuple,
+    messages_key: str,
+) -> bool:
+    """Whether an input stands in the history, directly behind all that was there before it.
+
+    Otherwise it may be one of another branch, or the history was edited since. What an agent did
+    after the input was given belongs to another branch as well.
+    """
+    before, turns = found
+    index = place_after(history, before)
+    step, _ = read_step(given, messages_key, None)
+    written = [message for task in step.written for message in task.messages]
+    if not (index and written) or index == len(history):
+        return False
+    return (
+        is_version(before.history[-1], history[index - 1])
+        and is_version(written[0], history[index])
+        and not isinstance(history[index], ToolMessage)
+        and all(turn.place.step.id < step.id for turn in turns)
+    )
