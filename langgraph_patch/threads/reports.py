@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from langgraph_patch.history.json_values import json_value
@@ -53,22 +53,12 @@ class ThreadReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, with whole messages."""
-        return {
-            "thread_id": self.thread_id,
-            "namespace": self.namespace,
-            "status": self.status,
-            "checkpoint_id": self.checkpoint_id,
-            "age": self.age,
-            "messages": self.messages,
-            "defects": [
-                {"kind": c.defect, "index": c.index, "tool_call_id": c.tool_call_id, "name": c.name}
-                for c in self.defects
-            ],
-            "patch": self.patch.to_dict() if self.patch else None,
-            "reason": self.reason,
-            "asks": [json_value(value) for value in self.asks],
-            "repaired": self.repaired,
-        }
+        defects = [
+            {"kind": c.defect, "index": c.index, "tool_call_id": c.tool_call_id, "name": c.name}
+            for c in self.defects
+        ]
+        asks = [json_value(value) for value in self.asks]
+        return {**_values_of(self), "defects": defects, "asks": asks}
 
     def _repr_html_(self) -> str:
         """The report and its patch as HTML, for notebooks."""
@@ -119,15 +109,7 @@ class ThreadRepair:
 
     def to_dict(self) -> dict[str, Any]:
         """The repair as JSON values, with whole messages."""
-        return {
-            "thread_id": self.thread_id,
-            "namespace": self.namespace,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "patch": self.patch.to_dict() if self.patch else None,
-            "before": self.before,
-            "after": self.after,
-        }
+        return _values_of(self)
 
     def _repr_html_(self) -> str:
         """The repair and its patch as HTML, for notebooks."""
@@ -141,3 +123,9 @@ class ThreadRepair:
 
 def _thread_label(thread_id: str, namespace: str) -> str:
     return f"{thread_id!r} in {namespace!r}" if namespace else repr(thread_id)
+
+
+def _values_of(result: ThreadReport | ThreadRepair) -> dict[str, Any]:
+    """The fields, in their order, with the patch as JSON values."""
+    values = {each.name: getattr(result, each.name) for each in fields(result)}
+    return {**values, "patch": result.patch.to_dict() if result.patch else None}
