@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langgraph.types import Overwrite
+from langchain_core.messages import AIMessage, ToolMessage
 
-from langgraph_patch import patch_messages, validate_messages, with_patching
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.threads import repair_thread
 from support.agents import (
     CREATE_AGENT,
@@ -16,17 +15,13 @@ from support.agents import (
     REACT_V2,
     Bench,
     Graph,
-    Kind,
-    both_calls,
     human,
     thread,
 )
 from support.open_calls import UNKNOWN_STATEMENTS
 from support.paused_agents import paused_agent
 from support.placeholder_texts import (
-    DEEPAGENTS_CANCELLED,
     DEEPAGENTS_INCOMPLETE,
-    DEEPAGENTS_MALFORMED,
     WAITED,
 )
 from support.running import run_in_worker, sync_and_async
@@ -35,7 +30,6 @@ from support.transcripts import statements
 each_kind = pytest.mark.parametrize(
     "kind", [REACT_V2, CREATE_AGENT, DEEP_AGENT], ids=lambda kind: kind.name
 )
-bare_repair = pytest.mark.parametrize("kind", [REACT_V2, CREATE_AGENT], ids=lambda kind: kind.name)
 
 
 def check(bench: Bench, graph: Graph, *expected: tuple[str, ...]) -> None:
@@ -157,73 +151,3 @@ def placeholder(text: str, **extra: Any) -> list[ToolMessage]:
         )
         for call_id, name in names.items()
     ]
-
-
-OTHERS = {
-    "deepagents_old": placeholder(DEEPAGENTS_CANCELLED),
-    "deepagents": placeholder(DEEPAGENTS_INCOMPLETE),
-    "deepagents_malformed": placeholder(DEEPAGENTS_MALFORMED),
-    "checkpoint_aws": placeholder("any text of {} {}", orphan_tool_call_placeholder=True),
-}
-each_other = pytest.mark.parametrize("written", OTHERS.values(), ids=OTHERS)
-
-
-async def poisoned(kind: Kind, written: list[ToolMessage], *script: Any) -> Bench:
-    """A thread in which another repair answered both calls, and the model went on."""
-    bench = await paused_agent(kind, asynchronous=False)
-    stored = [
-        human("book it"),
-        both_calls(),
-        *written,
-        human("never mind"),
-        AIMessage("hm", id="x"),
-    ]
-    bench.graph.update_state(thread(), {"messages": Overwrite(stored)}, as_node=kind.model_node)
-    bench.model.script[:] = script
-    return bench
-
-
-@bare_repair
-@each_other
-@sync_and_async
-async def test_known_placeholders_of_others_are_replaced(kind, written, asynchronous):
-    """Recognised by text or marker, they are replaced by the recorded results, in their place."""
-    bench = await poisoned(kind, written, AIMessage("fine"))
-    graph = with_patching(bench.graph, replace_foreign=True)
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
-
-
-@bare_repair
-@each_other
-@sync_and_async
-async def test_known_placeholders_of_others_are_kept(kind, written, asynchronous):
-    """Without `replace_foreign` they are results, and nothing is done."""
-    bench = await poisoned(kind, written, AIMessage("fine"))
-    graph = with_patching(bench.graph)
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    kept = [(m.tool_call_id, m.text, "real") for m in written]
-    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, *kept, *after)
-
-
-@bare_repair
-async def test_a_tool_that_talks_like_a_placeholder(kind):
-    """A real result that only contains such words stays, also with `replace_foreign`."""
-    quoted = placeholder("The log says: " + DEEPAGENTS_INCOMPLETE)
-    bench = await poisoned(kind, quoted, AIMessage("fine"))
-    graph = with_patching(bench.graph, replace_foreign=True)
-    await run_in_worker(graph, "hello?", asynchronous=False)
-    kept = [(m.tool_call_id, m.text, "real") for m in quoted]
-    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, *kept, *after)
-
-
-@each_other
-async def test_without_evidence_they_become_unknown_once(written):
-    """Without a checkpointer they become unknown, and only the first time."""
-    history = [human("book it"), both_calls(), *written, HumanMessage("never mind")]
-    patch = patch_messages(history, replace_foreign=True)
-    assert statements(patch.messages) == [*START_OF_TURN, *UNKNOWN_STATEMENTS, NEVER_MIND]
-    assert patch_messages(patch.messages, replace_foreign=True).messages is patch.messages

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph
+from langgraph.graph import START
 
 from langgraph_patch import with_patching
 from support import agents
@@ -28,7 +28,6 @@ from support.agents import (
 )
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import UNKNOWN
-from support.strict import StrictModel
 
 REMOVES = ("add_messages", "delta", "deepagents")
 """Reducers under which a message can be put between others, beside other writers."""
@@ -89,13 +88,6 @@ def test_entry_check_beside_other_nodes(name: str):
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
 
 
-def test_entry_check_without_a_reducer():
-    """Who writes a plain list writes everything: the repaired list."""
-    graph, model = at_the_entry("none", InMemorySaver(), config=thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-
-
 # --- the node wrapper --------------------------------------------------------------------
 
 DAMAGED = [*FIRST, human("never mind")]
@@ -134,36 +126,6 @@ def test_model_node_that_runs_alone(name: str):
     turn = [*REPAIRED, "ai: fine", "human: hello"]
     assert lines(model.seen[-1]) == turn
     assert lines(history(graph, thread())) == [*turn, "ai: yes?"]
-
-
-@pytest.mark.parametrize("name", REMOVES)
-def test_two_models_repair_in_one_step(name: str):
-    """Two models that share a step and a damaged history both see it repaired."""
-    orphan = ToolMessage("orphan", tool_call_id="c0", id="t0")
-    damaged = [*FIRST, human("never mind"), orphan]
-    scripts = [StrictModel(script=[AIMessage(text, id=text)]) for text in ("one", "two")]
-    builder = StateGraph(REDUCERS[name])
-    for model, node in zip(scripts, ("first", "second"), strict=True):
-        builder.add_node(node, lambda state, m=model: {"messages": [m.invoke(state["messages"])]})
-        builder.add_edge(START, node)
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node=["first", "second"])
-    bare.update_state(thread(), {"messages": damaged}, as_node=START)
-    graph.invoke(None, thread())
-    answers = {"ai: one", "ai: two"}
-    assert [lines(seen) for model in scripts for seen in model.seen] == [REPAIRED, REPAIRED]
-    assert answers <= set(lines(history(graph, thread())))
-
-
-@pytest.mark.parametrize("name", REDUCERS)
-def test_the_next_turn_has_nothing_to_repair(name: str):
-    """What was repaired once stays as it is, message for message."""
-    graph, _ = at_the_entry(name, InMemorySaver(), config=thread())
-    before = history(graph, thread())
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    after = history(graph, thread())
-    assert after[: len(before)] == before
-    assert lines(after[len(before) :]) == ["human: hello", "ai: yes?"]
 
 
 # --- a new process -----------------------------------------------------------------------

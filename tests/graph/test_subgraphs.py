@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import validate_messages, with_patching
 from support.agents import Graph, both_calls, history, human, lines, one_send_each, thread
 from support.placeholder_texts import FAILED, WAITED
-from support.running import sync_and_async
+from support.running import in_turn, pairs, sync_and_async
 from support.strict import RefusedError, StrictModel, refuse
 from support.watched import Watched
 
@@ -132,12 +132,6 @@ def parent_of(child: Graph, schema: Any = MessagesState) -> StateGraph[Any, Any]
     return builder
 
 
-def two_deep(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """An agent in a graph in a graph."""
-    office = parent_of(create_agent(model, desk.tools())).compile()
-    return wrap(parent_of(office).compile(checkpointer=desk.saver))
-
-
 def with_a_memory(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
     """A node that is an agent with a memory of its own."""
     clerk = create_agent(model, desk.tools(), checkpointer=True)
@@ -178,11 +172,6 @@ def private(desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
     return builder
 
 
-def private_state(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """A state that only some nodes see, in the graph that remembers."""
-    return wrap(private(desk, model).compile(checkpointer=desk.saver))
-
-
 def private_state_inside(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
     """The same inside, under a parent with another state."""
     return wrap(parent_of(private(desk, model).compile(), Planned).compile(checkpointer=desk.saver))
@@ -208,13 +197,6 @@ def schemas(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
     """Another schema for what goes in and for what comes out."""
     builder = StateGraph(Whole, input_schema=Question, output_schema=Answer)
     return wrap(loop(builder, desk, model).compile(checkpointer=desk.saver))
-
-
-def schemas_inside(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """The same inside; there the history comes out."""
-    builder = StateGraph(Whole, input_schema=Question, output_schema=MessagesState)
-    child = loop(builder, desk, model).compile()
-    return wrap(parent_of(child, Planned).compile(checkpointer=desk.saver))
 
 
 @dataclass
@@ -301,12 +283,9 @@ class Family:
 FAMILIES = {
     family.build.__name__: family
     for family in (
-        Family(two_deep, is_inside=True),
         Family(with_a_memory, namespace="clerk"),
-        Family(private_state, entry="agent"),
         Family(private_state_inside, is_inside=True),
         Family(schemas, entry="agent"),
-        Family(schemas_inside, is_inside=True),
         Family(context, is_inside=True, context=Ann("ann")),
         Family(called, is_inside=True),
         Family(called_with_a_memory, namespace="clerk"),
@@ -383,10 +362,9 @@ class Play:
         assert self.desk.done.count("mail") == 1
 
 
-@pytest.mark.sample(3)
-@sync_and_async
-@pytest.mark.parametrize("fails", [False, True], ids=["interrupted", "raised"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "fails", "asynchronous"), pairs(FAMILIES, [False, True], [False, True])
+)
 async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
     """The model never refuses, the stored history is valid, the mail's result is recovered."""
     play = Play(name, fails=fails, asynchronous=asynchronous)
@@ -402,10 +380,10 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
     await play.check_the_next_turns()
 
 
-@pytest.mark.sample(3)
-@sync_and_async
-@pytest.mark.parametrize("how", ["none", "goto"])
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "called"])
+@pytest.mark.parametrize(
+    ("name", "how", "asynchronous"),
+    pairs([name for name in FAMILIES if name != "called"], ["none", "goto"], [False, True]),
+)
 async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchronous: bool):
     """The damage that stopped the bare graph is repaired, whichever way the patched one is started.
 
@@ -425,8 +403,7 @@ async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchron
     await play.check_the_next_turns()
 
 
-@sync_and_async
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "asynchronous"), in_turn(FAMILIES, [False, True]))
 async def test_a_goto_beside_a_live_pause(name: str, *, asynchronous: bool):
     """LangGraph runs it beside what waits: the pause lives on, and its answer arrives."""
     play = Play(name, asynchronous=asynchronous)
@@ -439,10 +416,9 @@ async def test_a_goto_beside_a_live_pause(name: str, *, asynchronous: bool):
     await play.check_the_next_turns()
 
 
-@pytest.mark.sample(3)
-@sync_and_async
-@pytest.mark.parametrize("fails", [False, True], ids=["answered", "tried again"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "fails", "asynchronous"), pairs(FAMILIES, [False, True], [True, False])
+)
 async def test_what_is_resumed_is_not_repaired(name: str, *, fails: bool, asynchronous: bool):
     """An answer to the pause, or `invoke(None)` after a failure: both results are real."""
     play = Play(name, fails=fails, asynchronous=asynchronous)
@@ -480,52 +456,3 @@ async def test_a_child_that_a_node_calls_must_be_patched_itself(*, asynchronous:
     await play.break_off(parent)
     with pytest.raises(RefusedError, match="c1"):
         await play.run(NEVER_MIND, parent)
-
-
-class Chat(TypedDict):
-    """A child's history under another name than its parent's."""
-
-    chat: Annotated[list[AnyMessage], add_messages]
-
-
-@sync_and_async
-async def test_a_child_with_another_key_must_be_patched_itself(*, asynchronous: bool):
-    """With the key that it has: the parent's patch passes it by."""
-
-    def build(*, patched: bool) -> tuple[Graph, StrictModel]:
-        model = StrictModel(script=[both_calls(), AIMessage("fine")])
-        builder = StateGraph(Chat)
-        builder.add_node("agent", lambda state: {"chat": [model.invoke(state["chat"])]})
-        builder.add_edge(START, "agent")
-        child = builder.compile(checkpointer=True)
-        if patched:
-            child = with_patching(child, messages_key="chat")
-
-        def call(state: MessagesState) -> dict[str, Any]:
-            return {"messages": child.invoke({"chat": state["messages"][-1:]})["chat"][-1:]}
-
-        async def acall(state: MessagesState) -> dict[str, Any]:
-            out = await child.ainvoke({"chat": state["messages"][-1:]})
-            return {"messages": out["chat"][-1:]}
-
-        parent = StateGraph(MessagesState)
-        parent.add_node("agent", RunnableLambda(call, acall))
-        parent.add_edge(START, "agent")
-        return with_patching(parent.compile(checkpointer=Watched())), model
-
-    async def run(graph: Graph, value: Any) -> Any:
-        if asynchronous:
-            return await graph.ainvoke(value, thread())
-        return graph.invoke(value, thread())
-
-    for patched in (False, True):
-        graph, model = build(patched=patched)
-        await run(graph, BOOKED)
-        if not patched:
-            with pytest.raises(RefusedError, match="c1"):
-                await run(graph, NEVER_MIND)
-            continue
-        await run(graph, NEVER_MIND)
-        assert lines(model.seen[-1])[0] == "human: book it"
-        assert lines(history(graph, thread()))[-1] == "ai: fine"
-        assert validate_messages(history(graph, thread())) == []

@@ -23,7 +23,7 @@ from langgraph_patch.errors import GraphError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
 from support.placeholder_texts import UNKNOWN, WAITED
-from support.running import run, sync_and_async
+from support.running import in_turn, run, sync_and_async
 from support.strict import StrictModel, ai
 
 BOOKED = human("book it")
@@ -90,15 +90,13 @@ def handover(*, first: bool = False) -> AIMessage:
     return ai(*(reversed(calls) if first else calls), id="a1")
 
 
-@sync_and_async
-@pytest.mark.parametrize("first", [False, True], ids=["mail first", "handoff first"])
-@pytest.mark.parametrize("compiled", [of_builder, of_compiled])
 @pytest.mark.parametrize(
-    ("build", "expected"),
+    ("build", "expected", "compiled", "first", "asynchronous"),
     [
-        (create_agent, "tool c1: sent to bob"),
-        (react_v2, "tool c1: sent to bob"),
-        (react_v1, LOST),
+        (create_agent, "tool c1: sent to bob", of_builder, False, True),
+        (create_agent, "tool c1: sent to bob", of_compiled, True, False),
+        (react_v2, "tool c1: sent to bob", of_compiled, False, True),
+        (react_v1, LOST, of_builder, True, False),
     ],
 )
 async def test_a_handoff_with_a_sibling_call(
@@ -145,8 +143,9 @@ async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
     assert lines(messages)[-1] == "ai: bob here"
 
 
-@sync_and_async
-@pytest.mark.parametrize("build", [create_agent, react_v2])
+@pytest.mark.parametrize(
+    ("build", "asynchronous"), in_turn([create_agent, react_v2], [False, True])
+)
 async def test_handoffs_with_the_same_ids(build: Any, *, asynchronous: bool):
     """Each result stays below its own call, when Bob uses Alice's ids for what he hands over."""
     back = ai(("send_email", {"to": "eve"}, "c1"), ("transfer_to_alice", {}, "c2"), id="b1")
@@ -185,19 +184,9 @@ async def test_the_updates_of_a_nested_agent_that_is_repaired(*, asynchronous: b
     assert validate_messages(it.bob.seen[-1]) == []
 
 
-@pytest.mark.parametrize("build", [create_agent, react_v2, react_v1])
-def test_a_bare_swarm_dies_of_it(build: Any):
-    """Without the patch Bob's model refuses, now and at the next message."""
-    it = swarm(build, bare, alice=[handover()], bob=[AIMessage("bob here")])
-    for value in (BOOKED, human("hello?")):
-        with pytest.raises(ValueError, match="c1"):
-            it.graph.invoke({"messages": [value]}, thread())
-
-
-@sync_and_async
 @pytest.mark.parametrize(
-    "value",
-    [{"messages": [human("hello?")]}, None, Command(goto="bob")],
+    ("value", "asynchronous"),
+    in_turn([{"messages": [human("hello?")]}, None, Command(goto="bob")], [False, True]),
     ids=["message", "none", "goto"],
 )
 async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
@@ -295,24 +284,6 @@ def clerk(*script: Any, asks: bool = True) -> tuple[Graph, StrictModel, Tools]:
 
 TO_CLERK = ai(("transfer_to_clerk", {}, "h1"), id="s1")
 MAIL = ("send_email", {"to": "bob"}, "c1")
-LONG = "c" * 41
-
-
-@pytest.mark.parametrize("patched", [False, True])
-def test_damage_inside_a_supervised_agent(*, patched: bool):
-    """An agent that made a call with an id that no provider takes: patched, it goes on."""
-    agent, _, tools = clerk(ai(("send_email", {"to": "bob"}, LONG)), AIMessage("mailed"))
-    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=patched)
-    if not patched:
-        with pytest.raises(ValueError, match="too long"):
-            graph.invoke({"messages": [BOOKED]}, thread())
-        return
-    graph.invoke({"messages": [BOOKED]}, thread())
-    messages = history(graph, thread())
-    assert validate_messages(messages) == []
-    assert lines(messages)[-1] == "ai: all done"
-    assert tools.done == ["mail to bob"]
 
 
 @sync_and_async
@@ -340,26 +311,6 @@ async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: boo
     assert lines(messages)[-1] == "ai: all done"
     await run(graph, "hello", asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: yes?"
-
-
-@sync_and_async
-async def test_the_supervisors_own_history_was_edited(*, asynchronous: bool):
-    """An open call in the supervisor's history: its entry check repairs it."""
-    agent, _, _ = clerk()
-    chief = StrictModel(script=[AIMessage("hi"), AIMessage("fine")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
-    await run(graph, BOOKED, asynchronous=asynchronous)
-    edit = {"messages": [ai(MAIL, id="a1")]}
-    graph.update_state(thread(), edit, as_node="supervisor")
-    await run(graph, "hello", asynchronous=asynchronous)
-    assert lines(history(graph, thread())) == [
-        "human: book it",
-        "ai: hi",
-        "ai c1: ",
-        LOST,
-        "human: hello",
-        "ai: fine",
-    ]
 
 
 @sync_and_async

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
@@ -19,19 +16,12 @@ from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.history.streamed_calls import StreamedCalls, refuse_truncated
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.chunk_model import ChunkModel, begin, piece, reason
-from support.truncated_agents import AGENTS, BARE, MODES, Seen, agent, results, run, tools
+from support.running import in_turn, pairs
+from support.truncated_agents import AGENTS, BARE, MODES, Seen, results, run, tools
 from support.truncating_servers import COMPLETE, CUTS, TRUNCATED, WIRES
-
-# Each pair of a wire and an agent gets another way to run; together they are all of them.
-WAYS = list(product(MODES, (False, True)))
-PAIRS = [
-    (wire, name, *WAYS[place % len(WAYS)])
-    for place, (wire, name) in enumerate(product(WIRES, AGENTS))
-]
 
 
 def raises(wire: str, cut: str) -> bool:
@@ -39,9 +29,10 @@ def raises(wire: str, cut: str) -> bool:
     return cut == "error" or (wire == "bedrock" and cut == "dead connection")
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(("wire", "name", "mode", "asynchronous"), PAIRS)
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    ("wire", "name", "mode", "asynchronous", "cut"),
+    pairs(WIRES, AGENTS, MODES, [False, True], CUTS),
+)
 def test_a_truncated_call_never_runs_and_the_thread_goes_on(wire, name, mode, asynchronous, cut):
     """A truncated call never runs and the thread goes on."""
     with WIRES[wire]() as server:
@@ -66,10 +57,7 @@ def test_a_truncated_call_never_runs_and_the_thread_goes_on(wire, name, mode, as
         )
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize(
-    ("wire", "name"), [(w, n) for w in WIRES for n in BARE if "patch" not in n]
-)
+@pytest.mark.parametrize(("wire", "name"), in_turn(WIRES, [n for n in BARE if "patch" not in n]))
 def test_a_bare_graph_runs_the_truncated_call(wire, name):
     """A bare graph runs the truncated call."""
     with WIRES[wire]() as server:
@@ -77,88 +65,9 @@ def test_a_bare_graph_runs_the_truncated_call(wire, name):
     assert seen.ran["wire_money"] == 1
 
 
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", AGENTS)
-def test_a_model_without_a_complete_call_is_asked_once_more(wire, name):
-    """`patch_model` returns the second answer only."""
-    with WIRES[wire]() as server:
-        server.calls = (TRUNCATED,)
-        seen = run(AGENTS[name], server, mode="messages")
-        assert len(server.requests) == 3
-    assert seen.ran == {}
-    assert seen.answered
-    assert seen.goes_on
-    assert validate_messages(seen.messages) == []
-    if name == "patch_model":
-        assert [m.type for m in seen.messages] == ["human", "ai", "human", "ai"]
-        return
-    assert [m.type for m in seen.messages] == ["human", "ai", "tool", "ai", "human", "ai"]
-    assert is_placeholder(seen.messages[2])
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", AGENTS)
-def test_a_second_truncation_ends_the_turn(wire, name):
-    """A second truncation ends the turn."""
-    with WIRES[wire]() as server:
-        server.calls, server.again = (TRUNCATED,), 1
-        seen = run(AGENTS[name], server)
-        assert len(server.requests) == 3
-    assert seen.ran == {}
-    assert not seen.answered
-    assert seen.error is None
-    assert seen.goes_on
-
-
-def test_all_protections_at_once_ask_once():
-    """All protections at once ask once."""
-    middleware = [PatchToolCallsMiddleware()]
-
-    def build(model, used):
-        return with_patching(agent(patch_model(model), used, middleware))
-
-    with WIRES["anthropic"]() as server:
-        server.calls = (TRUNCATED,)
-        seen = run(build, server, mode="messages")
-        assert len(server.requests) == 3
-    assert seen.answered
-    assert [m.type for m in seen.messages] == ["human", "ai", "tool", "ai", "human", "ai"]
-
-
-@pytest.mark.parametrize("name", AGENTS)
-async def test_events(name):
-    """`astream_events` runs nodes as streams."""
-    seen = Seen()
-    with WIRES["chat"]() as server:
-        graph = AGENTS[name](server.model, tools(seen))
-        config = {"configurable": {"thread_id": "1"}}
-        events = graph.astream_events({"messages": [("user", "book it")]}, config, version="v2")
-        kinds = {event["event"] async for event in events}
-        state = graph.get_state(config)
-    assert "on_chat_model_stream" in kinds
-    assert seen.ran == {"send_email": 1}
-    assert state.values["messages"][-1].text == "done"
-
-
-@pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
-@pytest.mark.parametrize("name", ["hand-built", "create_agent", "middleware", "patch_model"])
-@pytest.mark.needs(langgraph="1.2")
-def test_v3_streams(name):
-    """V3 streams."""
-    seen = Seen()
-    with WIRES["anthropic"]() as server:
-        graph = AGENTS[name](server.model, tools(seen))
-        config = {"configurable": {"thread_id": "1"}}
-        stream = graph.stream_events({"messages": [("user", "book it")]}, config, version="v3")
-        for _ in stream:
-            pass
-    assert seen.ran == {"send_email": 1}
-
-
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", ["hand-built", "hand-built, merges stream()", "middleware"])
+@pytest.mark.parametrize(
+    ("wire", "name"), in_turn(WIRES, ["hand-built", "hand-built, merges stream()", "middleware"])
+)
 def test_v1_content(wire, name):
     """Calls are content blocks of LangChain's own form there."""
     with WIRES[wire]() as server:
@@ -193,7 +102,7 @@ def test_a_history_for_the_model_only(calls):
     assert seen.answered
 
 
-@pytest.mark.parametrize("name", [name for name in AGENTS if "patch_model" not in name])
+@pytest.mark.parametrize("name", ["hand-built", "middleware"])
 def test_a_damaged_history_and_a_truncated_call_in_one_turn(name):
     """Both repairs are written."""
     thinking = [{"type": "thinking", "thinking": "two calls", "signature": "c2lnbmVk"}]
@@ -210,31 +119,6 @@ def test_a_damaged_history_and_a_truncated_call_in_one_turn(name):
     assert [m.type for m in messages] == ["human", "ai", "tool", "human", "ai", "tool", "ai"]
     assert validate_messages(messages) == []
     assert seen.ran == {}
-
-
-def test_a_structured_answer_that_is_cut_is_asked_for_again():
-    """`create_agent` reads the arguments of a tool call as the answer."""
-
-    class Answer(BaseModel):
-        """The answer."""
-
-        text: str
-
-    cut = [begin("Answer", "c1", '{"text": "half an ans')]
-    whole = [begin("Answer", "c2", '{"text": "a whole answer"}')]
-    for protect in (
-        lambda model: with_patching(create_agent(model, [], response_format=ToolStrategy(Answer))),
-        lambda model: create_agent(
-            model,
-            [],
-            middleware=[PatchToolCallsMiddleware()],
-            response_format=ToolStrategy(Answer),
-        ),
-    ):
-        model = ChunkModel(turns=[cut, whole], streaming=True)
-        result = protect(model).invoke({"messages": [HumanMessage("go")]})
-        assert result["structured_response"] == Answer(text="a whole answer")
-        assert validate_messages(result["messages"]) == []
 
 
 def test_a_node_that_also_removes_messages():
@@ -359,14 +243,6 @@ def test_a_truncated_message_among_others():
     assert not second.tool_calls
 
 
-def test_a_model_that_is_not_streamed_stays_so():
-    """A model that is not streamed stays so."""
-    model = ChunkModel()
-    graph = graph_of(lambda state: {"messages": model.invoke(state["messages"])})
-    messages = graph.invoke({"messages": [HumanMessage("go")]})["messages"]
-    assert messages[-1].text == "whole"
-
-
 def test_the_updates_of_a_turn_that_asks_again():
     """The updates of a turn that asks again."""
     with WIRES["chat"]() as server:
@@ -374,50 +250,6 @@ def test_the_updates_of_a_turn_that_asks_again():
         seen = run(AGENTS["create_react_agent"], server, mode="updates")
     (update,) = seen.chunks
     assert [m.type for m in update["agent"]["messages"]] == ["ai", "tool", "ai"]
-
-
-def test_a_node_that_runs_a_tool_itself():
-    """The tool runs once: the node is not run again, and the turn ends."""
-    seen = Seen()
-    model = ChunkModel(turns=[CUT], streaming=True)
-    (send_email, *_) = tools(seen)
-
-    def call(state):
-        send_email.invoke({"to": "bob"})
-        return {"messages": [model.invoke(state["messages"])]}
-
-    messages = graph_of(call).invoke({"messages": [HumanMessage("go")]})["messages"]
-    assert [m.type for m in messages] == ["human", "ai"]
-    assert not messages[-1].tool_calls
-    assert len(model.received) == 1
-
-
-def test_a_node_that_calls_a_graph_without_a_model():
-    """What that graph does is done once: the node is not run again, and the turn ends."""
-    sent: list[str] = []
-    mailing = StateGraph(MessagesState).add_node("mail", lambda _: sent.append("mail"))
-    mail = mailing.add_edge(START, "mail").compile()
-    model = ChunkModel(turns=[CUT], streaming=True)
-
-    def call(state):
-        mail.invoke(state)
-        return {"messages": [model.invoke(state["messages"])]}
-
-    messages = graph_of(call).invoke({"messages": [HumanMessage("go")]})["messages"]
-    assert sent == ["mail"]
-    assert not messages[-1].tool_calls
-
-
-def test_a_model_in_a_subgraph():
-    """The cut call does not run, and the outer graph does not run the whole agent again."""
-    seen = Seen()
-    model = ChunkModel(turns=[CUT], streaming=True)
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", create_agent(model, tools(seen)))
-    builder.add_edge(START, "model")
-    with_patching(builder.compile()).invoke({"messages": [HumanMessage("go")]})
-    assert seen.ran == {}
-    assert len(model.received) == 2
 
 
 async def test_parallel_models_in_one_node():
@@ -500,13 +332,13 @@ def test_a_complete_call_is_never_refused(name):
     )
 
 
-@pytest.mark.parametrize("end", range(len('{"city": "Zürich", "days": [1, {"x": "\\"}"}]}')))
-def test_every_cut_is_seen(end):
-    """Every cut is seen."""
+def test_every_cut_is_seen():
+    """Wherever the text of the arguments ends."""
     text = '{"city": "Zürich", "days": [1, {"x": "\\"}"}]}'
-    message = judged(begin("f", "c1"), piece(text[:end] or None), reason("max_tokens"))
-    assert not message.tool_calls
-    assert message.invalid_tool_calls[0]["args"] in (text[:end], None)
+    for end in range(len(text)):
+        message = judged(begin("f", "c1"), piece(text[:end] or None), reason("max_tokens"))
+        assert not message.tool_calls
+        assert message.invalid_tool_calls[0]["args"] in (text[:end], None)
 
 
 def test_empty_arguments_of_the_last_call():
@@ -553,20 +385,3 @@ def test_all_copies_of_a_truncated_call_are_corrected():
     ]
     assert message.additional_kwargs == {"tool_calls": [{"id": "c2"}]}
     assert (message.tool_calls, len(message.invalid_tool_calls)) == ([], 1)
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("wire", WIRES)
-def test_complete_calls_run_as_in_the_bare_graph(wire, name):
-    """Complete calls run as in the bare graph."""
-    found = []
-    for builds in (AGENTS, BARE):
-        with WIRES[wire]() as server:
-            server.cut, server.calls = None, (COMPLETE, ("c2", "wire_money", '{"amount": 3}'))
-            seen = run(builds[name], server, mode="updates")
-            found.append(
-                (seen.ran, [(m.type, m.text) for m in seen.messages], len(server.requests))
-            )
-    assert found[0] == found[1]
-    assert found[0][0] == {"send_email": 1, "wire_money": 1}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, NamedTuple
 
 import pytest
@@ -23,6 +22,7 @@ from typing_extensions import TypedDict
 from kit import Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.running import in_turn
 
 CUT = streamed(("mail", '{"to": "bob", "cc": "al'), reason="length")
 """LangChain completes it to `mail(to="bob", cc="al")`, and a bare graph sends the mail."""
@@ -234,17 +234,6 @@ def sending(model, tools, runs):
     return patched(builder)
 
 
-def thread_pool(model, tools, runs):
-    """A model in a thread that copies no context: a documented limit."""
-
-    def call(state):
-        runs["agent"] += 1
-        with ThreadPoolExecutor() as pool:
-            return {"messages": [pool.submit(model.invoke, state["messages"]).result()]}
-
-    return patched(_loop(call, tools))
-
-
 def middleware(model, tools, runs):
     """`create_agent` with the middleware."""
     runs["agent"] += 1
@@ -326,8 +315,7 @@ def play(kind: Kind, script: list[Any], way: str) -> Turn:
     return Turn(desk.did, runs, len(model.seen), history, graph, model, desk)
 
 
-@pytest.mark.parametrize("name", REACHED)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "way"), in_turn(REACHED, WAYS))
 def test_a_cut_call_never_runs(name, way):
     """Whatever stands between the node and its model. The thread answers the next message."""
     kind = REACHED[name]
@@ -339,8 +327,7 @@ def test_a_cut_call_never_runs(name, way):
     assert turn.graph.get_state(CONFIG).values[kind.key][-1].text == "done"
 
 
-@pytest.mark.parametrize("name", REACHED)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "way"), in_turn(REACHED, WAYS))
 def test_a_whole_call_runs_as_in_the_bare_graph(name, way):
     """It runs once, and the answer follows."""
     turn = play(REACHED[name], [WHOLE], way)
@@ -348,8 +335,7 @@ def test_a_whole_call_runs_as_in_the_bare_graph(name, way):
     assert turn.history[-1].text == "done"
 
 
-@pytest.mark.parametrize("name", REACHED)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("name", "way"), in_turn(REACHED, WAYS))
 def test_a_whole_call_beside_a_cut_one_runs(name, way):
     """The model is not asked again; the next one reads what was not run."""
     turn = play(REACHED[name], [BESIDE], way)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from itertools import product
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from langgraph_patch import (
 )
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.running import in_turn, pairs
 from support.truncated_agents import AGENTS, BARE, Seen, results, run, tools
 from support.truncating_servers import ALL_WIRES, COMPLETE, MALFORMED, TRUNCATED
 
@@ -45,13 +45,15 @@ QUIET = pytest.mark.filterwarnings(
 V3 = pytest.mark.needs(langgraph="1.2")
 
 
-def ways(wires: Any) -> list[Any]:
-    """Each wire in each mode with each agent; every second one runs asynchronously."""
-    rows = enumerate(product(wires, MODES, AGENTS))
+def ways(wires: Any, modes: Any = MODES) -> list[Any]:
+    """Each wire in each mode, over all agents in turn; every second one runs asynchronously."""
     return [
-        pytest.param(*row, bool(place % 2), marks=[QUIET, V3] if row[1] == EVENTS else [])
-        for place, row in rows
+        pytest.param(*row, marks=[QUIET, V3] if row[1] == EVENTS else [])
+        for row in pairs(wires, modes, AGENTS, [False, True])
     ]
+
+
+each_way = pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(ALL_WIRES))
 
 
 def play(
@@ -85,7 +87,6 @@ def assert_asked_again(seen: Seen, asked: int, name: str) -> None:
 # --- calls that are no JSON ------------------------------------------------------------------
 
 
-@pytest.mark.sample(3)
 @pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(TEXT_WIRES))
 def test_a_malformed_call_is_asked_for_again(wire, mode, name, asynchronous):
     """The model is asked once more, and answers."""
@@ -93,12 +94,12 @@ def test_a_malformed_call_is_asked_for_again(wire, mode, name, asynchronous):
     assert_asked_again(seen, asked, name)
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "bedrock"])
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("mode", [STREAM, pytest.param(EVENTS, marks=[QUIET, V3])])
-def test_a_malformed_call_in_a_stream_is_asked_for_again(wire, name, mode):
+@pytest.mark.parametrize(
+    ("wire", "mode", "name", "asynchronous"), ways(["anthropic", "bedrock"], [STREAM, EVENTS])
+)
+def test_a_malformed_call_in_a_stream_is_asked_for_again(wire, mode, name, asynchronous):
     """These providers send objects otherwise, which are never malformed."""
-    seen, asked = play(wire, mode, name, calls=(MALFORMED,), cut=None)
+    seen, asked = play(wire, mode, name, asynchronous, calls=(MALFORMED,), cut=None)
     assert_asked_again(seen, asked, name)
 
 
@@ -110,9 +111,7 @@ def test_an_empty_message_with_a_malformed_reason_is_dropped(wire, mode, name, a
     assert [m.text for m in seen.messages] == ["book it", "done", "hello", "re: hello"]
 
 
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("mode", [WHOLE, STREAM])
-@pytest.mark.parametrize("wire", ["chat", "gemini"])
+@pytest.mark.parametrize(("name", "wire", "mode"), in_turn(AGENTS, ["chat", "gemini"], MODES[:2]))
 def test_a_second_unusable_message_ends_the_turn_and_is_logged(wire, name, mode, caplog):
     """The model is asked twice in the turn. The thread answers the next message."""
     calls, cut = ((MALFORMED,), None) if wire == "chat" else ((), "malformed")
@@ -146,16 +145,14 @@ def test_all_protections_at_once_ask_once():
 # --- calls that were cut at the token limit ---------------------------------------------------
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(ALL_WIRES))
+@each_way
 def test_a_call_that_was_cut_off_is_asked_for_again(wire, mode, name, asynchronous):
     """Whether the provider gives its raw text or an object."""
     seen, asked = play(wire, mode, name, asynchronous, calls=(TRUNCATED,), cut="max_tokens")
     assert_asked_again(seen, asked, name)
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(ALL_WIRES))
+@each_way
 def test_calls_before_the_one_that_was_cut_off_run(wire, mode, name, asynchronous):
     """They run once; the model is not asked again before their results."""
     seen, asked = play(wire, mode, name, asynchronous, cut="max_tokens")
@@ -173,8 +170,7 @@ def test_calls_before_the_one_that_was_cut_off_run(wire, mode, name, asynchronou
     assert any(each in text for each in texts)
 
 
-@pytest.mark.parametrize("wire", OBJECT_WIRES)
-@pytest.mark.parametrize("name", ["hand-built", "create_agent", "patch_model"])
+@pytest.mark.parametrize(("wire", "name"), in_turn(OBJECT_WIRES, BARE))
 def test_a_bare_graph_runs_the_call_that_was_cut_off(wire, name):
     """Nothing in the message shows that keys are missing."""
     with ALL_WIRES[wire]() as server:
@@ -183,14 +179,13 @@ def test_a_bare_graph_runs_the_call_that_was_cut_off(wire, name):
     assert seen.ran["wire_money"] == 1
 
 
-@pytest.mark.parametrize("name", AGENTS)
 @pytest.mark.parametrize(
-    ("wire", "mode"),
+    ("wire", "mode", "name"),
     [
-        ("anthropic", WHOLE),
-        ("bedrock", WHOLE),
-        ("gemini", STREAM),
-        pytest.param("gemini", EVENTS, marks=[QUIET, V3]),
+        ("anthropic", WHOLE, "hand-built"),
+        ("bedrock", WHOLE, "create_agent"),
+        ("gemini", STREAM, "middleware"),
+        pytest.param("gemini", EVENTS, "patch_model", marks=[QUIET, V3]),
     ],
 )
 def test_a_call_with_text_behind_it_is_complete(wire, mode, name):
@@ -200,24 +195,17 @@ def test_a_call_with_text_behind_it_is_complete(wire, mode, name):
     assert (seen.error, seen.ran) == (None, {"send_email": 1})
 
 
-@pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(TEXT_WIRES))
+@pytest.mark.parametrize(
+    ("wire", "mode", "name", "asynchronous"),
+    [*ways(TEXT_WIRES), *ways(["anthropic", "bedrock"], [STREAM, EVENTS])],
+)
 def test_a_call_whose_text_is_complete_runs_at_the_limit(wire, mode, name, asynchronous):
-    """The limit was reached behind it."""
+    """The limit was reached behind it; the raw text decides where there is one."""
     seen, _ = play(wire, mode, name, asynchronous, calls=(COMPLETE,), cut="max_tokens")
     assert (seen.error, seen.ran, seen.answered) == (None, {"send_email": 1}, True)
 
 
-@pytest.mark.parametrize("wire", ["anthropic", "bedrock"])
-@pytest.mark.parametrize("name", AGENTS)
-@pytest.mark.parametrize("mode", [STREAM, pytest.param(EVENTS, marks=[QUIET, V3])])
-def test_a_streamed_call_whose_text_is_complete_runs_at_the_limit(wire, name, mode):
-    """The raw text decides where there is one."""
-    seen, _ = play(wire, mode, name, calls=(COMPLETE,), cut="max_tokens")
-    assert (seen.error, seen.ran, seen.answered) == (None, {"send_email": 1}, True)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(("wire", "mode", "name", "asynchronous"), ways(ALL_WIRES))
+@each_way
 def test_complete_calls_run_as_in_the_bare_graph(wire, mode, name, asynchronous):
     """With the same requests, messages and chunks."""
     found = []
