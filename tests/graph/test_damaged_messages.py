@@ -16,12 +16,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_patch import patch_messages, patch_node, validate_messages, with_patching
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
 from support.agents import Graph, history, human, lines, thread
 from support.placeholder_texts import UNKNOWN
-from support.running import run, sync_and_async
+from support.running import pairs, run
 from support.strict import StrictModel, ai
 
 # Pydantic warns when LangGraph stores a damaged message.
@@ -103,16 +103,6 @@ def bare_graph(model: FieldModel, saver: Any) -> Any:
     return builder.add_edge(START, "model").compile(checkpointer=saver)
 
 
-def with_patch_node(model: FieldModel, saver: Any) -> Any:
-    """The patch node by hand, and a model node that drops what no model can read."""
-
-    def answer(state: Any) -> Any:
-        return {"messages": [model.invoke(patch_messages(state["messages"]).messages)]}
-
-    builder = StateGraph(MessagesState).add_node("patch", patch_node).add_node("model", answer)
-    return builder.add_edge(START, "patch").add_edge("patch", "model").compile(checkpointer=saver)
-
-
 BEFORE_THE_MIDDLEWARE = ("middleware", "invalid calls None")
 """A limit: `create_agent` reads this field before any middleware sees the request."""
 
@@ -123,7 +113,6 @@ GRAPHS: dict[str, Callable[[FieldModel, Any], Graph]] = {
     "middleware": lambda model, saver: create_agent(
         model, middleware=[PatchToolCallsMiddleware()], checkpointer=saver
     ),
-    "patch_node": with_patch_node,
 }
 
 
@@ -151,10 +140,9 @@ def started(name: str, saver: Any) -> None:
     bare.update_state(thread(), {"messages": list(CASES[name].messages)}, as_node="model")
 
 
-@pytest.mark.sample(5)
-@each_case
-@pytest.mark.parametrize("graph", GRAPHS)
-@sync_and_async
+@pytest.mark.parametrize(
+    ("name", "graph", "asynchronous"), pairs(CASES, ["with_patching", "middleware"], [False, True])
+)
 async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
     """Two turns are answered, and the model reads a valid history in both."""
     if (graph, name) == BEFORE_THE_MIDDLEWARE:

@@ -24,11 +24,11 @@ from support.placeholder_texts import (
     DEEPAGENTS_INCOMPLETE,
     WAITED,
 )
-from support.running import run_in_worker, sync_and_async
+from support.running import in_turn, run_in_worker, sync_and_async
 from support.transcripts import statements
 
-each_kind = pytest.mark.parametrize(
-    "kind", [REACT_V2, CREATE_AGENT, DEEP_AGENT], ids=lambda kind: kind.name
+each_kind_in_turn = pytest.mark.parametrize(
+    ("kind", "asynchronous"), in_turn([REACT_V2, DEEP_AGENT], [False, True])
 )
 
 
@@ -53,8 +53,7 @@ NEVER_MIND = ("human", "never mind")
 # --- placeholders of this package --------------------------------------------------------
 
 
-@each_kind
-@sync_and_async
+@each_kind_in_turn
 async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
     """After a repair without recovery `repair_thread` still finds the recorded results."""
     bench = await paused_agent(
@@ -69,8 +68,7 @@ async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
     check(bench, bench.graph, *START_OF_TURN, SENT, WAITING, *after)
 
 
-@each_kind
-@sync_and_async
+@each_kind_in_turn
 async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
     """A real result that arrives after the placeholder takes its place, beside its call."""
     bench = await paused_agent(
@@ -87,12 +85,11 @@ async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
     assert graph.get_state(thread()).values["messages"][3].id == "late"
 
 
-@each_kind
-async def test_nothing_gives_way_to_a_placeholder(kind):
+async def test_nothing_gives_way_to_a_placeholder():
     """A call that waited is searched once more; the texts stay, and then nothing is written."""
     patches: list[Any] = []
     answers = [AIMessage("fine"), AIMessage("yes?"), AIMessage("no")]
-    bench = await paused_agent(kind, *answers, asynchronous=False)
+    bench = await paused_agent(CREATE_AGENT, *answers, asynchronous=False)
     graph = with_patching(bench.graph, on_patch=lambda patch, _: patches.append(patch))
     read = []
     for text in ("never mind", "hello?", "and now?"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import AgentState
 from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import EphemeralValue, Topic
@@ -18,9 +17,8 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import validate_messages, with_patching
 from support.agents import Tools, both_calls, history, human, lines, react_v2, thread
-from support.callbacks import RunNames
 from support.placeholder_texts import UNKNOWN
-from support.running import run, sync_and_async
+from support.running import in_turn, run, sync_and_async
 from support.strict import StrictModel, ai, refuse
 
 DAMAGED = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1"), human("never mind")]
@@ -40,20 +38,10 @@ def answer(state: Any) -> dict[str, Any]:
     return {"messages": [AIMessage(f"{state.get('hint')} {state.get('papers')}")]}
 
 
-class Noted(MessagesState):
-    """A history, and a note."""
-
-    note: str
-
-
-class Narrow(TypedDict):
-    """What a router may ask for: it lacks the history."""
-
-    note: str
-
-
-@pytest.mark.parametrize("routed", [False, True])
-@pytest.mark.parametrize("value", [{"hint": "H"}, {"papers": ["p"]}, {}])
+@pytest.mark.parametrize(
+    ("value", "routed"),
+    in_turn([{"hint": "H"}, {"papers": ["p"]}, {"hint": ""}, {}], [False, True]),
+)
 def test_what_lives_for_one_step_reaches_the_first_node(value: dict[str, Any], *, routed: bool):
     """In a damaged turn the first node sees what it sees in a valid one, and repairs the turn."""
     builder = StateGraph(Hinted).add_node("model", answer)
@@ -92,43 +80,10 @@ async def test_a_router_that_reads_what_no_channel_holds(*, asynchronous: bool):
     assert validate_messages(history(graph, thread())) == []
 
 
-def test_a_healthy_run_emits_no_more_events():
-    """A router with a schema that lacks the history is called as before."""
-
-    def route(state: Narrow) -> str:
-        assert set(state) <= {"note"}
-        return "model"
-
-    builder = StateGraph(Noted)
-    builder.add_node("model", lambda _: {"messages": [AIMessage("ok")]})
-    builder.add_conditional_edges(START, route, ["model"])
-    bare = builder.compile()
-    seen = []
-    for graph in (bare, with_patching(bare)):
-        names: list[str] = []
-        graph.invoke({"messages": [human("go")], "note": "n"}, {"callbacks": [RunNames(names)]})
-        seen.append(names)
-    assert seen[0] == seen[1]
-    assert "route" in seen[0]
-
-
 def ok(state: Any) -> dict[str, Any]:
     """A model node that refuses what a provider would refuse."""
     refuse(state["messages"])
     return {"messages": [AIMessage("ok")]}
-
-
-def test_a_healthy_run_of_a_router_that_reads_a_key_without_a_channel():
-    """Also where a node's own schema has keys that live for one step, as langchain's has."""
-
-    def model(state: AgentState[Any]) -> dict[str, Any]:
-        return ok(state)
-
-    builder = StateGraph(MessagesState).add_node("model", model)
-    builder.add_conditional_edges(START, lambda state: state["mode"], ["model"])
-    for graph in (builder.compile(), with_patching(builder.compile())):
-        value: Any = {"messages": [human("x")], "mode": "model"}
-        assert graph.invoke(value)["messages"][-1].content == "ok"
 
 
 def test_all_ways_out_of_start_agree():
@@ -144,15 +99,6 @@ def test_all_ways_out_of_start_agree():
     assert sorted(runs) == ["log", "model"]
     graph.invoke({"messages": [human("hello")]}, thread())
     assert validate_messages(history(graph, thread())) == []
-
-
-@pytest.mark.parametrize("hint", [0, False, "", []])
-def test_what_lives_for_one_step_may_be_false(hint: Any):
-    """What counts is that the key is in the input."""
-    builder = StateGraph(Hinted).add_edge(START, "model")
-    builder.add_node("model", lambda state: {"messages": [AIMessage(repr(state["hint"]))]})
-    value: Any = {"messages": DAMAGED, "hint": hint}
-    assert with_patching(builder.compile()).invoke(value)["messages"][-1].content == repr(hint)
 
 
 class Managed(MessagesState):
@@ -202,8 +148,7 @@ def test_the_entry_check_is_never_answered_from_a_cache():
     assert reported == ["tool c1: sent to bob", f"tool c1: {UNKNOWN.format('send_email', 'c1')}"]
 
 
-@sync_and_async
-@pytest.mark.parametrize("limit", [2, 3, 4])
+@pytest.mark.parametrize(("limit", "asynchronous"), in_turn([2, 3, 4], [False, True]))
 async def test_the_repair_does_not_count_against_the_recursion_limit(
     limit: int, *, asynchronous: bool
 ):

@@ -15,21 +15,19 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import (
     InjectedState,
-    InjectedStore,
     ToolNode,
     ToolRuntime,
     create_react_agent,
     tools_condition,
 )
 from langgraph.runtime import Runtime
-from langgraph.store.base import BaseStore
-from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, Desk, StrictModel, calls, history_of, loop, results_in
 from langgraph_patch import with_patching
+from support.running import in_turn
 
 MAIL_AND_WIRE = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 WAITED = "was waiting for human input when another message came in"
@@ -62,18 +60,7 @@ def test_a_result_beside_an_abandoned_pause_is_recovered(asynchronous):
     assert agent.desk.did == {"mail bob": 1}
 
 
-@BOTH_WAYS
-def test_a_finished_call_is_not_run_again_on_resume(asynchronous):
-    """The bare graph sends the mail twice."""
-    agent = Agent("recorded", MAIL_AND_WIRE, asynchronous=asynchronous)
-    agent.say("pay")
-    agent.resume()
-    assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-@BOTH_WAYS
-def test_a_result_beside_a_failed_call_is_recovered(asynchronous):
+def test_a_result_beside_a_failed_call_is_recovered():
     """An error that the ToolNode raises ends the run; the next turn reads what was recorded."""
     tools = Desk()
 
@@ -81,7 +68,7 @@ def test_a_result_beside_a_failed_call_is_recovered(asynchronous):
         return loop(model, ToolNode(used, handle_tool_errors=False))
 
     script = calls(("mail", {"to": "bob"}), ("boom", {"text": "x"}))
-    agent = agent_of(builder, script, desk=tools, asynchronous=asynchronous)
+    agent = agent_of(builder, script, desk=tools)
     with pytest.raises(RuntimeError, match="kaput"):
         agent.say("go")
     agent.say("and now?")
@@ -120,8 +107,7 @@ def test_two_calls_that_ask_get_their_own_answers(asynchronous):
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@BOTH_WAYS
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("state", "asynchronous"), in_turn(STATES, [False, True]))
 def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
     """`InjectedState` and `ToolRuntime.state` have the type and the values of the bare graph."""
     read = []
@@ -151,24 +137,6 @@ def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
         return types, len(history_of(whole))
 
     assert play(record=True) == play()
-
-
-def test_the_store_and_the_writer_reach_the_tool():
-    """`InjectedStore` and the stream writer work as in the bare graph."""
-
-    @tool
-    def keep(store: Annotated[BaseStore, InjectedStore()], runtime: ToolRuntime) -> str:
-        """Keep."""
-        store.put(("n",), "k", {"v": 1})
-        runtime.stream_writer({"kept": True})
-        return "kept"
-
-    store = InMemoryStore()
-    graph = loop(StrictModel(script=[calls(("keep", {}))]), [keep]).compile(store=store)
-    patched = with_patching(graph, record=True)
-    chunks = list(patched.stream({"messages": [HumanMessage("go")]}, stream_mode="custom"))
-    assert chunks == [{"kept": True}]
-    assert store.get(("n",), "k").value == {"v": 1}
 
 
 def test_a_state_that_a_parallel_node_wrote_is_fresh():
@@ -260,17 +228,6 @@ def test_an_edit_at_a_breakpoint():
     assert agent.history[-1].text == "done"
 
 
-def test_an_answer_that_a_user_wrote_as_the_tools():
-    """`update_state(as_node="tools")` goes on behind the tool node."""
-    agent = agent_of(loop, MAIL_AND_WIRE, compiled={"interrupt_before": ["tools"]})
-    agent.say("go")
-    written = [ToolMessage("by hand", tool_call_id=f"c{n}") for n in (1, 2)]
-    agent.graph.update_state(agent.config, {"messages": written}, as_node="tools")
-    agent.run(None)
-    assert agent.read == {"c1": "by hand", "c2": "by hand"}
-    assert not agent.desk.did
-
-
 def test_a_call_that_is_answered_already_does_not_run():
     """Only the open calls of the last message are sent."""
     agent = agent_of(loop, MAIL_AND_WIRE, compiled={"interrupt_before": ["tools"]})
@@ -314,16 +271,6 @@ def test_no_open_call_goes_where_the_tools_lead():
     assert not agent.desk.did
 
 
-def test_a_message_without_a_call_raises_as_in_the_bare_graph():
-    """What a ToolNode refuses, it refuses still."""
-    builder = loop(StrictModel(), Desk().tools())
-    builder.edges.discard((START, "agent"))
-    builder.add_edge(START, "tools")
-    graph = with_patching(builder.compile(), record=True)
-    with pytest.raises(ValueError, match="No AIMessage"):
-        graph.invoke({"messages": [HumanMessage("go")]})
-
-
 def with_router_behind(model, tools):
     """A loop whose tool node has a router: a mail ends the run."""
     seen = []
@@ -357,11 +304,10 @@ def test_a_router_behind_the_tools_runs_once_and_sees_all_results(asynchronous):
     assert len(agent.model.seen) == 1
 
 
-@pytest.mark.parametrize("limit", range(2, 8))
-def test_the_superstep_of_the_router_does_not_count(limit):
+def test_the_superstep_of_the_router_does_not_count():
     """The recursion limit ends a run where it ends the bare run."""
 
-    def play(**options):
+    def play(limit, **options):
         script = [calls(("boom", {"text": "x"}), ("boom", {"text": "y"}))] * 2
         model = StrictModel(script=script)
         builder = with_router_behind(model, Desk().tools())
@@ -373,7 +319,8 @@ def test_the_superstep_of_the_router_does_not_count(limit):
             return "limit", len(model.seen)
         return "end", len(model.seen)
 
-    assert play(record=True) == play()
+    limits = range(2, 8)
+    assert [play(n, record=True) for n in limits] == [play(n) for n in limits]
 
 
 @BOTH_WAYS
@@ -565,23 +512,6 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
-
-
-def test_what_can_be_recorded_warns_nothing(caplog):
-    """A `ToolNode` with a config and retries is recorded."""
-    caplog.set_level(logging.WARNING, logger="langgraph_patch")
-
-    def build(model, tools):
-        builder = loop(model, tools)
-        node = builder.nodes["tools"]
-        node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
-        return builder
-
-    agent = agent_of(build, MAIL_AND_WIRE)
-    agent.say("pay")
-    agent.resume()
-    assert not caplog.records
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
 
 
 @pytest.mark.parametrize("kind", ["send", "create_agent", "react_v2"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
@@ -21,13 +20,20 @@ from langgraph_patch import (
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.agents import KINDS, Bench, Kind, both_calls, human, react_v2, thread
-from support.running import run_in_worker, sync_and_async
+from support.running import in_turn, pairs, run_in_worker, sync_and_async
 from support.strict import StrictModel, ai
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 V2, AGENT = BY_NAME["react_v2"], BY_NAME["create_agent"]
 
-each_place = pytest.mark.parametrize("place", ["entry", "model node"])
+PLACES = ["entry", "model node"]
+each_place = pytest.mark.parametrize("place", PLACES)
+each_place_in_turn = pytest.mark.parametrize(
+    ("place", "asynchronous"), in_turn(PLACES, [False, True])
+)
+each_way = pytest.mark.parametrize(
+    ("place", "asynchronous", "kind"), pairs(PLACES, [False, True], [V2, AGENT])
+)
 
 
 @pytest.fixture
@@ -76,10 +82,8 @@ SENT_AND_WAITED = [("recovered", "c1", None), ("inserted", "c2", "awaiting_input
 # --- the report --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_one_repair_one_call_one_line(kind, place, asynchronous, logged):
+@each_way
+async def test_one_repair_one_call_one_line(place, asynchronous, kind, logged):
     """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
     reported: list[Any] = []
     bench = await ready(kind, place, asynchronous=asynchronous)
@@ -98,8 +102,7 @@ async def test_one_repair_one_call_one_line(kind, place, asynchronous, logged):
     assert logged() == [(logging.INFO, LINE)]
 
 
-@each_place
-@sync_and_async
+@each_place_in_turn
 async def test_one_line_for_all_attempts(place, asynchronous, logged):
     """With a RetryPolicy a model node repairs in each attempt, and reports what it writes."""
     reported: list[Any] = []
@@ -143,16 +146,6 @@ async def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     assert logged()[-1] == (logging.INFO, LINE)
 
 
-async def test_a_repair_of_a_nodes_input_is_a_line_on_debug(logged):
-    """It names the thread and the changes."""
-    builder = StateGraph(MessagesState).add_node("look", lambda _: None).add_edge(START, "look")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    damage = [human("book it"), both_calls(), human("never mind")]
-    bare.update_state(thread(), {"messages": damage}, as_node=START)
-    with_patching(bare).invoke(None, thread())
-    assert [level for level, _ in logged()] == [logging.DEBUG]
-
-
 async def test_a_repair_of_a_models_input_is_reported(logged):
     """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
     model = patch_model(StrictModel(script=[AIMessage("fine")]))
@@ -192,22 +185,6 @@ async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
     assert r"dropped '\x1b]0;owned" in line
 
 
-async def test_the_text_of_an_error_is_not_logged(logged):
-    """What a tool raised is for the model; the line names the cause only."""
-
-    @tool
-    def boom() -> str:
-        """Raise."""
-        raise RuntimeError(f"password {EVIL}")
-
-    model = StrictModel(script=[ai(("boom", {}, "c1"), id="a1"), AIMessage("fine")])
-    graph = with_patching(react_v2(model, [boom], checkpointer=InMemorySaver()))
-    with pytest.raises(RuntimeError, match="password"):
-        graph.invoke(says("go"), thread())
-    graph.invoke(says("never mind"), thread())
-    assert logged() == [(logging.INFO, "repaired thread '1': inserted 'boom' 'c1' (failed)")]
-
-
 # --- what if it fails --------------------------------------------------------------------
 
 
@@ -221,10 +198,8 @@ def stored(saver: InMemorySaver) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_what_on_patch_raises(kind, place, asynchronous, logged):
+@each_way
+async def test_what_on_patch_raises(place, asynchronous, kind, logged):
     """It reaches the caller, nothing of the repair is written or logged; the next run heals.
 
     A model node has called its model by then: it reports the repair that it writes.
@@ -250,12 +225,11 @@ async def test_what_on_patch_raises(kind, place, asynchronous, logged):
     assert in_state[-1].text == ("fine" if place == "entry" else "yes?")
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
 @each_place
-async def test_what_a_placeholder_callable_raises(kind, place, logged):
+async def test_what_a_placeholder_callable_raises(place, logged):
     """It reaches the caller as it is, and nothing of the repair is written."""
     saver = InMemorySaver()
-    bench = await ready(kind, place, asynchronous=False, saver=saver)
+    bench = await ready(AGENT, place, asynchronous=False, saver=saver)
 
     def broken(call):
         raise LookupError(call.tool_call_id)
@@ -285,10 +259,8 @@ class Failing(InMemorySaver):
             yield saved
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
+@each_way
+async def test_a_checkpointer_that_fails(place, asynchronous, kind, logged):
     """With required evidence nothing is guessed or written; the next run repairs."""
     saver = Failing()
     bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
@@ -309,25 +281,7 @@ async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
     assert validate_messages(in_state) == []
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-async def test_a_failing_checkpointer_and_another_message(kind, logged):
-    """After an EvidenceError a further message heals as well as a repeated run."""
-    saver = Failing()
-    bench = await ready(kind, "entry", asynchronous=False, saver=saver)
-    graph = with_patching(bench.graph, recover="required")
-    saver.down = True
-    with pytest.raises(EvidenceError):
-        graph.invoke(says("never mind"), thread())
-    saver.down = False
-    graph.invoke(says("hello?"), thread())
-    in_state = graph.get_state(thread()).values["messages"]
-    texts = ["book it", "", "sent to bob", in_state[3].text, "never mind", "hello?", "fine"]
-    assert [message.text for message in in_state] == texts
-    assert logged() == [(logging.INFO, LINE)]
-
-
-@each_place
-@sync_and_async
+@each_place_in_turn
 async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, logged):
     """The calls are unknown, and one WARNING names the error."""
     saver = Failing()

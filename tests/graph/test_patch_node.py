@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
@@ -19,9 +17,7 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import (
     DanglingCall,
-    Patch,
     PatchNode,
-    is_placeholder,
     patch_messages,
     patch_node,
     validate_messages,
@@ -30,8 +26,9 @@ from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from support.agents import Tools, both_calls, history, human, lines, react_v1, react_v2, thread
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
 from support.placeholder_texts import UNKNOWN, WAITED
+from support.running import in_turn, run, run_by
 from support.schemas import Data, FrozenData, Model
-from support.strict import StrictModel, ai
+from support.strict import StrictModel
 
 
 class Typed(TypedDict):
@@ -41,7 +38,6 @@ class Typed(TypedDict):
 
 
 STATES = (Typed, Data, FrozenData, Model)
-each_state = pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 
 
 def build(
@@ -62,41 +58,20 @@ def build(
 # --- in a graph --------------------------------------------------------------------------
 
 
-@each_state
-@pytest.mark.parametrize("how", ["invoke", "ainvoke", "stream", "astream"])
+@pytest.mark.parametrize(
+    ("state", "how"), in_turn(STATES, ["invoke", "ainvoke", "stream", "astream"])
+)
 async def test_interrupt_then_a_new_message(state: Any, how: str):
     """A hand-placed node heals the thread, over every kind of state and every way to run it."""
     model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
     graph = build(model, state=state, tools=Tools(asynchronous=how.startswith("a")))
 
-    async def run(text: str) -> None:
-        value = {"messages": [human(text)]}
-        if how == "ainvoke":
-            await graph.ainvoke(value, thread())
-        elif how == "astream":
-            assert [chunk async for chunk in graph.astream(value, thread())]
-        elif how == "stream":
-            assert list(graph.stream(value, thread()))
-        else:
-            graph.invoke(value, thread())
-
-    await run("book it")
+    await run_by(graph, "book it", how)
     assert graph.get_state(thread()).next == ("tools",)
-    await run("never mind")
+    await run_by(graph, "never mind", how)
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-    await run("hello")
+    await run_by(graph, "hello", how)
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
-
-
-def test_a_healthy_history_is_no_news():
-    """No update, no message, no call of `on_patch`."""
-    reported = []
-    node = PatchNode(on_patch=lambda *seen: reported.append(seen))
-    healthy = patch_messages(OPEN).messages
-    graph = build(model_saying("fine"), node)
-    chunks = list(graph.stream({"messages": healthy}, thread(), stream_mode="updates"))
-    assert chunks[0] == {"patch_tool_calls": None}
-    assert reported == []
 
 
 def test_the_node_answers_calls_at_the_tail():
@@ -111,32 +86,6 @@ def test_the_node_answers_calls_at_the_tail():
     ]
 
 
-def test_another_key():
-    """The history may stand under any key."""
-
-    class Chat(TypedDict):
-        chat_history: Annotated[list[AnyMessage], add_messages]
-
-    builder = StateGraph(Chat)
-    builder.add_node("patch", PatchNode(messages_key="chat_history"))
-    builder.add_edge(START, "patch")
-    out = builder.compile().invoke({"chat_history": OPEN})
-    assert lines(out["chat_history"]) == REPAIRED
-
-
-def test_a_key_not_written_yet_is_an_empty_history():
-    """A state that has the key but no value yet: nothing is done."""
-
-    class Noted(MessagesState):
-        note: str
-
-    builder = StateGraph(Noted)
-    builder.add_node("patch", patch_node)
-    builder.add_edge(START, "patch")
-    assert builder.compile().invoke({"note": "x"}) == {"note": "x", "messages": []}
-    assert patch_node.invoke({"note": "x"}) is None
-
-
 async def test_outside_of_a_graph():
     """As a plain runnable it returns the update that it would write."""
     update = patch_node.invoke({"messages": OPEN})
@@ -147,32 +96,17 @@ async def test_outside_of_a_graph():
     assert await patch_node.ainvoke({"messages": OPEN[:1]}) is None
 
 
-def test_the_same_history_gives_the_same_bytes():
-    """Two threads with the same damage get the same placeholders: same ids, same texts."""
-    graph = build(model_saying("fine", "fine"))
-    for name in ("1", "2"):
-        graph.invoke({"messages": OPEN}, thread(name))
-    first, second = (history(graph, thread(name))[:5] for name in ("1", "2"))
-    assert [(m.id, m.text) for m in first] == [(m.id, m.text) for m in second]
-    assert [is_placeholder(m) for m in first] == [False, False, True, True, False]
-
-
 # --- the prebuilt hook and the functional API --------------------------------------------
 
 
-@pytest.mark.parametrize("make", [react_v1, react_v2])
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("make", "asynchronous"), in_turn([react_v1, react_v2], [False, True]))
 async def test_pre_model_hook(make: Callable[..., Any], *, asynchronous: bool):
     """`create_react_agent(..., pre_model_hook=patch_node)`: the thread goes on, and on."""
     model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
     tools = Tools(asynchronous=asynchronous)
     graph = make(model, tools.tools(), pre_model_hook=patch_node, checkpointer=InMemorySaver())
     for text in ("book it", "never mind", "hello"):
-        value = {"messages": [human(text)]}
-        if asynchronous:
-            await graph.ainvoke(value, thread())
-        else:
-            graph.invoke(value, thread())
+        await run(graph, text, asynchronous=asynchronous)
     messages = history(graph, thread())
     results = [m.text for m in messages if isinstance(m, ToolMessage)]
     if make is react_v2:
@@ -181,22 +115,6 @@ async def test_pre_model_hook(make: Callable[..., Any], *, asynchronous: bool):
         assert [f"tool c{n}: {text}" for n, text in enumerate(results, 1)] == UNKNOWN_RESULTS
     assert validate_messages(messages) == []
     assert lines(messages)[4:] == ["human: never mind", "ai: fine", "human: hello", "ai: yes?"]
-
-
-def test_pre_model_hook_sees_no_damage_in_parallel_calls():
-    """Parallel tool calls meet before the hook runs: it finds nothing to do."""
-    reported = []
-    model = StrictModel(
-        script=[
-            ai(("send_email", {"to": "a"}, "c1"), ("send_email", {"to": "b"}, "c2")),
-            AIMessage("done"),
-        ]
-    )
-    hook = PatchNode(on_patch=lambda *seen: reported.append(seen))
-    graph = react_v2(model, Tools().tools(), pre_model_hook=hook)
-    out = graph.invoke({"messages": [human("go")]})
-    assert lines(out["messages"])[2:] == ["tool c1: sent to a", "tool c2: sent to b", "ai: done"]
-    assert reported == []
 
 
 def test_in_an_entrypoint():
@@ -236,28 +154,6 @@ def test_placeholder_texts():
         "send_email {'to': 'bob'} unknown",
         "wire_money {'amount': 3} unknown",
     ]
-
-
-def test_on_patch_and_the_log_once_per_repair(caplog: pytest.LogCaptureFixture):
-    """One call of `on_patch` with the patch and the config, and one line of log, per repair."""
-    reported: list[tuple[Patch, RunnableConfig]] = []
-    node = PatchNode(on_patch=lambda patch, config: reported.append((patch, config)))
-    graph = build(model_saying("fine", "yes?"), node)
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        graph.invoke({"messages": OPEN}, thread("t7"))
-        graph.invoke({"messages": [human("hello")]}, thread("t7"))
-    ((patch, config),) = reported
-    assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == [
-        ("inserted", "c1", "unknown"),
-        ("inserted", "c2", "unknown"),
-    ]
-    assert config["configurable"]["thread_id"] == "t7"
-    (record,) = caplog.records
-    assert (record.name, record.levelname) == ("langgraph_patch", "INFO")
-    assert record.getMessage() == (
-        "repaired thread 't7': inserted 'send_email' 'c1' (unknown); "
-        "inserted 'wire_money' 'c2' (unknown)"
-    )
 
 
 # --- bad input ---------------------------------------------------------------------------

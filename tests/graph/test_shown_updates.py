@@ -24,9 +24,9 @@ from langgraph_patch import PatchNode, patch_node, validate_messages, with_patch
 from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
-from support.placeholder_texts import UNKNOWN, WAITED
-from support.running import run, sync_and_async
+from support.agents import Graph, both_calls, history, human, lines, react_v2, thread
+from support.placeholder_texts import UNKNOWN
+from support.running import in_turn, pairs, run, sync_and_async
 from support.strict import StrictModel, ai, refuse
 
 HEALTHY = [human("hello")]
@@ -112,8 +112,7 @@ PLACES: dict[str, tuple[str, Callable[[], Graph]]] = {
 }
 
 
-@sync_and_async
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "asynchronous"), in_turn(PLACES, [False, True]))
 async def test_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     """It shows the new results, and `values` the whole history."""
     node, make = PLACES[place]
@@ -137,8 +136,7 @@ async def test_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     assert lines(history(graph, thread())) == [*repaired, "ai: fine"]
 
 
-@sync_and_async
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "asynchronous"), in_turn(PLACES, [False, True]))
 async def test_calls_that_only_get_other_ids(place: str, *, asynchronous: bool):
     """They are edited in their places, and clients see the edited messages."""
     long, (node, make) = "c" * 60, PLACES[place]
@@ -184,16 +182,6 @@ async def test_two_histories_in_one_chunk(*, asynchronous: bool):
     assert shown(chunks[0]) == {"patch_tool_calls": {"messages": NEW, "notes": NEW}}
 
 
-async def test_a_subgraph_shows_its_own_chunk():
-    """In the namespace of the graph that the node belongs to."""
-    child = with_patching(model_graph({"messages": [FINE]}).builder.compile())
-    builder = StateGraph(State).add_node("child", child).add_edge(START, "child")
-    graph = builder.compile(checkpointer=InMemorySaver())
-    seen = await stream(graph, {"messages": DAMAGED}, subgraphs=True)
-    [repaired] = [c for namespace, c in seen if namespace and "patch_tool_calls" in c]
-    assert shown(repaired["patch_tool_calls"]) == {"messages": NEW}
-
-
 # --- a model node, in every form of output -----------------------------------------------------
 
 WRITERS: dict[str, Callable[[], Any]] = {
@@ -216,8 +204,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@sync_and_async
-@pytest.mark.parametrize("name", [*WRITERS, *OTHERS])
+@pytest.mark.parametrize(("name", "asynchronous"), in_turn([*WRITERS, *OTHERS], [False, True]))
 async def test_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
     """If it writes the repair, the new results come first; else it shows what the bare one does."""
     output = (WRITERS | OTHERS)[name]
@@ -241,13 +228,6 @@ async def test_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
         await run(graph, "hello", asynchronous=asynchronous)
     assert validate_messages(history(graph, thread())) == []
     assert name == "overwrite" or set(NEW) <= set(lines(history(graph, thread())))
-
-
-async def test_a_message_that_the_node_made_itself_is_streamed():
-    """As in the bare graph, behind the new results."""
-    graph = damaged(model_graph({"messages": [FINE]}))
-    chunks = await stream(graph, None, "messages")
-    assert [shown(message) for message, _ in chunks] == [*NEW, "ai: fine"]
 
 
 @sync_and_async
@@ -321,9 +301,9 @@ def wire_money() -> str:
     return str(interrupt("wire?"))
 
 
-@sync_and_async
-@pytest.mark.parametrize("by", ["entry", "middleware"])
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("by", "count", "asynchronous"), pairs(["entry", "middleware"], [1, 2], [False, True])
+)
 async def test_restored_keys_are_shown(by: str, count: int, *, asynchronous: bool):
     """What the recovered calls wrote is in the chunk and in the state; one dict holds it all."""
     paths = ["a", "b"][:count]
@@ -345,27 +325,6 @@ async def test_restored_keys_are_shown(by: str, count: int, *, asynchronous: boo
     assert chunk["files"] == files
 
 
-@sync_and_async
-async def test_what_a_repaired_superstep_started_is_recovered(*, asynchronous: bool):
-    """The chunk of a model node holds its new calls; their results are found in the next turn."""
-    calls = ai(("send_email", {"to": "ann"}, "d1"), ("wire_money", {"amount": 4}, "d2"), id="a2")
-    model = StrictModel(script=[calls, FINE.model_copy(update={"id": "a3"})])
-    tools = Tools(asynchronous=asynchronous)
-    bare = react_v2(model, tools.tools(), checkpointer=InMemorySaver())
-    bare.update_state(thread(), {"messages": DAMAGED}, as_node=START)
-    graph = with_patching(bare)
-    chunks = await stream(graph, None, asynchronous=asynchronous)
-    assert shown(chunks[0]) == {"agent": {"messages": [*NEW, "ai d1 d2: "]}}
-    await run(graph, "never mind, really", asynchronous=asynchronous)
-    after = lines(history(graph, thread()))
-    assert after[len(DAMAGED) + 2 :][:3] == [
-        "ai d1 d2: ",
-        "tool d1: sent to ann",
-        f"tool d2: {WAITED.format('wire_money', 'd2')}",
-    ]
-    assert tools.done == ["mail to ann"]
-
-
 # --- a repair inside other code --------------------------------------------------------------
 
 
@@ -385,11 +344,3 @@ async def test_a_repair_inside_a_node_of_your_own():
         graph.invoke({"messages": DAMAGED}, thread())
     graph.invoke(None, thread())
     assert validate_messages(history(graph, thread())) == []
-
-
-def test_what_a_node_of_your_own_adds_to_the_repair():
-    """It is shown with the repair."""
-    node = lambda state, config: {**PatchNode().invoke(state, config), "note": "n"}
-    builder = StateGraph(State).add_node("mine", node).add_edge(START, "mine")
-    [chunk] = builder.compile().stream({"messages": DAMAGED}, stream_mode="updates")
-    assert chunk["mine"]["note"] == "n"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Overwrite
 
@@ -29,9 +29,8 @@ from support.agents import (
     thread,
 )
 from support.callbacks import RunNames
+from support.running import in_turn
 from support.strict import ai
-
-each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
 async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
@@ -69,7 +68,45 @@ def chunk_summaries(
     return [(meta["langgraph_node"], message.type, message.text) for message, meta in chunks]
 
 
-# --- messages ----------------------------------------------------------------------------
+# --- a repair ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "asynchronous"), in_turn(KINDS, ["entry", "model_node"], [False, True, True])
+)
+async def test_what_clients_see_of_a_repair(kind: Kind, place: str, *, asynchronous: bool):
+    """`messages`, `updates` and `values` show the new results and the answer, and no old message.
+
+    The node of a repair comes first; a model node has written its answer when it writes the repair.
+    """
+    bench, value = await broken(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    modes = ["messages", "updates", "values"]
+    seen = await streamed(graph, value, modes, asynchronous=asynchronous)
+    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in modes}
+    node = "patch_tool_calls" if place == "entry" else kind.model_node
+    results = [(node, "tool", text) for text in kind.results]
+    answer = [(kind.model_node, "AIMessageChunk", text) for text in ("well ", "then")]
+    expected = [*results, *answer] if place == "entry" else [*answer, *results]
+    assert chunk_summaries(chunks["messages"]) == expected
+    shown = [m.id for m, _ in chunks["messages"] if isinstance(m, ToolMessage)]
+    assert shown == [m.id for m in history(graph, thread()) if isinstance(m, ToolMessage)]
+
+    new = [f"tool c{n}: {text}" for n, text in enumerate(kind.results, 1)]
+    updates = {node: update for chunk in chunks["updates"] for node, update in chunk.items()}
+    if place == "entry":
+        assert lines(updates["patch_tool_calls"]["messages"]) == new
+        assert lines(updates[kind.model_node]["messages"]) == ["ai: well then"]
+    else:
+        assert lines(updates[kind.model_node]["messages"]) == [*new, "ai: well then"]
+        assert "patch_tool_calls" not in updates
+
+    before = ["human: book it", "ai c1 c2: ", "human: never mind"]
+    after = [*before[:2], *new, before[2]]
+    values = [lines(chunk["messages"]) for chunk in chunks["values"]]
+    whole = [now for place, now in enumerate(values) if place == 0 or now != values[place - 1]]
+    steps = [before, after] if place == "entry" else [before]
+    assert whole == [*steps, [*after, "ai: well then"]]
 
 
 @pytest.mark.parametrize("name", REDUCERS)
@@ -91,8 +128,9 @@ def test_messages_under_every_reducer(name: str):
 # --- events ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("place", ["entry", "model_node"])
+@pytest.mark.parametrize(
+    ("kind", "place"), [(KINDS[0], "entry"), (KINDS[3], "model_node")], ids=["entry", "model node"]
+)
 async def test_events(kind: Kind, place: str):
     """`astream_events` v2: the model's tokens, and the repair as an `Overwrite`."""
     bench, value = await broken(kind, place, asynchronous=True)
@@ -129,9 +167,7 @@ def picture(mode: str, chunk: Any) -> Any:
 MODES = ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"), [(KINDS[n % len(KINDS)], MODES[n % len(MODES)]) for n in range(14)]
-)
+@pytest.mark.parametrize(("mode", "kind"), in_turn(MODES, KINDS))
 async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
     """In every mode, chunk by chunk, what the bare agent streams."""
     streams = []
@@ -147,7 +183,7 @@ async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
     assert bool(streams[0]) is (mode != "custom")
 
 
-@each_kind
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[5]], ids=lambda kind: kind.name)
 async def test_healthy_events_are_as_before(kind: Kind):
     """Event by event what the bare graph emits, for clients and for a tracer."""
     runs = []

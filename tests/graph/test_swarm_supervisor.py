@@ -187,7 +187,6 @@ async def test_the_updates_of_a_nested_agent_that_is_repaired(*, asynchronous: b
 @pytest.mark.parametrize(
     ("value", "asynchronous"),
     in_turn([{"messages": [human("hello?")]}, None, Command(goto="bob")], [False, True]),
-    ids=["message", "none", "goto"],
 )
 async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
     """A thread that the bare swarm broke: the patched one tells what was recorded weeks ago."""

@@ -48,7 +48,7 @@ V3 = pytest.mark.needs(langgraph="1.2")
 def ways(wires: Any, modes: Any = MODES) -> list[Any]:
     """Each wire in each mode, over all agents in turn; every second one runs asynchronously."""
     return [
-        pytest.param(*row, marks=[QUIET, V3] if row[1] == EVENTS else [])
+        pytest.param(*row.values, id=row.id, marks=[QUIET, V3] if EVENTS in row.values else [])
         for row in pairs(wires, modes, AGENTS, [False, True])
     ]
 
