@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 import pytest
@@ -21,13 +20,13 @@ from langchain_core.messages import (
     RemoveMessage,
     ToolMessage,
 )
-from langchain_core.tools import BaseTool, StructuredTool, tool
+from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import Command, Overwrite, RetryPolicy, Send, interrupt
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import create_react_agent
+from langgraph.types import Command, Overwrite, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch import is_placeholder, validate_messages, with_patching
@@ -43,14 +42,11 @@ from support.agents import (
     CREATE_AGENT,
     DEEP_AGENT,
     REACT_V2,
-    Bench,
     Graph,
     Kind,
     Tools,
     both_calls,
     human,
-    one_send_each,
-    react,
     thread,
 )
 from support.agents import (
@@ -81,7 +77,7 @@ from support.evidence_agents import (
 from support.open_calls import UNKNOWN_STATEMENTS
 from support.paused_agents import paused_agent
 from support.placeholder_texts import CANCELLED as CANCELLED_TEXT
-from support.placeholder_texts import FAILED, UNKNOWN, WAITED
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import run_in_worker, sync_and_async
 from support.strict import StrictModel, ai
 from support.transcripts import statements
@@ -504,19 +500,6 @@ def test_sends_that_carry_no_call(saver):
 # --- graphs ------------------------------------------------------------------------------
 
 
-def loop(
-    model: StrictModel, node: ToolNode, *, router: Any = None, retry: Any = None, **options: Any
-) -> Graph:
-    """A hand-built agent round a tools node."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", node, retry_policy=retry)
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", router or tools_condition, ["tools", END])
-    builder.add_edge("tools", "agent")
-    return builder.compile(**options)
-
-
 PLAIN = [BY_NAME["hand_built"], BY_NAME["react_v1"]]
 OWN_TASKS = [REACT_V2, CREATE_AGENT, DEEP_AGENT]
 
@@ -731,98 +714,7 @@ async def test_a_recovered_result_is_whole(kind, asynchronous, shape):
     assert stored[3].additional_kwargs[PLACEHOLDER_KEY]["cause"] == "awaiting_input"
 
 
-# --- 4: four outcomes --------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class World:
-    """Tools that end in four ways, and what they did.
-
-    Attributes:
-        done: What was finished, in order.
-        tried: What was begun.
-        pace: How long the slow tool of a thread takes.
-        slow_began: Set when the slow tool of an event loop is at work.
-    """
-
-    done: list[str] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
-    pace: float = 0.6
-    slow_began: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def tools(self, *, asynchronous: bool) -> list[BaseTool]:
-        """All of them."""
-        made = [
-            StructuredTool.from_function(getattr(self, name), name=name)
-            for name in ("send_email", "wire_money", "flaky")
-        ]
-        if asynchronous:
-            late = {"coroutine": self.aslow}, {"coroutine": self.aboom}
-        else:
-            late = {"func": self.slow}, {"func": self.boom}
-        for name, how in zip(("slow", "boom"), late, strict=True):
-            made.append(StructuredTool.from_function(name=name, **how))
-        return list(made)
-
-    def send_email(self, to: str) -> str:
-        """Finish."""
-        self.done.append(f"mail to {to}")
-        return f"sent to {to}"
-
-    def wire_money(self, amount: int) -> str:
-        """Wait for a human."""
-        return f"wired: {interrupt(f'wire {amount}?')}"
-
-    def flaky(self) -> str:
-        """Raise each time, with a delay so that others finish first."""
-        self.tried.append("flaky")
-        time.sleep(0.1)
-        raise ConnectionError("no route")
-
-    def boom(self) -> str:
-        """Raise when the others have finished."""
-        time.sleep(0.2)
-        raise RuntimeError("kaput")
-
-    async def aboom(self) -> str:
-        """Raise when the others have finished."""
-        await self.slow_began.wait()
-        await asyncio.sleep(0.2)
-        raise RuntimeError("kaput")
-
-    def slow(self) -> str:
-        """Take a while."""
-        self.tried.append("slow")
-        time.sleep(self.pace)
-        self.done.append("slow")
-        return "slowly"
-
-    async def aslow(self) -> str:
-        """Take for ever."""
-        self.tried.append("slow")
-        self.slow_began.set()
-        await asyncio.sleep(20)
-        return "never"
-
-
-MAIL = ("send_email", {"to": "bob"}, "c1")
-SLOW = ("slow", {}, "c4")
-
-
-def wild(kind: Kind, *calls: Any, asynchronous: bool, **options: Any) -> Bench:
-    """An agent with the tools of a `World` and a model that makes these calls."""
-    world = World()
-    model = StrictModel(script=[ai(*calls, id="a1"), AIMessage("fine")])
-    options = {"checkpointer": InMemorySaver(), **options}
-    graph = kind.build(model, world.tools(asynchronous=asynchronous), **options)
-    return Bench(kind, graph, model, world)
-
-
-# --- 6: cancelled, timed out, out of steps, retried, handed off --------------------------
-
-CUT = ("c4", UNKNOWN.format("slow", "c4"), "unknown")
-HUNG_UP = ("c4", CANCELLED_TEXT.format("slow", "c4"), "cancelled")
-MAIL_AND_SLOW = [("human", "book it"), ("calls", "c1", "c4")]
+# --- a superstep that timed out ------------------------------------------------------------
 
 
 @kinds(CREATE_AGENT, PLAIN[0])
@@ -833,81 +725,47 @@ async def test_a_step_that_timed_out(kind, asynchronous):
 
     If its result comes in time, LangGraph records it, and the repair recovers it.
     """
-    bench = wild(kind, MAIL, SLOW, asynchronous=asynchronous)
-    bench.graph.step_timeout, bench.tools.pace = 1.0, 2.0  # the model's step must not time out
-    graph = with_patching(bench.graph)
+    done = []
+
+    def send_email(to: str) -> str:
+        """Finish."""
+        done.append("mail")
+        return f"sent to {to}"
+
+    def slow() -> str:
+        """Take longer than the time limit."""
+        time.sleep(2)
+        done.append("slow")
+        return "slowly"
+
+    async def aslow() -> str:
+        """Take for ever."""
+        await asyncio.sleep(20)
+
+    late = {"coroutine": aslow} if asynchronous else {"func": slow}
+    tools = [
+        StructuredTool.from_function(send_email),
+        StructuredTool.from_function(name="slow", description="Be slow.", **late),
+    ]
+    calls = ai(("send_email", {"to": "bob"}, "c1"), ("slow", {}, "c4"), id="a1")
+    model = StrictModel(script=[calls, AIMessage("fine")])
+    bare = kind.build(model, tools, checkpointer=InMemorySaver())
+    bare.step_timeout = 1.0  # the model's step must not time out
+    graph = with_patching(bare)
     assert graph.step_timeout == 1.0
     with pytest.raises(TimeoutError):
         await run_in_worker(graph, "book it", asynchronous=asynchronous)
-    assert bench.tools.done == (["mail to bob"] if asynchronous else ["mail to bob", "slow"])
+    assert done == (["mail"] if asynchronous else ["mail", "slow"])
     recorded = not asynchronous and "slowly" in repr(
         [saved.pending_writes for saved in graph.checkpointer.list(None)]
     )
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     first = UNKNOWN_STATEMENTS[0] if kind in PLAIN and not recorded else SENT
-    second = HUNG_UP if asynchronous and kind not in PLAIN else CUT
-    expected_results = [first, ("c4", "slowly", "real") if recorded else second]
-    await check(graph, bench.model, [*MAIL_AND_SLOW, *expected_results, NEVER_MIND, ("ai", "fine")])
-
-
-QUICK = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
-
-
-@sync_and_async
-@pytest.mark.parametrize("each", [True, False], ids=["each", "plain"])
-async def test_a_tools_node_that_gave_up_retrying(asynchronous, each):
-    """After three attempts: the mail was sent once and is recovered, and the error is named."""
-
-    def build(model, tools, **options):
-        router = one_send_each if each else None
-        return loop(model, ToolNode(tools), router=router, retry=QUICK, **options)
-
-    calls = MAIL, ("flaky", {}, "c5")
-    bench = wild(Kind("retried", build, "agent"), *calls, asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    with pytest.raises(ConnectionError, match="no route"):
-        await run_in_worker(graph, "book it", asynchronous=asynchronous)
-    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
-    turn = [("human", "book it"), ("calls", "c1", "c5")]
-    if each:
-        error = FAILED.format("flaky", "c5", "ConnectionError('no route')")
-        expected_results = [SENT, ("c5", error, "failed")]
-    else:
-        expected_results = [UNKNOWN_STATEMENTS[0], ("c5", UNKNOWN.format("flaky", "c5"), "unknown")]
-    await check(graph, bench.model, [*turn, *expected_results, NEVER_MIND, ("ai", "fine")])
-    assert bench.tools.tried == ["flaky"] * 3
-    assert bench.tools.done == ["mail to bob"] * (1 if each else 3)
-
-
-@pytest.mark.filterwarnings("ignore:.*AgentStatePydantic")  # of langgraph-swarm's own import
-@pytest.mark.parametrize(
-    ("store", "asynchronous", "durability"),
-    [("sqlite", False, "sync"), ("memory", True, "async"), ("sqlite", True, "exit")],
-)
-async def test_a_handoff_with_a_sibling(store, asynchronous, durability):
-    """Bob's model sees what Alice's other call really did, if it is recorded by then."""
-    world = World()
-    tools = [
-        *world.tools(asynchronous=asynchronous),
-        create_handoff_tool(agent_name="bob"),
-    ]
-    alices = StrictModel(script=[ai(MAIL, ("transfer_to_bob", {}, "c9"), id="a1")])
-    bobs = StrictModel(script=[AIMessage("bob here"), AIMessage("fine")])
-    alice = react(alices, tools, name="alice")
-    bob = react(bobs, tools, name="bob")
-    how = {"asynchronous": asynchronous, "durability": durability}
-    async with saver_of(store, asynchronous=asynchronous) as saver:
-        swarm = create_swarm([alice, bob], default_active_agent="alice")
-        graph = with_patching(swarm.compile(checkpointer=saver))
-        await run_in_worker(graph, "book it", **how)
-        handed = ("c9", "Successfully transferred to bob", "real")
-        # With "exit", the step that handed over is written when the run is over: too late.
-        result_now = UNKNOWN_STATEMENTS[0] if durability == "exit" else SENT
-        turn = [("human", "book it"), ("calls", "c1", "c9"), handed, result_now]
-        await check(graph, bobs, [*turn, ("ai", "bob here")])
-        await run_in_worker(graph, "never mind", **how)
-        await check(graph, bobs, [*turn, ("ai", "bob here"), NEVER_MIND, ("ai", "fine")])
-    assert world.done == ["mail to bob"]
+    cancelled = asynchronous and kind not in PLAIN
+    cause, text = ("cancelled", CANCELLED_TEXT) if cancelled else ("unknown", UNKNOWN)
+    second = ("c4", "slowly", "real") if recorded else ("c4", text.format("slow", "c4"), cause)
+    turn = [("human", "book it"), ("calls", "c1", "c4"), first, second]
+    await check(graph, model, [*turn, NEVER_MIND, ("ai", "fine")])
 
 
 # --- without a checkpointer, without recovery, with another checkpointer -----------------

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,7 +21,7 @@ from langgraph.prebuilt import (
     tools_condition,
 )
 from langgraph.runtime import Runtime
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 import kit
@@ -345,26 +345,6 @@ def test_a_join_behind_the_tools(asynchronous):
     assert order == ["beside", 4]
 
 
-def test_a_tool_that_returns_a_command():
-    """Its update and its goto work as in the bare graph."""
-
-    @tool
-    def hand_over(runtime: ToolRuntime) -> Command[Any]:
-        """Hand over."""
-        message = ToolMessage("handed over", tool_call_id=runtime.tool_call_id)
-        return Command(update={"messages": [message]}, goto="other")
-
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", kit.model_node(StrictModel(script=[calls(("hand_over", {}))])))
-    builder.add_node("tools", ToolNode([hand_over]))
-    builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
-    graph = with_patching(builder.compile(), record=True)
-    texts = [m.text for m in graph.invoke({"messages": [HumanMessage("go")]})["messages"]]
-    assert texts == ["go", "", "handed over", "other"]
-
-
 def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once():
     """The bare graph runs the tool node once."""
 
@@ -522,23 +502,6 @@ def test_an_agent_with_its_own_sends_stays_as_it_is(kind):
     agent.resume()
     assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
     assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-def test_a_send_of_the_application_beside_a_router():
-    """What an application sends itself runs as it says."""
-
-    def route(state):
-        listed = state["messages"][-1].tool_calls
-        if not listed:
-            return END
-        mails = [Send("tools", [call]) for call in listed if call["name"] == "mail"]
-        return mails or "tools"
-
-    first, second = calls(("mail", {"to": "al"})), calls(("wire", {"amount": 5}), first=2)
-    agent = agent_of(lambda m, t: loop(m, t, router=route), first, second)
-    agent.say("go")
-    assert agent.results == {"c1": "sent to al"}
-    assert [each.value for each in agent.interrupts] == ["wire 5?"]
 
 
 def test_the_tool_node_stays_a_tool_node():

@@ -6,7 +6,7 @@ the history is in the history. `test_agents_and_breaks.py` does the same with si
 
 A graph without a memory of its own gives its messages to its parent when it ends
 (`Family.is_inside`). If its run is abandoned, the parent never gets the calls: a patched parent
-adds them. One that is not patched (`called`) does not.
+adds them.
 """
 
 from __future__ import annotations
@@ -130,12 +130,6 @@ def parent_of(child: Graph, schema: Any = MessagesState) -> StateGraph[Any, Any]
     builder.add_node("clerk", child)
     builder.add_edge(START, "clerk")
     return builder
-
-
-def with_a_memory(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """A node that is an agent with a memory of its own."""
-    clerk = create_agent(model, desk.tools(), checkpointer=True)
-    return wrap(parent_of(clerk).compile(checkpointer=desk.saver))
 
 
 class Planned(MessagesState):
@@ -283,11 +277,9 @@ class Family:
 FAMILIES = {
     family.build.__name__: family
     for family in (
-        Family(with_a_memory, namespace="clerk"),
         Family(private_state_inside, is_inside=True),
         Family(schemas, entry="agent"),
         Family(context, is_inside=True, context=Ann("ann")),
-        Family(called, is_inside=True),
         Family(called_with_a_memory, namespace="clerk"),
         Family(in_a_tool, entry="model"),
     )
@@ -376,19 +368,16 @@ async def test_a_new_message(name: str, *, fails: bool, asynchronous: bool):
         else WAITED.format("wire_money", "c2")
     )
     remembered = {"c1": "sent to bob", "c2": reported}
-    assert play.results() == ({} if name == "called" else remembered)
+    assert play.results() == remembered
     await play.check_the_next_turns()
 
 
 @pytest.mark.parametrize(
     ("name", "how", "asynchronous"),
-    pairs([name for name in FAMILIES if name != "called"], ["none", "goto"], [False, True]),
+    pairs(FAMILIES, ["none", "goto"], [False, True]),
 )
 async def test_a_dead_thread_without_a_message(name: str, how: str, *, asynchronous: bool):
-    """The damage that stopped the bare graph is repaired, whichever way the patched one is started.
-
-    A graph that a node calls holds nothing that could be edited or die.
-    """
+    """What stopped the bare graph is repaired, whichever way the patched one is started."""
     play = Play(name, asynchronous=asynchronous)
     await play.die()
     await play.run(None if how == "none" else Command(goto=play.family.entry))
@@ -411,8 +400,7 @@ async def test_a_goto_beside_a_live_pause(name: str, *, asynchronous: bool):
     await play.run(Command(goto=play.family.entry))
     assert play.graph.get_state(thread()).interrupts
     await play.run(Command(resume="yes"))
-    if name != "called":
-        assert play.results() == {"c1": "sent to bob", "c2": "wired: yes"}
+    assert play.results() == {"c1": "sent to bob", "c2": "wired: yes"}
     await play.check_the_next_turns()
 
 
@@ -426,8 +414,7 @@ async def test_what_is_resumed_is_not_repaired(name: str, *, fails: bool, asynch
     await play.run(None if fails else Command(resume="yes"))
     reported = "wired: at last" if fails else "wired: yes"
     assert lines(history(play.graph, thread()))[-1] == f"ai: re: {reported}"
-    if name != "called":
-        assert play.results() == {"c1": "sent to bob", "c2": reported}
+    assert play.results() == {"c1": "sent to bob", "c2": reported}
     await play.check_the_next_turns()
 
 

@@ -12,17 +12,15 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch import is_placeholder, validate_messages, with_patching
-from langgraph_patch.errors import GraphError
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
-from support.placeholder_texts import UNKNOWN, WAITED
+from support.placeholder_texts import UNKNOWN
 from support.running import in_turn, run, sync_and_async
 from support.strict import StrictModel, ai
 
@@ -125,24 +123,6 @@ async def test_a_handoff_with_a_sibling_call(
     assert it.graph.get_state(thread()).values["active_agent"] == "bob"
 
 
-@sync_and_async
-async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
-    """One of two handoffs is followed; the other call is answered by a placeholder."""
-    both = ai(("transfer_to_bob", {}, "c1"), ("transfer_to_bob", {}, "c2"), id="a1")
-    it = swarm(
-        create_agent,
-        of_builder,
-        alice=[both],
-        bob=[AIMessage("bob here")],
-        asynchronous=asynchronous,
-    )
-    await run(it.graph, BOOKED, asynchronous=asynchronous)
-    messages = history(it.graph, thread())
-    assert validate_messages(messages) == []
-    assert sorted(is_placeholder(m) for m in messages if m.type == "tool") == [False, True]
-    assert lines(messages)[-1] == "ai: bob here"
-
-
 @pytest.mark.parametrize(
     ("build", "asynchronous"), in_turn([create_agent, react_v2], [False, True])
 )
@@ -207,27 +187,6 @@ async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
     assert "tool c1: sent to bob" in lines(messages)
     assert lines(messages)[-1] == "ai: bob here"
     assert validate_messages(messages) == []
-
-
-@sync_and_async
-async def test_a_pause_inside_a_swarm_is_resumed(*, asynchronous: bool):
-    """An approval reaches Alice's tool through the patched swarm."""
-    both = ai(("send_email", {"to": "bob"}, "c1"), ("wire_money", {"amount": 3}, "c2"), id="a1")
-    it = swarm(
-        create_agent,
-        of_builder,
-        alice=[both, AIMessage("done")],
-        bob=[],
-        asynchronous=asynchronous,
-    )
-    await run(it.graph, BOOKED, asynchronous=asynchronous)
-    await run(it.graph, Command(resume="yes"), asynchronous=asynchronous)
-    assert lines(history(it.graph, thread()))[2:] == [
-        "tool c1: sent to bob",
-        "tool c2: wired: yes",
-        "ai: done",
-    ]
-    assert it.tools.done == ["mail to bob", "wire 3"]
 
 
 def test_the_router_of_a_swarm_still_decides():
@@ -310,29 +269,3 @@ async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: boo
     assert lines(messages)[-1] == "ai: all done"
     await run(graph, "hello", asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: yes?"
-
-
-@sync_and_async
-async def test_a_pause_inside_a_supervised_agent_is_resumed(*, asynchronous: bool):
-    """An approval reaches the tool of an agent that was patched before it was composed."""
-    agent, _, tools = clerk(
-        ai(MAIL, ("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("done")
-    )
-    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
-    graph.invoke({"messages": [BOOKED]}, thread())
-    graph.invoke(Command(resume="yes"), thread())
-    messages = history(graph, thread())
-    assert lines(messages)[-1] == "ai: all done"
-    assert validate_messages(messages) == []
-    assert tools.done == ["mail to bob", "wire 3"]
-
-
-def test_a_supervisor_is_patched_once():
-    """Its agent is found inside; patching it again is refused."""
-    agent, _, _ = clerk()
-    graph = supervised(StrictModel(script=[]), [agent], InMemorySaver(), patched=True)
-    assert isinstance(graph, CompiledStateGraph)
-    with pytest.raises(GraphError, match="patched"):
-        with_patching(graph)
-    assert "{}" in WAITED

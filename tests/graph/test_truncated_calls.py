@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.runnables import RunnableLambda
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command
 from pydantic import BaseModel
 
@@ -20,8 +18,8 @@ from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.history.streamed_calls import StreamedCalls, refuse_truncated
 from support.chunk_model import ChunkModel, begin, piece, reason
 from support.running import in_turn, pairs
-from support.truncated_agents import AGENTS, BARE, MODES, Seen, results, run, tools
-from support.truncating_servers import COMPLETE, CUTS, TRUNCATED, WIRES
+from support.truncated_agents import AGENTS, MODES, Seen, results, run, tools
+from support.truncating_servers import CUTS, TRUNCATED, WIRES
 
 
 def raises(wire: str, cut: str) -> bool:
@@ -57,14 +55,6 @@ def test_a_truncated_call_never_runs_and_the_thread_goes_on(wire, name, mode, as
         )
 
 
-@pytest.mark.parametrize(("wire", "name"), in_turn(WIRES, [n for n in BARE if "patch" not in n]))
-def test_a_bare_graph_runs_the_truncated_call(wire, name):
-    """A bare graph runs the truncated call."""
-    with WIRES[wire]() as server:
-        seen = run(BARE[name], server, mode="messages")
-    assert seen.ran["wire_money"] == 1
-
-
 @pytest.mark.parametrize(
     ("wire", "name"), in_turn(WIRES, ["hand-built", "hand-built, merges stream()", "middleware"])
 )
@@ -77,29 +67,6 @@ def test_v1_content(wire, name):
     assert seen.ran == {}
     assert seen.answered
     assert seen.goes_on
-
-
-@pytest.mark.parametrize("calls", [(COMPLETE, TRUNCATED), (TRUNCATED,)])
-@pytest.mark.filterwarnings("ignore::langgraph.warnings.LangGraphDeprecatedSinceV10")
-def test_a_history_for_the_model_only(calls):
-    """A `pre_model_hook` puts the history that the model reads under a key of its own."""
-
-    def build(model, used):
-        return with_patching(
-            create_react_agent(
-                model,
-                used,
-                pre_model_hook=lambda state: {"llm_input_messages": state["messages"][-4:]},
-                checkpointer=InMemorySaver(),
-            )
-        )
-
-    with WIRES["chat"]() as server:
-        server.calls = calls
-        seen = run(build, server, mode="messages")
-        assert len(server.requests) == 3
-    assert seen.ran == ({"send_email": 1} if len(calls) > 1 else {})
-    assert seen.answered
 
 
 @pytest.mark.parametrize("name", ["hand-built", "middleware"])
@@ -119,19 +86,6 @@ def test_a_damaged_history_and_a_truncated_call_in_one_turn(name):
     assert [m.type for m in messages] == ["human", "ai", "tool", "human", "ai", "tool", "ai"]
     assert validate_messages(messages) == []
     assert seen.ran == {}
-
-
-def test_a_node_that_also_removes_messages():
-    """A summarizing node: the removal is that of its second run."""
-    model = ChunkModel(turns=[CUT], streaming=True)
-
-    def call(state):
-        removed = [RemoveMessage(id=state["messages"][0].id)]
-        return {"messages": [*removed, model.invoke(state["messages"])]}
-
-    history = [HumanMessage("old", id="h0"), HumanMessage("go", id="h1")]
-    messages = graph_of(call).invoke({"messages": history})["messages"]
-    assert [m.type for m in messages] == ["human", "ai", "tool", "ai"]
 
 
 # --- what a node does with its model ---------------------------------------------------------

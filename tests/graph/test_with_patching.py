@@ -27,7 +27,6 @@ from langgraph_patch import PatchError, is_placeholder, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from support.agents import (
     Graph,
-    InPlace,
     Tools,
     both_calls,
     history,
@@ -83,13 +82,6 @@ def by_edge(builder: StateGraph[Any]) -> None:
     builder.add_edge(START, "agent")
 
 
-def by_two_edges(builder: StateGraph[Any]) -> None:
-    """START -> agent, START -> note."""
-    noting(builder)
-    builder.add_edge(START, "agent")
-    builder.add_edge(START, "note")
-
-
 def by_branch(builder: StateGraph[Any]) -> None:
     """A conditional entry without a path map."""
     builder.set_conditional_entry_point(lambda _: "agent")
@@ -99,21 +91,6 @@ def by_mapped_branch(builder: StateGraph[Any]) -> None:
     """A conditional entry with a path map."""
     noting(builder)
     builder.set_conditional_entry_point(lambda _: "talk", {"talk": "agent", "note": "note"})
-
-
-def by_literal_branch(builder: StateGraph[Any]) -> None:
-    """A router with an annotation that names its destinations."""
-
-    def route(state: State) -> Literal["agent", "tools"]:
-        return "agent"
-
-    builder.add_conditional_edges(START, route)
-
-
-def by_list_branch(builder: StateGraph[Any]) -> None:
-    """A router that names several nodes."""
-    noting(builder)
-    builder.add_conditional_edges(START, lambda _: ["agent", "note"], ["agent", "note"])
 
 
 def by_send(builder: StateGraph[Any]) -> None:
@@ -163,11 +140,8 @@ def by_waiting_edge(builder: StateGraph[Any]) -> None:
 
 WAYS = (
     by_edge,
-    by_two_edges,
     by_branch,
     by_mapped_branch,
-    by_literal_branch,
-    by_list_branch,
     by_send,
     by_narrow_pydantic_router,
     by_branch_and_edge,
@@ -256,27 +230,6 @@ def test_the_drawing(way: Any):
     }
     assert ends(after, "patch_tool_calls") == ends(before, START)
     assert "patch_tool_calls" in with_patching(bare).get_graph().draw_mermaid()
-
-
-def test_a_start_that_leads_to_the_tools():
-    """If START leads to the tools, a pending call is run, not answered."""
-    model = model_saying("done")
-    builder = parts(model)
-    builder.add_conditional_edges("agent", tools_condition)
-
-    def route(state: State) -> str:
-        return "tools" if getattr(state["messages"][-1], "tool_calls", None) else "agent"
-
-    builder.add_conditional_edges(START, route, ["tools", "agent"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    call = ai(("send_email", {"to": "eve"}, "c9"), id="a9")
-    graph.invoke({"messages": [*OPEN, call]}, thread())
-    assert lines(history(graph, thread())) == [
-        *REPAIRED,
-        "ai c9: ",
-        "tool c9: sent to eve",
-        "ai: done",
-    ]
 
 
 def test_a_graph_that_goes_by_commands():
@@ -409,23 +362,6 @@ def test_an_output_that_langgraph_refuses_is_still_refused():
     with pytest.raises(Exception, match="Expected dict"):
         with_patching(bare).invoke(None, thread())
     assert history(bare, thread()) == OPEN
-
-
-def test_a_model_with_an_input_schema_of_its_own():
-    """A model node that reads another key than the history runs as before."""
-
-    def agent(state: Narrow) -> Any:
-        assert set(state) == {"notes"}
-        return {"messages": [AIMessage("fine")]}
-
-    builder = StateGraph(State)
-    builder.add_node("agent", agent)
-    builder.add_node("after", lambda state: {"notes": [str(len(state["messages"]))]})
-    builder.add_edge(START, "agent")
-    builder.add_edge("agent", "after")
-    graph = with_patching(builder.compile())
-    out = graph.invoke({"messages": OPEN, "notes": ["n"]})
-    assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
 
 
 def test_what_langgraph_injects():
@@ -677,25 +613,6 @@ def test_a_child_without_the_history():
     out = graph.invoke({"messages": OPEN})
     assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
     assert out["notes"] == ["jotted"]
-
-
-# --- healthy is free ---------------------------------------------------------------------
-
-
-def test_a_reducer_that_extends_in_place():
-    """LangGraph's conditional edges double what such a reducer adds, and so does our START."""
-    wraps = (
-        lambda builder: builder.add_edge(START, "agent").compile(),
-        lambda builder: builder.add_conditional_edges(START, lambda _: "agent").compile(),
-        lambda builder: with_patching(builder.add_edge(START, "agent").compile()),
-    )
-    outs = []
-    for wrap in wraps:
-        builder = StateGraph(InPlace)
-        builder.add_node("agent", lambda _: {"messages": [AIMessage("fine")]})
-        outs.append(lines(wrap(builder).invoke({"messages": [human("hi")]})["messages"]))
-    assert outs[0] == ["human: hi", "ai: fine"]
-    assert outs[2] == outs[1] == ["human: hi", "human: hi", "ai: fine"]
 
 
 # --- bad input ---------------------------------------------------------------------------

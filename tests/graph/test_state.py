@@ -1,13 +1,17 @@
-"""What the streams show of a repaired turn: one dict for each node, with what is new.
+"""How a repair is written, under every reducer and in every form of output, and what clients see.
 
-First the new tool messages, then what the node itself wrote, as in a healthy turn. Nobody sees an
-`Overwrite` or a `RemoveMessage` of ours.
+One dict for each node: first the new tool messages, then what the node itself wrote, as in a
+healthy turn. Nobody sees an `Overwrite` or a `RemoveMessage` of ours, and nothing else is lost.
 """
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -16,6 +20,7 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, RemoveMe
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
@@ -24,7 +29,24 @@ from langgraph_patch import PatchNode, patch_node, validate_messages, with_patch
 from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.agents import Graph, both_calls, history, human, lines, react_v2, thread
+from support import agents
+from support.agents import (
+    KINDS,
+    REDUCERS,
+    Bench,
+    Graph,
+    Kind,
+    both_calls,
+    history,
+    human,
+    lines,
+    new_turn,
+    react_v2,
+    reducer_graph,
+    thread,
+)
+from support.callbacks import RunNames
+from support.paths import ENVIRONMENT
 from support.placeholder_texts import UNKNOWN
 from support.running import in_turn, pairs, run, sync_and_async
 from support.strict import StrictModel, ai, refuse
@@ -344,3 +366,314 @@ async def test_a_repair_inside_a_node_of_your_own():
         graph.invoke({"messages": DAMAGED}, thread())
     graph.invoke(None, thread())
     assert validate_messages(history(graph, thread())) == []
+
+
+REMOVES = ("add_messages", "delta", "deepagents")
+"""Reducers under which a message can be put between others, beside other writers."""
+APPENDS = ("operator_add", "new_only")
+"""Reducers that only append: nothing but a step of one's own can put a message between."""
+REFORMATS = ("add_messages_openai",)
+"""A reducer that takes the ids and marks off all messages, so that none can be removed by it."""
+
+FIRST = [human("hi"), AIMessage("hello", id="a0"), human("book it"), both_calls()]
+TURN = ["human: hi", "ai: hello", "human: book it"]
+CALLS = ["ai c1 c2: "]
+RESULTS = [
+    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
+    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
+]
+REPAIRED = [*TURN, *CALLS, *RESULTS, "human: never mind"]
+
+
+def build(name: str, saver: Any, *beside: str) -> tuple[Any, Any, Any]:
+    """The bare graph of a reducer, the patched one, and the model of both."""
+    answers = AIMessage("fine", id="a2"), AIMessage("yes?", id="a3")
+    bare, model = reducer_graph(REDUCERS[name], *answers, beside=beside, checkpointer=saver)
+    return bare, with_patching(bare, model_node="model"), model
+
+
+def at_the_entry(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:
+    """A thread with two open calls gets a new message."""
+    bare, graph, model = build(name, saver, *beside)
+    bare.update_state(config, {"messages": list(FIRST)}, as_node="model")
+    new_turn(graph, REDUCERS[name], config, human("never mind"))
+    return graph, model
+
+
+def at_the_model(
+    name: str, saver: Any, *beside: str, config: Any, edit: list[BaseMessage]
+) -> tuple[Any, Any]:
+    """The bare graph is about to run its model, with two open calls; the patched one goes on."""
+    bare, graph, model = build(name, saver, *beside)
+    bare.update_state(config, {"messages": edit}, as_node=START)
+    assert set(bare.get_state(config).next) == {"model", *beside}
+    graph.invoke(None, config)
+    return graph, model
+
+
+# --- the entry check ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
+def test_entry_check_beside_other_nodes(name: str):
+    """The repair has a step of its own: no other node's message is lost, nor the answer."""
+    graph, model = at_the_entry(name, InMemorySaver(), "a_note", "z_note", config=thread())
+    assert lines(history(graph, thread())) == [
+        *REPAIRED,
+        "human: a_note",
+        "ai: fine",
+        "human: z_note",
+    ]
+    assert [lines(seen) for seen in model.seen] == [REPAIRED]
+
+
+# --- the node wrapper --------------------------------------------------------------------
+
+STORED = [*FIRST, human("never mind")]
+
+
+@pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
+def test_model_node_beside_other_nodes(name: str):
+    """The model sees a valid history; START repairs the state with the next message.
+
+    Nothing that the other nodes write is lost.
+    """
+    graph, model = at_the_model(
+        name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=STORED
+    )
+    assert [lines(seen) for seen in model.seen] == [REPAIRED]
+    texts = ["human: never mind", "human: a_note", "ai: fine", "human: z_note"]
+    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
+    new_turn(graph, REDUCERS[name], thread(), human("hello"))
+    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello"]
+    assert lines(model.seen[-1]) == turn
+    messages = history(graph, thread())
+    assert lines(messages) == [*turn, "human: a_note", "ai: yes?", "human: z_note"]
+    assert not any(isinstance(m, RemoveMessage) for m in messages)
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_model_node_that_runs_alone(name: str):
+    """It writes the repair with its answer, whatever the reducer, or leaves it to START."""
+    graph, model = at_the_model(name, InMemorySaver(), config=thread(), edit=STORED)
+    assert [lines(seen) for seen in model.seen] == [REPAIRED]
+    assert lines(history(graph, thread())) in (
+        [*REPAIRED, "ai: fine"],
+        [*TURN, *CALLS, "human: never mind", "ai: fine"],
+    )
+    new_turn(graph, REDUCERS[name], thread(), human("hello"))
+    turn = [*REPAIRED, "ai: fine", "human: hello"]
+    assert lines(model.seen[-1]) == turn
+    assert lines(history(graph, thread())) == [*turn, "ai: yes?"]
+
+
+# --- a new process -----------------------------------------------------------------------
+
+
+def stored(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Each thread as this process saw it, and as a new process read it from SQLite."""
+    here: dict[str, Any] = {}
+    with SqliteSaver.from_conn_string(path) as saver:
+        for name in REDUCERS:
+            beside = () if name == "none" else ("a_note", "z_note")
+            for place in ("entry", "model_node"):
+                key = f"{name}:{place}"
+                if place == "entry":
+                    graph, _ = at_the_entry(name, saver, *beside, config=thread(key))
+                else:
+                    graph, _ = at_the_model(
+                        name, saver, *beside, config=thread(key), edit=list(STORED)
+                    )
+                messages = history(graph, thread(key))
+                here[key] = {"lines": lines(messages), "ids": [m.id for m in messages]}
+    command = [sys.executable, str(Path(agents.__file__)), path]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)  # noqa: S603 - our own file
+    return here, json.loads(ran.stdout)
+
+
+@pytest.mark.slow
+def test_a_new_process_reads_the_same(tmp_path: Path):
+    """Order, texts and ids come back as they were, and the next turn there goes on."""
+    here, there = stored(str(tmp_path / "threads.db"))
+    for key, read in there.items():
+        name, place = key.split(":")
+        assert {"lines": read["lines"], "ids": read["ids"]} == here[key]
+        ids = [i for i in here[key]["ids"] if i]
+        assert [i for i in read["then_ids"] if i in ids] == ids
+        assert bool(ids) is (name not in REFORMATS)
+        expected = [*here[key]["lines"], "human: next", "ai: again"]
+        if name != "none" and place == "model_node":
+            expected[len(TURN) + 1 : len(TURN) + 1] = RESULTS
+        assert read["then"] == expected
+
+
+async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
+    """A thread that the entry check or the node wrapper will repair, and its next input."""
+    bench = kind.make(
+        both_calls(),
+        AIMessage("well then", id="a2"),
+        AIMessage("good bye", id="a3"),
+        asynchronous=asynchronous,
+        checkpointer=InMemorySaver(),
+    )
+    first = {"messages": [human("book it")]}
+    if asynchronous:
+        await bench.graph.ainvoke(first, thread())
+    else:
+        bench.graph.invoke(first, thread())
+    message = {"messages": [human("never mind")]}
+    if place == "entry":
+        return bench, message
+    bench.graph.update_state(thread(), message, as_node=kind.entry)
+    return bench, None
+
+
+async def streamed(graph: Any, value: Any, mode: Any, *, asynchronous: bool = False) -> list[Any]:
+    """All that a client sees."""
+    if asynchronous:
+        return [chunk async for chunk in graph.astream(value, thread(), stream_mode=mode)]
+    return list(graph.stream(value, thread(), stream_mode=mode))
+
+
+def chunk_summaries(
+    chunks: Iterable[tuple[BaseMessage, dict[str, Any]]],
+) -> list[tuple[str, str, str]]:
+    """Each chunk of `messages` as (its node, its kind, what it says)."""
+    return [(meta["langgraph_node"], message.type, message.text) for message, meta in chunks]
+
+
+# --- a repair ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "asynchronous"), in_turn(KINDS, ["entry", "model_node"], [False, True, True])
+)
+async def test_what_clients_see_of_a_repair(kind: Kind, place: str, *, asynchronous: bool):
+    """`messages`, `updates` and `values` show the new results and the answer, and no old message.
+
+    The node of a repair comes first; a model node has written its answer when it writes the repair.
+    """
+    bench, value = await broken(kind, place, asynchronous=asynchronous)
+    graph = with_patching(bench.graph)
+    modes = ["messages", "updates", "values"]
+    seen = await streamed(graph, value, modes, asynchronous=asynchronous)
+    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in modes}
+    node = "patch_tool_calls" if place == "entry" else kind.model_node
+    results = [(node, "tool", text) for text in kind.results]
+    answer = [(kind.model_node, "AIMessageChunk", text) for text in ("well ", "then")]
+    expected = [*results, *answer] if place == "entry" else [*answer, *results]
+    assert chunk_summaries(chunks["messages"]) == expected
+    shown = [m.id for m, _ in chunks["messages"] if isinstance(m, ToolMessage)]
+    assert shown == [m.id for m in history(graph, thread()) if isinstance(m, ToolMessage)]
+
+    new = [f"tool c{n}: {text}" for n, text in enumerate(kind.results, 1)]
+    updates = {node: update for chunk in chunks["updates"] for node, update in chunk.items()}
+    if place == "entry":
+        assert lines(updates["patch_tool_calls"]["messages"]) == new
+        assert lines(updates[kind.model_node]["messages"]) == ["ai: well then"]
+    else:
+        assert lines(updates[kind.model_node]["messages"]) == [*new, "ai: well then"]
+        assert "patch_tool_calls" not in updates
+
+    before = ["human: book it", "ai c1 c2: ", "human: never mind"]
+    after = [*before[:2], *new, before[2]]
+    values = [lines(chunk["messages"]) for chunk in chunks["values"]]
+    whole = [now for place, now in enumerate(values) if place == 0 or now != values[place - 1]]
+    steps = [before, after] if place == "entry" else [before]
+    assert whole == [*steps, [*after, "ai: well then"]]
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+def test_messages_under_every_reducer(name: str):
+    """However the repair is written, `messages` shows the new results and the answer only."""
+    state = REDUCERS[name]
+    bare, _ = reducer_graph(state, AIMessage("fine", id="a2"), checkpointer=InMemorySaver())
+    graph = with_patching(bare)
+    bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node="model")
+    value = [human("never mind")]
+    if name == "none":
+        value = [*history(graph, thread()), *value]
+    chunks = list(graph.stream({"messages": value}, thread(), stream_mode="messages"))
+    assert [m.type for m, _ in chunks] == ["tool", "tool", "AIMessageChunk"]
+    assert [m.tool_call_id for m, _ in chunks[:2]] == ["c1", "c2"]
+    assert chunks[-1][0].text == "fine"
+
+
+# --- events ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"), [(KINDS[0], "entry"), (KINDS[3], "model_node")], ids=["entry", "model node"]
+)
+async def test_events(kind: Kind, place: str):
+    """`astream_events` v2: the model's tokens, and the repair as an `Overwrite`."""
+    bench, value = await broken(kind, place, asynchronous=True)
+    graph = with_patching(bench.graph)
+    tokens, ends = [], {}
+    async for event in graph.astream_events(value, thread(), version="v2"):
+        if event["event"] == "on_chat_model_stream":
+            tokens.append(event["data"]["chunk"].text)
+        node = event["metadata"].get("langgraph_node")
+        if event["event"] == "on_chain_end" and event["name"] == node:
+            ends[node] = event["data"]["output"]
+    assert tokens == ["well ", "then"]
+    if place == "entry":
+        assert isinstance(ends["patch_tool_calls"]["messages"], Overwrite)
+    else:
+        assert "patch_tool_calls" not in ends
+
+
+# --- a healthy run -----------------------------------------------------------------------
+
+
+def picture(mode: str, chunk: Any) -> Any:
+    """What of a chunk can be compared between two runs."""
+    if mode == "messages":
+        return chunk_summaries([chunk])
+    if mode == "updates":
+        return sorted(chunk)
+    if mode == "values":
+        return lines(chunk["messages"])
+    payload = chunk["payload"] if mode == "debug" else chunk
+    return sorted(payload), payload.get("name"), payload.get("next")
+
+
+MODES = ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
+
+
+@pytest.mark.parametrize(("mode", "kind"), in_turn(MODES, KINDS))
+async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
+    """In every mode, chunk by chunk, what the bare agent streams."""
+    streams = []
+    for wrap in (lambda graph: graph, with_patching):
+        bench = kind.make(
+            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
+            AIMessage("well done", id="a2"),
+            checkpointer=InMemorySaver(),
+        )
+        chunks = await streamed(wrap(bench.graph), {"messages": [human("go")]}, mode)
+        streams.append([picture(mode, chunk) for chunk in chunks])
+    assert streams[1] == streams[0]
+    assert bool(streams[0]) is (mode != "custom")
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[5]], ids=lambda kind: kind.name)
+async def test_healthy_events_are_as_before(kind: Kind):
+    """Event by event what the bare graph emits, for clients and for a tracer."""
+    runs = []
+    for wrap in (lambda graph: graph, with_patching):
+        bench = kind.make(
+            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
+            AIMessage("well done", id="a2"),
+            asynchronous=True,
+            checkpointer=InMemorySaver(),
+        )
+        names: list[str] = []
+        config = {**thread(), "callbacks": [RunNames(names)]}
+        events = wrap(bench.graph).astream_events({"messages": [human("go")]}, config)
+        seen = [
+            (event["event"], event["name"], event["tags"], len(event["parent_ids"]))
+            async for event in events
+        ]
+        runs.append((seen, names))
+    assert runs[1] == runs[0]
