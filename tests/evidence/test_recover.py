@@ -25,13 +25,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
-from langgraph_swarm import create_handoff_tool, create_swarm
 
 from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch._sansio import run_sync
+from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.patch import patch_messages
@@ -64,13 +63,13 @@ from support.evidence_agents import (
     TOOLS,
     agent,
     ai_with_calls,
+    arecovered,
     boom,
     deep,
     human_input,
     recovered,
     run_until_stop,
     scripted_model,
-    send_email,
     v1,
     v2,
 )
@@ -243,29 +242,6 @@ def test_error_of_the_next_model_is_not_the_call_s(saver):
 # --- other namespaces --------------------------------------------------------------------
 
 
-def swarm(saver, *calls, version="v2"):
-    """Alice hands off to Bob and calls something else in the same message."""
-    message = ai_with_calls("m1", "transfer_to_bob:c9", *calls)
-    tools = [*TOOLS, create_handoff_tool(agent_name="bob")]
-    alice = create_react_agent(scripted_model(message), tools, name="alice", version=version)
-    bob = create_react_agent(
-        scripted_model(AIMessage("hm"), AIMessage("hm")), [send_email], name="bob"
-    )
-    graph = create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
-    return message, graph
-
-
-def test_handoff_in_a_nested_swarm(saver):
-    """The way into the agent that left is found from a namespace, too."""
-    message, inner = swarm(None, "send_email:c1", "wire_money:c2")
-    graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
-    run_until_stop(graph.compile(checkpointer=saver), human_input("go"))
-    spaces = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
-    (space,) = [space for space in spaces if space and "|" not in space]
-    config = {"configurable": {"thread_id": "1", "checkpoint_ns": space}}
-    assert recovered(saver, (message, "c1"), (message, "c2"), config=config) == BOTH_RECOVERED
-
-
 def test_subgraph_s_own_namespace(saver):
     """In a subgraph the history of the subgraph's namespace is read, and no other."""
     inner = v2([BOTH])
@@ -282,23 +258,6 @@ def test_another_thread_is_never_read(saver):
     run_until_stop(v2([BOTH], saver), human_input("go"))
     other = {"configurable": {"thread_id": "2"}}
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=other) == {}
-
-
-# --- far back ----------------------------------------------------------------------------
-
-
-def chat(first, saver, runs, durability="sync", make=agent):
-    """A thread that breaks in its first run and goes on for many."""
-    graph = make([first, *(AIMessage(f"{i}", id=f"r{i}") for i in range(runs))], saver)
-    run_until_stop(graph, human_input("go"), durability=durability)
-    for _ in range(runs):
-        run_until_stop(graph, human_input(), durability=durability)
-
-
-def test_gaps_in_the_steps(saver):
-    """Durability "exit" keeps one checkpoint of each run."""
-    chat(BOTH, saver, 100, "exit")
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 # --- older states ------------------------------------------------------------------------
@@ -782,3 +741,26 @@ async def test_recovery_switched_off(asynchronous):
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
     assert saver.reads["list"] == 0
     await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
+
+
+class Broken(InMemorySaver):
+    """A checkpointer that has lost its database."""
+
+    def get_tuple(self, _: Any) -> Any:
+        """Fail."""
+        raise ConnectionError("gone")
+
+    async def aget_tuple(self, _: Any) -> Any:
+        """Fail."""
+        raise ConnectionError("gone")
+
+
+async def test_error_of_the_checkpointer():
+    """An error of the checkpointer names the thread and what was asked, and keeps its cause."""
+    with pytest.raises(EvidenceError, match=r"Thread '1': .*gone.* namespace ''") as sync:
+        recovered(Broken(), (BOTH, "c1"), required=True)
+    with pytest.raises(EvidenceError) as asynchronous:
+        await arecovered(Broken(), (BOTH, "c1"), required=True)
+    assert str(sync.value) == str(asynchronous.value)
+    assert isinstance(sync.value.__cause__, ConnectionError)
+    assert isinstance(asynchronous.value.__cause__, ConnectionError)

@@ -17,6 +17,7 @@ from langchain_core.messages import (
     BaseMessage,
     HumanMessage,
     RemoveMessage,
+    SystemMessage,
     ToolMessage,
 )
 from langchain_core.runnables import RunnableConfig
@@ -27,7 +28,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
@@ -351,20 +352,6 @@ def test_an_answer_is_regenerated():
     assert shown(agent.history) == expected
     agent.say("hello")
     assert shown(agent.history) == [*expected, "human: hello", "ai: done"]
-
-
-def test_a_resume_in_the_past_leaves_both_branches_right():
-    """The old pause is answered on a branch of its own; the main branch keeps its turn."""
-    agent = Agent("node", TURN)
-    agent.say("pay bob")
-    paused = agent.graph.get_state(agent.config)
-    agent.say("never mind")
-    main = agent.graph.get_state(agent.config).config
-    [asked] = paused.interrupts
-    agent.graph.invoke(Command(resume={asked.id: "yes"}), paused.config)
-    agent.graph.invoke({"messages": [HumanMessage("hello")]}, main)
-    expected = [*turn("sent to bob", WAITED.format("c2")), "ai: done", "human: hello", "ai: done"]
-    assert shown(agent.history) == expected
 
 
 # --- inputs that edit the history ------------------------------------------------------------
@@ -698,14 +685,6 @@ def test_a_pause_between_agents_adds_nothing_twice():
     assert shown(agent.history).count("ai: mail") == 1
 
 
-def test_recover_false_adds_nothing():
-    """The checkpoints are not searched."""
-    agent = Agent("node", TURN, recover=False)
-    agent.say("pay bob")
-    agent.say("never mind")
-    assert shown(agent.history) == ["human: pay bob", "human: never mind", "ai: done"]
-
-
 # --- what it costs ---------------------------------------------------------------------------
 
 
@@ -822,3 +801,13 @@ async def _play_on_postgres(kind: str, uri: str, thread: Any) -> list[str]:
             await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, thread)
         state = await agent.graph.aget_state(thread)
         return shown(state.values["messages"])
+
+
+def test_an_update_between_the_pause_and_the_message():
+    """The turn stands where it began: before what the user has stored since."""
+    agent = Agent("node", TURN)
+    agent.say("pay bob")
+    agent.graph.update_state(agent.config, {"messages": [SystemMessage("be brief")]})
+    agent.say("never mind")
+    expected = turn("sent to bob", WAITED.format("c2"))
+    assert shown(agent.history) == [*expected[:-1], "system: be brief", expected[-1], "ai: done"]

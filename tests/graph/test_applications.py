@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
@@ -21,7 +19,7 @@ from typing_extensions import TypedDict
 from langgraph_patch import patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from support.agent_matrix import BREAKS, Desk, MatrixThread, expected_history, script
-from support.agents import Graph, both_calls, history, human, lines, stored, thread
+from support.agents import Graph, both_calls, history, human, lines, thread
 from support.applications import (
     APPLICATIONS,
     Application,
@@ -183,22 +181,6 @@ async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
     assert len(bare[0]) > 20
 
 
-@pytest.mark.parametrize("name", ["call_model", "team", "two_histories"])
-def test_a_healthy_thread_leaves_the_same_rows(name: str, tmp_path: Path):
-    """As many rows, of the same channels and nodes, and bytes within 0.5 %, as versions vary."""
-    found = {}
-    for kind, wrap in (("bare", lambda graph: graph), ("patched", with_patching)):
-        path = tmp_path / f"{kind}.db"
-        with SqliteSaver.from_conn_string(str(path)) as saver:
-            graph = HEALTHY[name](wrap, saver)
-            for value in inputs():
-                graph.invoke(value, thread())
-        found[kind] = stored(path)
-    assert found["patched"]["rows"] == found["bare"]["rows"]
-    assert found["patched"]["names"] == found["bare"]["names"]
-    assert abs(found["patched"]["bytes"] / found["bare"]["bytes"] - 1) < 0.005
-
-
 # --- several histories ---------------------------------------------------------------------
 
 KEYS = ["messages", "supervisor_messages"]
@@ -280,17 +262,6 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     assert lines(graph.get_state(thread()).values["supervisor_messages"]) == lines(waiting)
 
 
-def test_several_histories_in_the_log(caplog: pytest.LogCaptureFixture):
-    """The line names the model nodes of all histories."""
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        two(InMemorySaver())
-    assert caplog.text.count("\n") == 1
-    assert (
-        "with_patching repairs the whole history of 'researcher', 'supervisor'; "
-        "does not touch the tool nodes 'tools', 'supervisor_tools'; "
-    ) in caplog.text
-
-
 @pytest.mark.parametrize("value", [[], "", ["messages", 3], 3, None, ["messages", ""]])
 def test_a_messages_key_that_is_no_name(value: Any):
     """What is no name is quoted, before anything is built."""
@@ -302,35 +273,6 @@ def test_one_of_several_keys_is_unknown():
     """It is named, with the keys that hold messages."""
     with pytest.raises(GraphError, match=r"'nope' is no key.*Keys with messages: 'messages'"):
         with_patching(call_model(Desk("asks"), script()), messages_key=["messages", "nope"])
-
-
-class Notes(MessagesState):
-    """A state of a subgraph with a history that its parent lacks."""
-
-    inner_messages: Any
-
-
-@sync_and_async
-async def test_a_history_that_only_a_subgraph_has(*, asynchronous: bool):
-    """It is repaired inside, under its own key; the parent's history under the parent's."""
-    model = script()
-
-    def answer(state: Any) -> Any:
-        messages = [*state["inner_messages"], model.invoke(state["inner_messages"])]
-        return {"inner_messages": messages, "messages": messages[-1:]}
-
-    inner = StateGraph(Notes)
-    inner.add_node("start", lambda _: {"inner_messages": list(OPEN)})
-    inner.add_node("llm", answer)
-    inner.add_edge(START, "start")
-    inner.add_edge("start", "llm")
-    builder = StateGraph(MessagesState).add_node("team", inner.compile()).add_edge(START, "team")
-    graph = with_patching(
-        builder.compile(checkpointer=InMemorySaver()), messages_key=["inner_messages"]
-    )
-    await run(graph, "go", asynchronous=asynchronous)
-    assert lines(model.seen[0]) == REPAIRED
-    assert lines(history(graph, thread())) == ["human: go", "ai: re: never mind"]
 
 
 # --- a frontend, and two models at once ------------------------------------------------------
@@ -420,9 +362,6 @@ async def test_a_truncated_call_of_any_node_never_runs(wrap: Any, node: Any, *, 
     results = [m for m in history(graph, thread()) if isinstance(m, ToolMessage)]
     ran = any("the bank is down" in result.text for result in results)
     assert ran is (wrap is not with_patching)
-
-
-# --- what LangGraph finds in a node ----------------------------------------------------------
 
 
 @sync_and_async

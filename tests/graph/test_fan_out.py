@@ -49,17 +49,6 @@ def agent_of(builder: Any, *script: Any, desk: Desk | None = None, **options: An
 # --- what it is for -------------------------------------------------------------------------
 
 
-@BOTH_WAYS
-def test_a_result_beside_an_abandoned_pause_is_recovered(asynchronous):
-    """The mail's result reaches the model, and the other call is reported as waiting."""
-    agent = Agent("recorded", MAIL_AND_WIRE, asynchronous=asynchronous)
-    agent.say("pay")
-    agent.say("never mind")
-    assert agent.read["c1"] == "sent to bob"
-    assert WAITED in agent.read["c2"]
-    assert agent.desk.did == {"mail bob": 1}
-
-
 def test_a_result_beside_a_failed_call_is_recovered():
     """An error that the ToolNode raises ends the run; the next turn reads what was recorded."""
     tools = Desk()
@@ -368,35 +357,6 @@ def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once():
         assert agent.desk.did.total() == 2
 
 
-def test_a_node_in_a_graph_that_is_a_node():
-    """Graphs that are nodes are recorded too."""
-
-    def build(model, tools):
-        builder = StateGraph(MessagesState)
-        builder.add_node("team", loop(model, tools).compile())
-        builder.add_edge(START, "team")
-        return builder
-
-    agent = agent_of(build, MAIL_AND_WIRE)
-    agent.say("pay")
-    agent.resume()
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-def test_a_pause_of_the_unpatched_graph_goes_on():
-    """A thread that waits while `record=True` is deployed or taken back loses nothing."""
-    for first, second in (({}, {"record": True}), ({"record": True}, {})):
-        saver, desk = InMemorySaver(), Desk()
-        agents = [
-            Agent("hand_built", *script, saver=saver, desk=desk, **options)
-            for script, options in (([MAIL_AND_WIRE], first), ([], second))
-        ]
-        agents[0].say("pay")
-        agents[1].resume()
-        assert agents[1].results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-        assert desk.did["wire 5"] == 1
-
-
 def test_a_healthy_run_has_the_messages_of_the_bare_run():
     """The history, the order of results and the chunks of the nodes are the same."""
 
@@ -531,3 +491,13 @@ def test_an_interrupt_in_a_wrapper_of_the_tool_node_is_that_of_its_call():
     answers = {e.id: "no" if "al" in e.value else "yes" for e in agent.interrupts}
     agent.run(Command(resume=answers))
     assert agent.results == {"c1": "rejected", "c2": "sent to bob"}
+
+
+def test_a_message_without_a_call_raises_as_in_the_bare_graph():
+    """What a ToolNode refuses, it refuses still."""
+    builder = loop(StrictModel(), Desk().tools())
+    builder.edges.discard((START, "agent"))
+    builder.add_edge(START, "tools")
+    graph = with_patching(builder.compile(), record=True)
+    with pytest.raises(ValueError, match="No AIMessage"):
+        graph.invoke({"messages": [HumanMessage("go")]})

@@ -275,3 +275,9 @@ def test_recorded_results_are_recovered_in_a_node_that_trims():
     assert "waiting for human input" in read["c2"]
     agent.run({"messages": [AIMessage("x"), HumanMessage("and now?")]})
     assert [m.type for m in model.seen[-1]] == ["ai", "ai", "human"]
+
+
+def test_an_option_with_a_wrong_value():
+    """It is refused before a model is called."""
+    with pytest.raises(OptionError, match="recover='always'"):
+        patch_model(StrictModel(), recover="always")

@@ -10,12 +10,11 @@ import pytest
 from langchain_core.messages import AIMessage, RemoveMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
-from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import CachePolicy, Command, Overwrite, interrupt
+from langgraph.types import Command, Overwrite, interrupt
 
 from langgraph_patch import with_patching
 from langgraph_patch.graph.node import PatchedNode
@@ -161,45 +160,6 @@ def test_a_model_node_beside_a_node_that_removes():
 # --- what LangGraph knows a node by ------------------------------------------------------
 
 
-@pytest.mark.parametrize("damage", [True, False])
-def test_threads_that_share_a_cached_answer(*, damage: bool):
-    """The application's key is the last message: each thread keeps its own history."""
-    policy = CachePolicy(key_func=lambda state: state["messages"][-1].text)
-    builder = StateGraph(MessagesState).add_edge(START, "model")
-    builder.add_node("model", answering(model_saying("fine", "fine")), cache_policy=policy)
-    bare = builder.compile(cache=InMemoryCache(), checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node="model")
-    bare.update_state(thread("1"), {"messages": DAMAGED}, as_node=START)
-    graph.invoke(None, thread("1"))
-    other = [human("mine", None), *([CALL] if damage else []), human("never mind", None)]
-    bare.update_state(thread("2"), {"messages": other}, as_node=START)
-    graph.invoke(None, thread("2"))
-    graph.invoke({"messages": [human("hello")]}, thread("2"))
-    assert lines(history(graph, thread("2")))[0] == "human: mine"
-
-
-def test_a_default_error_handler_stays():
-    """`compile()` makes the node of such a handler each time, in nested graphs too."""
-
-    def fail(_: Any) -> Any:
-        raise ZeroDivisionError
-
-    def graph_of(node: Any) -> Graph:
-        builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
-        builder.set_node_defaults(error_handler=lambda _: {"messages": [AIMessage("handled")]})
-        return builder.compile()
-
-    for bare in (graph_of(fail), graph_of(graph_of(fail))):
-        graph = with_patching(bare)
-        assert lines(graph.invoke({"messages": DAMAGED})["messages"]) == [
-            "human: go",
-            "ai c1: ",
-            NOT_RECORDED,
-            "human: never mind",
-            "ai: handled",
-        ]
-
-
 @pytest.mark.parametrize(("kind", "thread_id"), [("memory", 7), ("sqlite", uuid.UUID(int=7))])
 def test_a_thread_id_that_is_no_text(kind: str, thread_id: Any):
     """LangGraph stores any id as text; its results are found under that."""
@@ -274,3 +234,24 @@ async def test_it_is_a_runnable_like_any():
     assert [lines(part["messages"]) for part in reported] == [["ai: fine"]] * 6
     assert [len(seen) for seen in model.seen] == [4] * 6
     assert names == ["RunnableLambda"] * 6
+
+
+def test_a_model_node_that_goes_to_its_parent():
+    """The parent has a history of its own: all of it stays."""
+
+    def breaking(state: Any) -> Any:
+        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
+        return {"messages": [*gone, CALL, human("sub question")]}
+
+    def handing(state: Any) -> Any:
+        refuse(state["messages"])
+        update = {"messages": [AIMessage("bye", id="b")]}
+        return Command(goto="end", graph=Command.PARENT, update=update)
+
+    inner = StateGraph(MessagesState).add_node("break", breaking).add_node("hand", handing)
+    inner.add_edge(START, "break").add_edge("break", "hand")
+    builder = StateGraph(MessagesState).add_node("sub", inner.compile(), destinations=("end",))
+    builder.add_node("end", lambda _: None).add_edge(START, "sub")
+    graph = with_patching(builder.compile(), model_node="sub.hand")
+    after = graph.invoke({"messages": [human("book it"), AIMessage("ok"), human("go")]})
+    assert lines(after["messages"]) == ["human: book it", "ai: ok", "human: go", "ai: bye"]

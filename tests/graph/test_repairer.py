@@ -422,21 +422,6 @@ async def test_a_deep_agent_s_own_repair_is_replaced(asynchronous):
     assert bench.tools.done == ["mail to bob"]
 
 
-@sync_and_async
-async def test_a_deep_agent_s_own_repair_is_kept(asynchronous):
-    """Without `replace_foreign` what deepagents wrote is a result like any other."""
-    bench = await paused_agent(
-        DEEP_AGENT, AIMessage("hm"), AIMessage("fine"), asynchronous=asynchronous
-    )
-    await run_in_worker(bench.graph, "never mind", asynchronous=asynchronous)
-    patches: list[Any] = []
-    graph = with_patching(bench.graph, on_patch=lambda patch, _: patches.append(patch))
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, *FOREIGN, *after)
-    assert patches == []
-
-
 def placeholder(text: str, **extra: Any) -> list[ToolMessage]:
     """What another repair wrote for both calls."""
     names = {"c1": "send_email", "c2": "wire_money"}

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import pytest
 from langchain.agents import AgentState, create_agent
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, RemoveMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -25,8 +24,7 @@ from langgraph.graph import START, StateGraph, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
-from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
-from langgraph_patch._langgraph_storage import RETURN
+from langgraph_patch import patch_node, validate_messages, with_patching
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support import agents
@@ -45,7 +43,6 @@ from support.agents import (
     reducer_graph,
     thread,
 )
-from support.callbacks import RunNames
 from support.paths import ENVIRONMENT
 from support.placeholder_texts import UNKNOWN
 from support.running import in_turn, pairs, run, sync_and_async
@@ -188,22 +185,6 @@ async def test_a_repair_that_adds_nothing(*, asynchronous: bool):
         assert chunks[0] == {"patch_tool_calls": {"messages": []}}
 
 
-@sync_and_async
-async def test_two_histories_in_one_chunk(*, asynchronous: bool):
-    """Each key has its own new results."""
-
-    class Two(TypedDict):
-        messages: Annotated[list[AnyMessage], add_messages]
-        notes: Annotated[list[AnyMessage], add_messages]
-
-    builder = StateGraph(Two).add_node("model", lambda _: {"messages": [FINE]})
-    builder.add_edge(START, "model")
-    graph = with_patching(builder.compile(), messages_key=["messages", "notes"])
-    value = {"messages": DAMAGED, "notes": DAMAGED}
-    chunks = await stream(graph, value, asynchronous=asynchronous)
-    assert shown(chunks[0]) == {"patch_tool_calls": {"messages": NEW, "notes": NEW}}
-
-
 # --- a model node, in every form of output -----------------------------------------------------
 
 WRITERS: dict[str, Callable[[], Any]] = {
@@ -288,14 +269,6 @@ async def test_a_node_that_raises_runs_again(*, asynchronous: bool):
     ]  # fmt: skip
 
 
-async def test_a_healthy_turn_writes_nothing_more():
-    """No node of a healthy turn writes to the reserved channel."""
-    graph = with_patching(model_graph({"messages": [FINE]}), model_node="model")
-    graph.invoke({"messages": HEALTHY}, thread())
-    for saved in graph.checkpointer.list(thread()):
-        assert not any(channel == RETURN for _, channel, _ in saved.pending_writes or ())
-
-
 # --- what a recovered result restores ------------------------------------------------------
 
 
@@ -348,24 +321,6 @@ async def test_restored_keys_are_shown(by: str, count: int, *, asynchronous: boo
 
 
 # --- a repair inside other code --------------------------------------------------------------
-
-
-async def test_a_repair_inside_a_node_of_your_own():
-    """A node that calls the patch node shows what it returns, and may raise after it."""
-    failures = [ConnectionError("down")]
-
-    def node(state: Any, config: RunnableConfig) -> Any:
-        update = PatchNode().invoke(state, config)
-        if failures:
-            raise failures.pop()
-        return update
-
-    builder = StateGraph(State).add_node("mine", node).add_edge(START, "mine")
-    graph = builder.compile(checkpointer=InMemorySaver())
-    with pytest.raises(ConnectionError):
-        graph.invoke({"messages": DAMAGED}, thread())
-    graph.invoke(None, thread())
-    assert validate_messages(history(graph, thread())) == []
 
 
 REMOVES = ("add_messages", "delta", "deepagents")
@@ -655,25 +610,3 @@ async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
         streams.append([picture(mode, chunk) for chunk in chunks])
     assert streams[1] == streams[0]
     assert bool(streams[0]) is (mode != "custom")
-
-
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[5]], ids=lambda kind: kind.name)
-async def test_healthy_events_are_as_before(kind: Kind):
-    """Event by event what the bare graph emits, for clients and for a tracer."""
-    runs = []
-    for wrap in (lambda graph: graph, with_patching):
-        bench = kind.make(
-            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
-            AIMessage("well done", id="a2"),
-            asynchronous=True,
-            checkpointer=InMemorySaver(),
-        )
-        names: list[str] = []
-        config = {**thread(), "callbacks": [RunNames(names)]}
-        events = wrap(bench.graph).astream_events({"messages": [human("go")]}, config)
-        seen = [
-            (event["event"], event["name"], event["tags"], len(event["parent_ids"]))
-            async for event in events
-        ]
-        runs.append((seen, names))
-    assert runs[1] == runs[0]

@@ -124,53 +124,6 @@ Wrap = Callable[[Any], Any]
 Build = Callable[[Desk, StrictModel, Wrap], Graph]
 
 
-def parent_of(child: Graph, schema: Any = MessagesState) -> StateGraph[Any, Any]:
-    """A graph with one node, which is a graph."""
-    builder = StateGraph(schema)
-    builder.add_node("clerk", child)
-    builder.add_edge(START, "clerk")
-    return builder
-
-
-class Planned(MessagesState):
-    """A history, and a plan that only the nodes inside know of."""
-
-    plan: str
-
-
-class Private(TypedDict):
-    """What a node may ask for that is in no other schema."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    notes: str
-
-
-def private(desk: Desk, model: StrictModel) -> StateGraph[Any, Any]:
-    """An agent with nodes that pass on a private value."""
-
-    def plan(state: MessagesState) -> Private:
-        return {"messages": [], "notes": "quietly"}
-
-    def call(state: Private) -> dict[str, Any]:
-        assert state["notes"] == "quietly"
-        return {"messages": [model.invoke(state["messages"])]}
-
-    builder = StateGraph(MessagesState)
-    builder.add_node("plan", plan)
-    builder.add_node("agent", call)
-    builder.add_node("tools", desk.node())
-    builder.add_edge(START, "plan")
-    builder.add_edge("plan", "agent")
-    builder.add_conditional_edges("agent", one_send_each, ["tools", END])
-    builder.add_edge("tools", "agent")
-    return builder
-
-
-def private_state_inside(desk: Desk, model: StrictModel, wrap: Wrap) -> Graph:
-    """The same inside, under a parent with another state."""
-    return wrap(parent_of(private(desk, model).compile(), Planned).compile(checkpointer=desk.saver))
-
-
 class Whole(MessagesState):
     """All that a graph knows."""
 
@@ -277,7 +230,6 @@ class Family:
 FAMILIES = {
     family.build.__name__: family
     for family in (
-        Family(private_state_inside, is_inside=True),
         Family(schemas, entry="agent"),
         Family(context, is_inside=True, context=Ann("ann")),
         Family(called_with_a_memory, namespace="clerk"),
