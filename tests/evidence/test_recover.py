@@ -48,9 +48,7 @@ from support.agents import (
     human,
     thread,
 )
-from support.agents import (
-    KINDS as AGENTS,
-)
+from support.agents import KINDS as AGENTS
 from support.evidence_agents import (
     APPROVAL,
     AWAITING_INPUT,
@@ -640,11 +638,7 @@ async def test_a_healthy_thread_is_not_read(kind, asynchronous):
 
 @pytest.mark.parametrize(
     ("kind", "asynchronous", "shape"),
-    [
-        (REACT_V2, True, "message"),
-        (CREATE_AGENT, False, "command"),
-        (DEEP_AGENT, True, "command"),
-    ],
+    [(REACT_V2, True, "message"), (CREATE_AGENT, False, "command"), (DEEP_AGENT, True, "command")],
     ids=["react_v2", "create_agent", "create_deep_agent"],
 )
 async def test_a_recovered_result_is_whole(kind, asynchronous, shape):

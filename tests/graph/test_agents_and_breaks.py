@@ -20,15 +20,7 @@ from support.agent_matrix import (
     expected_history,
     expected_results,
 )
-from support.agents import (
-    KINDS,
-    Kind,
-    both_calls,
-    history,
-    human,
-    lines,
-    thread,
-)
+from support.agents import KINDS, Kind, both_calls, history, human, lines, thread
 from support.paused_agents import paused_agent
 from support.running import run
 from support.strict import refuse

@@ -810,9 +810,7 @@ CUT = [
     AIMessageChunk(
         "",
         id="a1",
-        tool_call_chunks=[
-            {"name": "send_email", "args": '{"to": "bo', "id": "c1", "index": 0},
-        ],
+        tool_call_chunks=[{"name": "send_email", "args": '{"to": "bo', "id": "c1", "index": 0}],
     ),
     AIMessageChunk("", id="a1"),
 ]

@@ -86,10 +86,7 @@ def test_two_calls_that_ask_get_their_own_answers(asynchronous):
         agent.run(Command(resume="yes"))
     answers = {each.id: f"answer to {each.value}" for each in agent.interrupts}
     agent.run(Command(resume=answers))
-    assert agent.results == {
-        "c1": "wired 1: answer to wire 1?",
-        "c2": "wired 2: answer to wire 2?",
-    }
+    assert agent.results == {"c1": "wired 1: answer to wire 1?", "c2": "wired 2: answer to wire 2?"}
 
 
 # --- the same graph otherwise ---------------------------------------------------------------

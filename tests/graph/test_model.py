@@ -26,6 +26,7 @@ from kit import Agent, Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.graph.model import PatchedModel
+from support.running import in_turn
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
@@ -83,8 +84,7 @@ PLACES = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(("name", "asynchronous"), in_turn(PLACES, [False, True]))
 async def test_it_works_in(name, asynchronous):
     """The model reads a valid history, and the answer is stored."""
     model = StrictModel()

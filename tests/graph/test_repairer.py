@@ -11,12 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
 
-from langgraph_patch import (
-    is_placeholder,
-    patch_model,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
@@ -35,10 +30,7 @@ from support.agents import (
 )
 from support.open_calls import UNKNOWN_STATEMENTS
 from support.paused_agents import paused_agent
-from support.placeholder_texts import (
-    DEEPAGENTS_INCOMPLETE,
-    WAITED,
-)
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.running import in_turn, pairs, run_in_worker, sync_and_async
 from support.strict import StrictModel, ai
 from support.transcripts import statements

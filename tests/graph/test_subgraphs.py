@@ -187,10 +187,7 @@ class Play:
     ("name", "script", "asynchronous"),
     [
         pytest.param(
-            row.values[0],
-            PAUSES if row.values[1] == "pauses" else FAILS,
-            row.values[2],
-            id=row.id,
+            row.values[0], PAUSES if row.values[1] == "pauses" else FAILS, row.values[2], id=row.id
         )
         for row in pairs(FAMILIES, ["pauses", "fails"], [False, True])
     ],

@@ -21,7 +21,6 @@ from typing_extensions import TypedDict
 
 from kit import Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import with_patching
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.running import in_turn
 
 CUT = streamed(("mail", '{"to": "bob", "cc": "al'), reason="length")
@@ -86,11 +85,6 @@ def explicit_callbacks(model, tools, runs):
         return {"messages": [model.invoke(state["messages"], config=config)]}
 
     return patched(_loop(call, tools))
-
-
-def with_config(model, tools, runs):
-    """A model with callbacks of its own."""
-    return plain(model.with_config(callbacks=[Handler()]), tools, runs)
 
 
 def retries(model, tools, runs):
@@ -202,19 +196,6 @@ def asking(model, tools, runs):
     return patched(_loop(call, tools))
 
 
-def merging(model, tools, runs):
-    """A node that merges the chunks of its model itself."""
-
-    def call(state):
-        runs["agent"] += 1
-        merged = None
-        for chunk in model.stream(state["messages"]):
-            merged = chunk if merged is None else merged + chunk
-        return {"messages": [merged]}
-
-    return patched(_loop(call, tools))
-
-
 def sending(model, tools, runs):
     """The same, and it sends each call to the tools itself."""
 
@@ -234,18 +215,9 @@ def sending(model, tools, runs):
     return patched(builder)
 
 
-def middleware(model, tools, runs):
-    """`create_agent` with the middleware."""
-    runs["agent"] += 1
-    return create_agent(
-        model, tools, middleware=[PatchToolCallsMiddleware()], checkpointer=InMemorySaver()
-    )
-
-
 REACHED = {
     "plain": Kind(plain),
     "explicit callbacks": Kind(explicit_callbacks),
-    "with_config": Kind(with_config),
     "retries": Kind(retries),
     "fallbacks": Kind(fallbacks),
     "an agent in a node": Kind(agent_in_a_node, asked=1),
@@ -255,9 +227,7 @@ REACHED = {
     "a nested patched graph": Kind(nested),
     "a nested graph with another key": Kind(nested_with_another_key, asked=1, key="talk"),
     "a node that interrupts": Kind(asking, asked=1),
-    "merges its stream": Kind(merging),
     "sends its calls": Kind(sending),
-    "the middleware": Kind(middleware),
 }
 """The kinds of node whose model the guard reaches."""
 

@@ -25,16 +25,7 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import PatchError, is_placeholder, with_patching
 from langgraph_patch.errors import GraphError, OptionError
-from support.agents import (
-    Graph,
-    Tools,
-    both_calls,
-    history,
-    human,
-    lines,
-    react_v2,
-    thread,
-)
+from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
 from support.open_calls import OPEN, REPAIRED, messages_in, model_saying
 from support.running import in_turn, pairs, run_by
 from support.schemas import Data, FrozenData, Model
@@ -307,12 +298,7 @@ OUTPUTS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
     "one message": (State, {"messages": FINE}, ["ai: fine"], []),
     "pydantic": (Answered, Answered(messages=[FINE], notes=["n"]), ["ai: fine"], ["n"]),
     "dataclass": (AnsweredData, AnsweredData([FINE], ["n"]), ["ai: fine"], ["n"]),
-    "command": (
-        State,
-        Command(update={"messages": [FINE]}, goto="after"),
-        ["ai: fine"],
-        ["after"],
-    ),
+    "command": (State, Command(update={"messages": [FINE]}, goto="after"), ["ai: fine"], ["after"]),
     "pairs": (State, Command(update=[("messages", [FINE]), ("notes", ["n"])]), ["ai: fine"], ["n"]),
     "commands": (
         State,

@@ -189,10 +189,7 @@ def test_f42_a_real_result_beats_the_placeholder_of_deepagents(replace_foreign):
     assert texts([ai(("wire", "c1")), fake, H("x")]) == [fake.content]
 
 
-FAKES = [
-    result(CHAT_UI, id="do-not-render-17"),
-    result('{"cancelled":true}'),
-]
+FAKES = [result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}')]
 
 
 @pytest.mark.parametrize("fake", FAKES)
@@ -434,10 +431,7 @@ def test_dangling_calls_are_those_that_get_placeholders():
     """With their causes; not those that have a result, or one in the evidence."""
     calls = ai(("wire", "c1"), ("mail", "c2"), ("search", "c3"), ("read", "c4"))
     reading = read_if_damaged([calls, result("r", "c4"), H("x")])
-    evidence = {
-        (0, 0): Finding("cancelled"),
-        (0, 1): Finding(result=result("sent", "c2")),
-    }
+    evidence = {(0, 0): Finding("cancelled"), (0, 1): Finding(result=result("sent", "c2"))}
     found = dangling_calls(reading, evidence)
     assert [(key, call.name, call.cause) for key, call in found] == [
         ((0, 0), "wire", "cancelled"),

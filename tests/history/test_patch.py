@@ -300,8 +300,7 @@ def test_f09_the_block_of_a_malformed_call_is_sent_without_its_text():
 def test_r25_a_stored_chunk_whose_arguments_were_cut():
     """LangChain's partial parser calls it valid; the raw text says that it is not."""
     cut = AIMessageChunk(
-        content="",
-        tool_call_chunks=[{"name": "t", "args": '{"a": "use', "id": "c1", "index": 0}],
+        content="", tool_call_chunks=[{"name": "t", "args": '{"a": "use', "id": "c1", "index": 0}]
     )
     merged = cut + AIMessageChunk(content="", chunk_position="last")
     assert merged.tool_calls == [call_of("t", "c1", {"a": "use"})]
@@ -457,9 +456,7 @@ def test_f10_a_raw_call_without_a_result_stays_as_it_is():
     """The list counts: a call that is in the raw form alone is not sent."""
     raw = [raw_of("t", "c9", "{}"), raw_of("t", "c 1", "{}"), raw_of("t", "c 1", "{}")]
     message = AIMessage(
-        "",
-        tool_calls=[call_of("t", "c 1")],
-        additional_kwargs={"tool_calls": raw, "refusal": None},
+        "", tool_calls=[call_of("t", "c 1")], additional_kwargs={"tool_calls": raw, "refusal": None}
     )
     after_repair, _ = repaired([message])
     new_id = after_repair.tool_calls[0]["id"]
@@ -808,13 +805,7 @@ def test_r11_an_id_used_again_and_answered():
 
 def test_f11_a_result_that_comes_late_under_the_old_id():
     """It goes to the call that was renamed from that id, and replaces its placeholder."""
-    history = [
-        ai("t:0", id="a1"),
-        result("r1", "t:0"),
-        H("b"),
-        ai("t:0", id="a2"),
-        H("c"),
-    ]
+    history = [ai("t:0", id="a1"), result("r1", "t:0"), H("b"), ai("t:0", id="a2"), H("c")]
     later = [*patch_messages(history).messages, result("r2", "t:0")]
     assert repaired(later) == [
         ai("t:0", id="a1"),
@@ -1436,11 +1427,7 @@ def test_our_placeholder_in_the_words_of_another_is_ours():
 def test_a_real_result_beats_the_placeholder_of_another(foreign):
     """The late real result is taken if foreign placeholders count as such."""
     history = [ai("c1", id="a1"), foreign, H("x"), result("r", "c1")]
-    assert repaired(history, replace_foreign=True) == [
-        ai("c1", id="a1"),
-        result("r", "c1"),
-        H("x"),
-    ]
+    assert repaired(history, replace_foreign=True) == [ai("c1", id="a1"), result("r", "c1"), H("x")]
 
 
 @pytest.mark.parametrize(
@@ -1643,11 +1630,7 @@ def test_bug_2_a_human_message_is_not_the_result_of_a_later_call():
 
 def test_bug_3_a_result_without_an_id_does_not_take_a_siblings_place():
     """Results that name their call come first, wherever they stand."""
-    history = [
-        ai("c1", "c2"),
-        FunctionMessage(name="t", content="r2", id="x"),
-        result("r1", "c1"),
-    ]
+    history = [ai("c1", "c2"), FunctionMessage(name="t", content="r2", id="x"), result("r1", "c1")]
     assert repaired(history) == [
         ai("c1", "c2"),
         result("r2", "c2", name="t", id="x"),

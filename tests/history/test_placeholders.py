@@ -294,12 +294,7 @@ def test_raw_arguments_are_kept_whole_in_the_mark():
 
 def test_ids_are_made_of_message_call_and_ordinal():
     """The same call has the same id in every run; any other call has another."""
-    calls = [
-        [asked()],
-        [asked(call_id="c2")],
-        [asked(message_id="a2")],
-        [asked(message_id=None)],
-    ]
+    calls = [[asked()], [asked(call_id="c2")], [asked(message_id="a2")], [asked(message_id=None)]]
     ids = [placeholder(history).id for history in calls]
     assert ids == [placeholder(history).id for history in calls]
     assert len(set(ids)) == 4

@@ -201,13 +201,10 @@ APPLICATIONS = (
     Application(_agent(call_model, "call_model"), _with_tools("call_model")),
     Application(_agent(chatbot, "chatbot"), _with_tools("chatbot")),
     Application(
-        _agent(llm_call, "llm_call"),
-        f"with_patching {LEFT}'llm_call', 'tools'",
-        writes=False,
+        _agent(llm_call, "llm_call"), f"with_patching {LEFT}'llm_call', 'tools'", writes=False
     ),
     Application(
-        _agent(judge, "agent"),
-        f"with_patching repairs the whole history of 'agent'; {LEFT}'judge'",
+        _agent(judge, "agent"), f"with_patching repairs the whole history of 'agent'; {LEFT}'judge'"
     ),
     Application(
         _agent(researchers, "Market Analyst"),
