@@ -32,7 +32,6 @@ CORE = (
     "tests/graph/test_with_patching.py",
     "tests/graph/test_fan_out.py",
     "tests/graph/test_model.py",
-    "tests/graph/test_truncated_calls.py",
     "tests/graph/test_truncation.py",
     "tests/evidence",
     "tests/threads",
