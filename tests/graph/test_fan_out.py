@@ -498,3 +498,20 @@ def test_a_message_without_a_call_raises_as_in_the_bare_graph():
     graph = with_patching(builder.compile(), record=True)
     with pytest.raises(ValueError, match="No AIMessage"):
         graph.invoke({"messages": [HumanMessage("go")]})
+
+
+def test_what_can_be_recorded_warns_nothing(caplog):
+    """A `ToolNode` with a config and retries is recorded."""
+    caplog.set_level(logging.WARNING, logger="langgraph_patch")
+
+    def build(model, tools):
+        builder = loop(model, tools)
+        node = builder.nodes["tools"]
+        node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
+        return builder
+
+    agent = agent_of(build, MAIL_AND_WIRE)
+    agent.say("pay")
+    agent.resume()
+    assert not caplog.records
+    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
