@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypedDict
@@ -76,6 +75,7 @@ from support.paused_agents import paused_agent
 from support.placeholder_texts import CANCELLED as CANCELLED_TEXT
 from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import run_in_worker, sync_and_async
+from support.savers import Counting
 from support.strict import StrictModel, ai
 from support.transcripts import statements
 
@@ -560,35 +560,6 @@ def chat_on(
     return [line for n in range(runs) for line in (("human", str(n)), ("ai", "hm"))]
 
 
-class Counting(InMemorySaver):
-    """Counts how often it is read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: Counter[str] = Counter()
-
-    def get_tuple(self, config):
-        """Count, and read."""
-        self.reads["get_tuple"] += 1
-        return super().get_tuple(config)
-
-    def list(self, config, **options):
-        """Count, and read."""
-        self.reads["list"] += 1
-        yield from super().list(config, **options)
-
-    async def aget_tuple(self, config):
-        """Count, and read."""
-        self.reads["get_tuple"] += 1
-        return InMemorySaver.get_tuple(self, config)
-
-    async def alist(self, config, **options):
-        """Count, and read."""
-        self.reads["list"] += 1
-        for saved in InMemorySaver.list(self, config, **options):
-            yield saved
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("runs", "is_found"), [(60, True), (400, False)])
 async def test_damage_many_runs_ago(*, runs: int, is_found: bool):
@@ -601,10 +572,10 @@ async def test_damage_many_runs_ago(*, runs: int, is_found: bool):
     found = [SENT, WAITING] if is_found else UNKNOWN_STATEMENTS
     turn = [*TURN, *found, *since, ("human", "hello?"), ("ai", "fine")]
     await check(graph, bench.model, turn)
-    saver.reads.clear()
+    saver.used.clear()
     await run_in_worker(graph, "and now?", asynchronous=True)
     await check(graph, bench.model, [*turn, ("human", "and now?"), ("ai", "fine")])
-    assert is_found or saver.reads["list"] == 0
+    assert is_found or saver.used["list"] == 0
     assert bench.tools.done == ["mail to bob"]
 
 
@@ -628,7 +599,7 @@ async def test_a_healthy_thread_is_not_read(kind, asynchronous):
         for text in ("more", "and more"):
             await run_in_worker(graph, text, asynchronous=asynchronous)
         assert bench.model.script == []
-        reads.append(saver.reads)
+        reads.append(saver.used)
     assert reads[1] == reads[0]
     assert reads[0]["list"] == 0
 
@@ -733,7 +704,7 @@ async def test_recovery_switched_off(asynchronous):
     )
     graph = with_patching(bench.graph, recover=False)
     await run_in_worker(graph, "never mind", asynchronous=asynchronous)
-    assert saver.reads["list"] == 0
+    assert saver.used["list"] == 0
     await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
 
 

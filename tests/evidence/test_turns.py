@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import operator
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +49,7 @@ from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.effects import has_value, is_equal
 from support.databases import running_postgres
 from support.running import in_turn
+from support.savers import Counting
 from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
@@ -686,26 +686,6 @@ def test_a_pause_between_agents_adds_nothing_twice():
 
 
 # --- what it costs ---------------------------------------------------------------------------
-
-
-class Counting(InMemorySaver):
-    """Counts its queries and writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used: Counter[str] = Counter()
-
-    def get_tuple(self, config: RunnableConfig) -> Any:
-        self.used["get_tuple"] += 1
-        return super().get_tuple(config)
-
-    def list(self, *args: Any, **options: Any) -> Any:
-        self.used["list"] += 1
-        return super().list(*args, **options)
-
-    def put(self, *args: Any) -> Any:
-        self.used["put"] += 1
-        return super().put(*args)
 
 
 @pytest.mark.parametrize("kind", ["node", "delta_as_node", "swarm", "supervisor"])
