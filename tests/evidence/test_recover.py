@@ -251,13 +251,6 @@ def test_subgraph_s_own_namespace(saver):
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == {}
 
 
-def test_another_thread_is_never_read(saver):
-    """The same calls in another thread have other results."""
-    run_until_stop(v2([BOTH], saver), human_input("go"))
-    other = {"configurable": {"thread_id": "2"}}
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=other) == {}
-
-
 # --- older states ------------------------------------------------------------------------
 
 
@@ -528,7 +521,7 @@ TURN = [("human", "book it"), ("calls", "c1", "c2")]
 NEVER_MIND = ("human", "never mind")
 
 
-# --- 1: parallel calls, one of them waits ------------------------------------------------
+# --- in a patched graph: parallel calls, one of them waits --------------------------------
 
 
 @pytest.mark.parametrize(("kind", "store", "asynchronous", "durability"), PAIRS)
@@ -579,7 +572,7 @@ async def test_damage_many_runs_ago(*, runs: int, is_found: bool):
     assert bench.tools.done == ["mail to bob"]
 
 
-# --- 7: healthy threads, and what cannot be found ----------------------------------------
+# --- healthy threads ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -692,7 +685,7 @@ async def test_a_step_that_timed_out(kind, asynchronous):
     await check(graph, model, [*turn, NEVER_MIND, ("ai", "fine")])
 
 
-# --- without a checkpointer, without recovery, with another checkpointer -----------------
+# --- without recovery, and with a checkpointer that fails ---------------------------------
 
 
 @sync_and_async

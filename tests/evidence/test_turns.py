@@ -354,6 +354,16 @@ def test_an_answer_is_regenerated():
     assert shown(agent.history) == [*expected, "human: hello", "ai: done"]
 
 
+def test_an_update_between_the_pause_and_the_message():
+    """The turn stands where it began: before what the user has stored since."""
+    agent = Agent("node", TURN)
+    agent.say("pay bob")
+    agent.graph.update_state(agent.config, {"messages": [SystemMessage("be brief")]})
+    agent.say("never mind")
+    expected = turn("sent to bob", WAITED.format("c2"))
+    assert shown(agent.history) == [*expected[:-1], "system: be brief", expected[-1], "ai: done"]
+
+
 # --- inputs that edit the history ------------------------------------------------------------
 
 
@@ -781,13 +791,3 @@ async def _play_on_postgres(kind: str, uri: str, thread: Any) -> list[str]:
             await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, thread)
         state = await agent.graph.aget_state(thread)
         return shown(state.values["messages"])
-
-
-def test_an_update_between_the_pause_and_the_message():
-    """The turn stands where it began: before what the user has stored since."""
-    agent = Agent("node", TURN)
-    agent.say("pay bob")
-    agent.graph.update_state(agent.config, {"messages": [SystemMessage("be brief")]})
-    agent.say("never mind")
-    expected = turn("sent to bob", WAITED.format("c2"))
-    assert shown(agent.history) == [*expected[:-1], "system: be brief", expected[-1], "ai: done"]

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
@@ -28,10 +27,9 @@ from support.applications import (
     parallel_models,
     two_histories,
 )
-from support.chunk_model import ChunkModel, begin, piece, reason
 from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS
 from support.placeholder_texts import UNKNOWN
-from support.running import in_turn, pairs, run, sync_and_async
+from support.running import in_turn, run, sync_and_async
 from support.strict import StrictModel, ai, refuse
 
 each_application = pytest.mark.parametrize(
@@ -275,25 +273,7 @@ def test_one_of_several_keys_is_unknown():
         with_patching(call_model(Desk("asks"), script()), messages_key=["messages", "nope"])
 
 
-# --- a frontend, and two models at once ------------------------------------------------------
-
-
-@sync_and_async
-async def test_a_frontend_that_answers(*, asynchronous: bool):
-    """Its answer is the result, and a message instead of it leaves placeholders."""
-    for answered in (True, False):
-        graph = _frontend(with_patching, InMemorySaver())
-        await run(graph, "book it", asynchronous=asynchronous)
-        value: Any = Command(resume="done") if answered else "never mind"
-        await run(graph, value, asynchronous=asynchronous)
-        results = ["tool c1: done", "tool c2: done"] if answered else UNKNOWN_RESULTS
-        last = "done" if answered else "never mind"
-        said = [] if answered else ["human: never mind"]
-        expected = ["human: book it", "ai c1 c2: ", *results, *said, f"ai: re: {last}"]
-        assert lines(history(graph, thread())) == expected
-
-
-# --- nodes that are no model nodes -------------------------------------------------------------
+# --- keys and nodes of one's own ----------------------------------------------------------
 
 
 def test_a_send_without_the_history_is_not_affected():
@@ -309,59 +289,6 @@ def test_a_send_without_the_history_is_not_affected():
     builder.add_edge(START, "plan")
     out = with_patching(builder.compile()).invoke({"messages": [human("go")]})
     assert lines(out["messages"]) == ["human: go", "human: dug"]
-
-
-# --- truncated calls -----------------------------------------------------------------------
-
-CUT = [begin("wire_money", "c1"), piece('{"amount": 3'), reason("length")]
-
-
-class Topic(TypedDict):
-    """What a worker reads: not the history."""
-
-    topic: str
-
-
-class Talk(MessagesState):
-    """A history and a topic."""
-
-    topic: str
-
-
-def worker(model: ChunkModel) -> Any:
-    """A node that calls the model with something else than the history."""
-
-    def work(state: Topic) -> Any:
-        return {"messages": [model.invoke(state["topic"])]}
-
-    return work
-
-
-def other(model: ChunkModel) -> Any:
-    """A node that calls the model with the history, and that no `ToolNode` leads to."""
-    return lambda state: {"messages": [model.invoke(state["messages"])]}
-
-
-@pytest.mark.parametrize(
-    ("wrap", "node", "asynchronous"),
-    pairs([with_patching, lambda graph: graph], [other, worker], [False, True]),
-)
-async def test_a_truncated_call_of_any_node_never_runs(wrap: Any, node: Any, *, asynchronous: bool):
-    """Also if the node is no model node, or reads no history; the bare graph runs it."""
-    desk = Desk("raises")
-    builder = StateGraph(Talk)
-    builder.add_node("write", node(ChunkModel(turns=[CUT, CUT], streaming=True)))
-    builder.add_node("tools", ToolNode(desk.tools(), handle_tool_errors=True))
-    builder.add_node("note", lambda _: None)
-    builder.add_edge(START, "write")
-    builder.add_conditional_edges("write", tools_condition)
-    builder.add_edge("tools", "note")
-    graph = wrap(builder.compile(checkpointer=InMemorySaver()))
-    value = {"messages": [human("go")], "topic": "gold"}
-    await run(graph, value, asynchronous=asynchronous)
-    results = [m for m in history(graph, thread()) if isinstance(m, ToolMessage)]
-    ran = any("the bank is down" in result.text for result in results)
-    assert ran is (wrap is not with_patching)
 
 
 @sync_and_async

@@ -230,6 +230,9 @@ def test_a14_the_log_says_which_node_to_name(caplog: pytest.LogCaptureFixture):
     assert agent.results.keys() == {"c1", "c2"}
 
 
+# --- agents that run their tools in the model node ----------------------------------------
+
+
 class OwnTools:
     """One node: it runs the open calls of the history, or else calls the model; then it repeats."""
 

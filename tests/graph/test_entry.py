@@ -266,6 +266,19 @@ async def test_outside_of_a_graph():
     assert await patch_node.ainvoke({"messages": OPEN[:1]}) is None
 
 
+def test_a_key_not_written_yet_is_an_empty_history():
+    """A state that has the key but no value yet: nothing is done."""
+
+    class Noted(MessagesState):
+        note: str
+
+    builder = StateGraph(Noted)
+    builder.add_node("patch", patch_node)
+    builder.add_edge(START, "patch")
+    assert builder.compile().invoke({"note": "x"}) == {"note": "x", "messages": []}
+    assert patch_node.invoke({"note": "x"}) is None
+
+
 # --- the prebuilt hook and the functional API --------------------------------------------
 
 
@@ -363,16 +376,3 @@ async def test_a_key_that_the_state_does_not_have():
     with pytest.raises(GraphError, match="messages_key='chat'"):
         await graph.ainvoke({"messages": OPEN}, thread("2"))
     assert history(graph, thread()) == OPEN
-
-
-def test_a_key_not_written_yet_is_an_empty_history():
-    """A state that has the key but no value yet: nothing is done."""
-
-    class Noted(MessagesState):
-        note: str
-
-    builder = StateGraph(Noted)
-    builder.add_node("patch", patch_node)
-    builder.add_edge(START, "patch")
-    assert builder.compile().invoke({"note": "x"}) == {"note": "x", "messages": []}
-    assert patch_node.invoke({"note": "x"}) is None

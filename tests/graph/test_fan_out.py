@@ -451,16 +451,6 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
 
 
-@pytest.mark.parametrize("kind", ["send", "create_agent", "react_v2"])
-def test_an_agent_with_its_own_sends_stays_as_it_is(kind):
-    """Each call is a task already."""
-    agent = Agent(kind, MAIL_AND_WIRE, record=True)
-    agent.say("pay")
-    agent.resume()
-    assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
 def test_the_tool_node_stays_a_tool_node():
     """Others look for it: `langgraph-swarm` for handoffs, LangGraph when it draws the graph."""
     graph = with_patching(loop(StrictModel(), Desk().tools()).compile(), record=True)

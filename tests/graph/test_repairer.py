@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
@@ -310,18 +310,6 @@ async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, log
     assert causes == ["unknown", "unknown"]
 
 
-async def test_a_healthy_thread_needs_no_checkpointer_that_works():
-    """Nobody is asked while nothing is broken: a database that is down does not matter."""
-    saver = Failing()
-    bench = V2.make(AIMessage("hi"), AIMessage("fine"), checkpointer=saver)
-    saver.down = True
-    graph = with_patching(bench.graph)
-    graph.invoke({"messages": [HumanMessage("a")]}, thread())
-    graph.invoke({"messages": [HumanMessage("b")]}, thread())
-    in_state = graph.get_state(thread()).values["messages"]
-    assert [message.text for message in in_state] == ["a", "hi", "b", "fine"]
-
-
 each_kind_in_turn = pytest.mark.parametrize(
     ("kind", "asynchronous"), in_turn([REACT_V2, DEEP_AGENT], [False, True])
 )
@@ -412,19 +400,3 @@ async def test_a_deep_agent_s_own_repair_is_replaced(asynchronous):
     after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
     check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
     assert bench.tools.done == ["mail to bob"]
-
-
-def placeholder(text: str, **extra: Any) -> list[ToolMessage]:
-    """What another repair wrote for both calls."""
-    names = {"c1": "send_email", "c2": "wire_money"}
-    return [
-        ToolMessage(
-            text.format(name, call_id),
-            name=name,
-            tool_call_id=call_id,
-            id=f"foreign-{call_id}",
-            status="error",
-            additional_kwargs=extra,
-        )
-        for call_id, name in names.items()
-    ]

@@ -320,7 +320,7 @@ async def test_restored_keys_are_shown(by: str, count: int, *, asynchronous: boo
     assert chunk["files"] == files
 
 
-# --- a repair inside other code --------------------------------------------------------------
+# --- under every reducer ------------------------------------------------------------------
 
 
 REMOVES = ("add_messages", "delta", "deepagents")
@@ -382,7 +382,7 @@ def test_entry_check_beside_other_nodes(name: str):
     assert [lines(seen) for seen in model.seen] == [REPAIRED]
 
 
-# --- the node wrapper --------------------------------------------------------------------
+# --- beside other nodes, and alone --------------------------------------------------------
 
 STORED = [*FIRST, human("never mind")]
 

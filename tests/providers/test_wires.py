@@ -242,10 +242,6 @@ def _asked(*calls: Call, shape: str = "string") -> list:
     return [human("hi", "h1"), ai(shape, "a1", *calls)]
 
 
-def _item(call_id: str) -> dict:
-    return {"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"}
-
-
 def _unnamed() -> list:
     call = {"name": None, "args": None, "id": "c1", "error": "cut off"}
     return [human("hi", "h1"), AIMessage("", id="a1", invalid_tool_calls=[call]), result("r", "c1")]
