@@ -29,10 +29,18 @@ from langgraph_patch import (
 )
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from support.agents import Tools, both_calls, history, human, lines, react_v1, react_v2, thread
-from support.open_calls import OPEN, REPAIRED, UNKNOWN_RESULTS, messages_in, model_saying
+from support.open_calls import (
+    OPEN,
+    REPAIRED,
+    UNKNOWN_RESULTS,
+    Data,
+    FrozenData,
+    Model,
+    messages_in,
+    model_saying,
+)
 from support.placeholder_texts import UNKNOWN, WAITED
 from support.running import in_turn, run, run_by, sync_and_async
-from support.schemas import Data, FrozenData, Model
 from support.strict import StrictModel, ai, refuse
 
 DAMAGED = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1"), human("never mind")]

@@ -66,8 +66,8 @@ from support.placeholder_texts import (
     WAITED_UNTIL_ENDED,
 )
 from support.running import run, sync_and_async
+from support.savers import Watched
 from support.strict import RefusedError, StrictModel, ai
-from support.watched import Watched
 
 MAIL = ("send_email", {"to": "bob"}, "c1")
 WIRE = ("wire_money", {"amount": 3}, "c2")

@@ -26,9 +26,8 @@ from typing_extensions import TypedDict
 from langgraph_patch import PatchError, is_placeholder, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
-from support.open_calls import OPEN, REPAIRED, messages_in, model_saying
+from support.open_calls import OPEN, REPAIRED, Data, FrozenData, Model, messages_in, model_saying
 from support.running import in_turn, pairs, run_by
-from support.schemas import Data, FrozenData, Model
 from support.strict import RefusedError, StrictModel, ai
 
 

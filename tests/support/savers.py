@@ -1,7 +1,8 @@
-"""Checkpointers for one test: one that keeps objects in memory, and one with a database."""
+"""Checkpointers for one test: in memory, in a database, one that counts, one to wait for."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
@@ -53,3 +54,24 @@ class Counting(InMemorySaver):
     async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
         for saved in self.list(*args, **options):
             yield saved
+
+
+class Watched(InMemorySaver):
+    """Waits until something is recorded, so that no test has to guess how long that takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news = threading.Condition()
+        self._noted = ""
+
+    def put_writes(self, config: Any, writes: Any, *rest: Any) -> None:
+        """Record, and tell."""
+        super().put_writes(config, writes, *rest)
+        with self._news:
+            self._noted += repr(writes)
+            self._news.notify_all()
+
+    def wait_for(self, *words: str) -> None:
+        """Wait until all the words are on record."""
+        with self._news:
+            assert self._news.wait_for(lambda: all(word in self._noted for word in words), 10)
