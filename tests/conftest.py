@@ -1,13 +1,11 @@
 """The options and the fixtures of all tests."""
 
-import sys
 from collections import Counter
 
 import hypothesis
 import pytest
 
 from langgraph_patch.cli import main
-from langgraph_patch.history import fast_check, pairing
 from support.paths import TESTS
 from support.versions import reason_not_to_run
 
@@ -103,23 +101,3 @@ def graph_file(tmp_path):
         "graph = application('react_v2', None)\nnumber = 7\n"
     )
     return f"{file}:graph"
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """Count the fast checks and the full reads of histories."""
-    counted = Counter()
-
-    def counting(function):
-        def wrapper(*args, **kwargs):
-            counted[function.__name__] += 1
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    for function in (fast_check.is_valid, pairing.read_history):
-        wrapper = counting(function)
-        for name, module in list(sys.modules.items()):
-            if name.startswith("langgraph_patch") and vars(module).get(function.__name__):
-                monkeypatch.setattr(module, function.__name__, wrapper)
-    return counted

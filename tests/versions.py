@@ -32,12 +32,15 @@ CORE = (
     "tests/graph/test_with_patching.py",
     "tests/graph/test_fan_out.py",
     "tests/graph/test_model.py",
-    "tests/graph/test_truncated_calls.py",
     "tests/graph/test_truncation.py",
     "tests/evidence",
     "tests/threads",
 )
 NOT_CORE = (
+    "tests/evidence/test_effects.py",
+    "tests/evidence/test_nested.py",
+    "tests/evidence/test_reconcile.py",
+    "tests/evidence/test_turns.py",
     "tests/threads/test_postgres.py",
     "tests/threads/test_server_threads.py",
 )

@@ -1,13 +1,15 @@
-"""Every kind of agent, broken in every way, goes on with the expected history."""
+"""Every kind of agent, broken in every way, goes on with the expected history, or is resumed."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 
-from langgraph_patch import validate_messages
+from langgraph_patch import validate_messages, with_patching
 from support.agent_matrix import (
     AGENTS,
     BREAKS,
@@ -18,8 +20,9 @@ from support.agent_matrix import (
     expected_history,
     expected_results,
 )
-from support.agents import human, lines, thread
-from support.running import sync_and_async
+from support.agents import KINDS, Kind, both_calls, history, human, lines, thread
+from support.paused_agents import paused_agent
+from support.running import run
 from support.strict import refuse
 
 
@@ -30,9 +33,7 @@ def is_written_at_once(agent: Agent, way: str) -> bool:
     )
 
 
-@pytest.mark.sample(5)
-@sync_and_async
-@pytest.mark.parametrize(("agent", "way"), CASES)
+@pytest.mark.parametrize(("agent", "way", "asynchronous"), CASES)
 async def test_the_thread_goes_on(agent: Agent, way: str, *, asynchronous: bool):
     """The history is the expected one and valid, no tool runs again, and later turns work.
 
@@ -81,8 +82,7 @@ def check(it: MatrixThread, expected: list[str], way: str) -> None:
     assert lines(messages)[-1] == expected[-1] or it.agent.name == "create_agent_with_all"
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised", "invoke_none", "goto"])
+@pytest.mark.parametrize("way", ["interrupted", "cancelled", "raised"])
 def test_which_breaks_leave_a_recorded_result(way: str):
     """The matrix can fail: these agents, and no others, have a recorded result to lose."""
     recorded = {}
@@ -92,3 +92,61 @@ def test_which_breaks_leave_a_recorded_result(way: str):
         recorded[agent.name] = it.recorded()
     tools_ran = way in ("cancelled", "raised")
     assert recorded == {a.name: a.records and (tools_ran or not a.asks_first) for a in AGENTS}
+
+
+WAYS = [("bare", "patched"), ("patched", "bare"), ("patched", "patched")]
+
+BOOKED = human("book it")
+
+
+# --- resume ------------------------------------------------------------------------------
+
+
+RESUMED = [
+    "human: book it",
+    "ai c1 c2: ",
+    "tool c1: sent to bob",
+    "tool c2: wired: yes",
+    "ai: done",
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "paused_by", "resumed_by", "asynchronous"),
+    [
+        (kind, *WAYS[n % 3], bool((n // 3 + k) % 2))
+        for k, kind in enumerate(KINDS)
+        for n in (k, k + 1)
+    ],
+)
+async def test_resume_goes_to_the_paused_tool(
+    kind: Kind, paused_by: str, resumed_by: str, *, asynchronous: bool
+):
+    """The human's answer arrives, whichever of the two graphs paused and resumes."""
+    bench = kind.make(
+        both_calls(), AIMessage("done"), asynchronous=asynchronous, checkpointer=InMemorySaver()
+    )
+    graphs = {"bare": bench.graph, "patched": with_patching(bench.graph)}
+    await run(graphs[paused_by], {"messages": [BOOKED]}, asynchronous=asynchronous)
+    await run(graphs[resumed_by], Command(resume=kind.yes), asynchronous=asynchronous)
+    assert lines(history(bench.graph, thread())) == RESUMED
+    mails = bench.tools.done.count("mail to bob")
+    assert mails == (2 if kind.runs_again else 1)
+    assert bench.tools.done.count("wire 3") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_an_approval_after_an_edit_still_arrives(kind: Kind):
+    """A model that is called while a tool waits takes nothing from the waiting tool."""
+    bench = await paused_agent(kind, AIMessage("wait"), AIMessage("done"), AIMessage("yes?"))
+    graph = with_patching(bench.graph)
+    aside = Command(update={"messages": [human("how long?")]}, goto=kind.model_node)
+    graph.invoke(aside, thread())
+    assert graph.get_state(thread()).next == (kind.pauses_in,)
+    graph.invoke(Command(resume=kind.yes), thread())
+    graph.invoke({"messages": [human("hello")]}, thread())
+    messages = history(graph, thread())
+    assert validate_messages(messages) == []
+    results = [line for line in lines(messages) if line.startswith("tool")]
+    assert results == ["tool c1: sent to bob", "tool c2: wired: yes"]
+    assert bench.tools.done.count("wire 3") == 1

@@ -12,21 +12,19 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     HumanInTheLoopMiddleware,
-    SummarizationMiddleware,
     ToolCallLimitMiddleware,
     before_model,
 )
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    AnyMessage,
     RemoveMessage,
     ToolMessage,
     trim_messages,
@@ -35,12 +33,10 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES, add_messages
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
-from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
-from typing_extensions import TypedDict
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages, with_patching
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -70,8 +66,8 @@ from support.placeholder_texts import (
     WAITED_UNTIL_ENDED,
 )
 from support.running import run, sync_and_async
+from support.savers import Watched
 from support.strict import RefusedError, StrictModel, ai
-from support.watched import Watched
 
 MAIL = ("send_email", {"to": "bob"}, "c1")
 WIRE = ("wire_money", {"amount": 3}, "c2")
@@ -393,56 +389,6 @@ async def test_f07_trimming_cuts_through_a_pair(build: Any, left: list[str], *, 
     assert (change.kind, change.before) == ("dropped", TALK[2])
 
 
-@sync_and_async
-async def test_f07_summarising_cuts_through_a_pair(*, asynchronous: bool):
-    """Bare, it keeps a result without its call; patched it reads a valid history and keeps both."""
-    damaged = [human("q"), ai(MAIL, id="a1"), human("steer"), *TALK[2:3], human("and?")]
-
-    def build(*script: Any) -> Graph:
-        summarises = SummarizationMiddleware(
-            StrictModel(script=[AIMessage("they talked")] * 2),
-            trigger=("messages", 4),
-            keep=("messages", 3),
-        )
-        graph, _ = agent(*script, middleware=[summarises])
-        # The entry check does not see an edit in front of the middleware; its wrapper does.
-        graph.update_state(thread(), {"messages": damaged}, as_node=START)
-        return graph
-
-    with pytest.raises(RefusedError, match="answers no call"):
-        await run(build(), None, asynchronous=asynchronous)
-    reported: list[Any] = []
-    graph = with_patching(build(FINE), on_patch=lambda patch, _: reported.append(patch))
-    await run(graph, None, asynchronous=asynchronous)
-    kept = ["ai c1: ", SENT, "human: steer", "human: and?", "ai: fine"]
-    assert valid_lines(graph)[1:] == kept
-    assert "they talked" in valid_lines(graph)[0]
-    [change] = [change for patch in reported for change in patch.changes]
-    assert (change.kind, change.before.id) == ("moved", "t1")
-
-
-def test_f07_trimming_inside_the_model_node_is_not_seen():
-    """A node that trims on its own way to the model is beyond any wrapper: it patches itself."""
-
-    def build(model: StrictModel, *, repairs: bool) -> Graph:
-        def call(state: MessagesState) -> dict[str, Any]:
-            seen = trim_messages(
-                state["messages"], strategy="last", token_counter=len, max_tokens=3
-            )
-            return {"messages": [model.invoke(patch_messages(seen).messages if repairs else seen)]}
-
-        builder = StateGraph(MessagesState)
-        builder.add_node("agent", call)
-        builder.add_edge(START, "agent")
-        return with_patching(builder.compile())
-
-    value = {"messages": [*TALK, human("and?")]}
-    with pytest.raises(RefusedError, match="answers no call"):
-        build(StrictModel(script=[FINE]), repairs=False).invoke(value)
-    out = build(StrictModel(script=[FINE]), repairs=True).invoke(value)
-    assert lines(out["messages"][:-1]) == lines([*TALK, human("and?")])
-
-
 # --- F8: handoffs ------------------------------------------------------------------------
 
 
@@ -473,24 +419,6 @@ async def test_f08_a_call_beside_a_handoff(*, asynchronous: bool):
     results = {m.tool_call_id: m.text for m in bob.seen[0] if isinstance(m, ToolMessage)}
     assert results == {"c1": "sent to bob", "c2": "Successfully transferred to bob"}
     assert valid_lines(graph)[-1] == "ai: fine"
-
-
-@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
-def test_f08_a_supervisor_forgets_the_call_itself():
-    """It removes the sibling call from the history, which is valid; the mail is not mentioned."""
-    office = Office()
-    clerk = StrictModel(script=[AIMessage("bob here")])
-    chief = StrictModel(script=[HANDOVER, FINE])
-    bob = with_patching(create_agent(clerk, [], name="bob"))
-    builder = create_supervisor(
-        [bob], model=chief, tools=office.tools(), add_handoff_back_messages=False
-    )
-    graph = with_patching(builder).compile(checkpointer=office.saver)
-    graph.invoke({"messages": [human("book it")]}, thread())
-    handed = ["human: book it", "ai c2: ", "tool c2: Successfully transferred to bob"]
-    assert [lines(seen) for seen in clerk.seen] == [handed]
-    assert valid_lines(graph) == ["human: book it", "ai: bob here", "ai: fine"]
-    assert office.done == ["mail to bob"]
 
 
 # --- F11: an id used again, beside LangGraph's own matching by id ------------------------
@@ -670,23 +598,6 @@ def test_f32_a_reducer_that_knows_no_removal(name: str):
     graph = with_patching(damaged_under(name, checkpointer=InMemorySaver()))
     new_turn(graph, REDUCERS[name], thread(), human("and?"))
     assert valid_lines(graph) == REPAIRED
-
-
-class Chat(TypedDict):
-    """A history under a name of its own."""
-
-    chat_history: Annotated[list[AnyMessage], add_messages]
-
-
-def test_f32_another_key():
-    """A history under another name is repaired."""
-    model = StrictModel(script=[FINE])
-    builder = StateGraph(Chat)
-    builder.add_node("agent", lambda s: {"chat_history": [model.invoke(s["chat_history"])]})
-    builder.add_edge(START, "agent")
-    graph = with_patching(builder.compile(), messages_key="chat_history")
-    out = graph.invoke({"chat_history": [human("book it"), both_calls(), human("and?")]})
-    assert lines(out["chat_history"]) == [*REPAIRED[:4], "human: and?", "ai: fine"]
 
 
 # --- F18 to F20: what clients see, what is left alone, and when --------------------------
@@ -899,9 +810,7 @@ CUT = [
     AIMessageChunk(
         "",
         id="a1",
-        tool_call_chunks=[
-            {"name": "send_email", "args": '{"to": "bo', "id": "c1", "index": 0},
-        ],
+        tool_call_chunks=[{"name": "send_email", "args": '{"to": "bo', "id": "c1", "index": 0}],
     ),
     AIMessageChunk("", id="a1"),
 ]

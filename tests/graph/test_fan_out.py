@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Annotated, Any, Literal
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -15,21 +15,19 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import (
     InjectedState,
-    InjectedStore,
     ToolNode,
     ToolRuntime,
     create_react_agent,
     tools_condition,
 )
 from langgraph.runtime import Runtime
-from langgraph.store.base import BaseStore
-from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, Desk, StrictModel, calls, history_of, loop, results_in
 from langgraph_patch import with_patching
+from support.running import in_turn
 
 MAIL_AND_WIRE = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 WAITED = "was waiting for human input when another message came in"
@@ -51,29 +49,7 @@ def agent_of(builder: Any, *script: Any, desk: Desk | None = None, **options: An
 # --- what it is for -------------------------------------------------------------------------
 
 
-@BOTH_WAYS
-def test_a_result_beside_an_abandoned_pause_is_recovered(asynchronous):
-    """The mail's result reaches the model, and the other call is reported as waiting."""
-    agent = Agent("recorded", MAIL_AND_WIRE, asynchronous=asynchronous)
-    agent.say("pay")
-    agent.say("never mind")
-    assert agent.read["c1"] == "sent to bob"
-    assert WAITED in agent.read["c2"]
-    assert agent.desk.did == {"mail bob": 1}
-
-
-@BOTH_WAYS
-def test_a_finished_call_is_not_run_again_on_resume(asynchronous):
-    """The bare graph sends the mail twice."""
-    agent = Agent("recorded", MAIL_AND_WIRE, asynchronous=asynchronous)
-    agent.say("pay")
-    agent.resume()
-    assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-@BOTH_WAYS
-def test_a_result_beside_a_failed_call_is_recovered(asynchronous):
+def test_a_result_beside_a_failed_call_is_recovered():
     """An error that the ToolNode raises ends the run; the next turn reads what was recorded."""
     tools = Desk()
 
@@ -81,7 +57,7 @@ def test_a_result_beside_a_failed_call_is_recovered(asynchronous):
         return loop(model, ToolNode(used, handle_tool_errors=False))
 
     script = calls(("mail", {"to": "bob"}), ("boom", {"text": "x"}))
-    agent = agent_of(builder, script, desk=tools, asynchronous=asynchronous)
+    agent = agent_of(builder, script, desk=tools)
     with pytest.raises(RuntimeError, match="kaput"):
         agent.say("go")
     agent.say("and now?")
@@ -110,18 +86,14 @@ def test_two_calls_that_ask_get_their_own_answers(asynchronous):
         agent.run(Command(resume="yes"))
     answers = {each.id: f"answer to {each.value}" for each in agent.interrupts}
     agent.run(Command(resume=answers))
-    assert agent.results == {
-        "c1": "wired 1: answer to wire 1?",
-        "c2": "wired 2: answer to wire 2?",
-    }
+    assert agent.results == {"c1": "wired 1: answer to wire 1?", "c2": "wired 2: answer to wire 2?"}
 
 
 # --- the same graph otherwise ---------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@BOTH_WAYS
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(("state", "asynchronous"), in_turn(STATES, [False, True]))
 def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
     """`InjectedState` and `ToolRuntime.state` have the type and the values of the bare graph."""
     read = []
@@ -151,24 +123,6 @@ def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
         return types, len(history_of(whole))
 
     assert play(record=True) == play()
-
-
-def test_the_store_and_the_writer_reach_the_tool():
-    """`InjectedStore` and the stream writer work as in the bare graph."""
-
-    @tool
-    def keep(store: Annotated[BaseStore, InjectedStore()], runtime: ToolRuntime) -> str:
-        """Keep."""
-        store.put(("n",), "k", {"v": 1})
-        runtime.stream_writer({"kept": True})
-        return "kept"
-
-    store = InMemoryStore()
-    graph = loop(StrictModel(script=[calls(("keep", {}))]), [keep]).compile(store=store)
-    patched = with_patching(graph, record=True)
-    chunks = list(patched.stream({"messages": [HumanMessage("go")]}, stream_mode="custom"))
-    assert chunks == [{"kept": True}]
-    assert store.get(("n",), "k").value == {"v": 1}
 
 
 def test_a_state_that_a_parallel_node_wrote_is_fresh():
@@ -260,17 +214,6 @@ def test_an_edit_at_a_breakpoint():
     assert agent.history[-1].text == "done"
 
 
-def test_an_answer_that_a_user_wrote_as_the_tools():
-    """`update_state(as_node="tools")` goes on behind the tool node."""
-    agent = agent_of(loop, MAIL_AND_WIRE, compiled={"interrupt_before": ["tools"]})
-    agent.say("go")
-    written = [ToolMessage("by hand", tool_call_id=f"c{n}") for n in (1, 2)]
-    agent.graph.update_state(agent.config, {"messages": written}, as_node="tools")
-    agent.run(None)
-    assert agent.read == {"c1": "by hand", "c2": "by hand"}
-    assert not agent.desk.did
-
-
 def test_a_call_that_is_answered_already_does_not_run():
     """Only the open calls of the last message are sent."""
     agent = agent_of(loop, MAIL_AND_WIRE, compiled={"interrupt_before": ["tools"]})
@@ -314,16 +257,6 @@ def test_no_open_call_goes_where_the_tools_lead():
     assert not agent.desk.did
 
 
-def test_a_message_without_a_call_raises_as_in_the_bare_graph():
-    """What a ToolNode refuses, it refuses still."""
-    builder = loop(StrictModel(), Desk().tools())
-    builder.edges.discard((START, "agent"))
-    builder.add_edge(START, "tools")
-    graph = with_patching(builder.compile(), record=True)
-    with pytest.raises(ValueError, match="No AIMessage"):
-        graph.invoke({"messages": [HumanMessage("go")]})
-
-
 def with_router_behind(model, tools):
     """A loop whose tool node has a router: a mail ends the run."""
     seen = []
@@ -357,11 +290,10 @@ def test_a_router_behind_the_tools_runs_once_and_sees_all_results(asynchronous):
     assert len(agent.model.seen) == 1
 
 
-@pytest.mark.parametrize("limit", range(2, 8))
-def test_the_superstep_of_the_router_does_not_count(limit):
+def test_the_superstep_of_the_router_does_not_count():
     """The recursion limit ends a run where it ends the bare run."""
 
-    def play(**options):
+    def play(limit, **options):
         script = [calls(("boom", {"text": "x"}), ("boom", {"text": "y"}))] * 2
         model = StrictModel(script=script)
         builder = with_router_behind(model, Desk().tools())
@@ -373,7 +305,8 @@ def test_the_superstep_of_the_router_does_not_count(limit):
             return "limit", len(model.seen)
         return "end", len(model.seen)
 
-    assert play(record=True) == play()
+    limits = range(2, 8)
+    assert [play(n, record=True) for n in limits] == [play(n) for n in limits]
 
 
 @BOTH_WAYS
@@ -398,26 +331,6 @@ def test_a_join_behind_the_tools(asynchronous):
     assert order == ["beside", 4]
 
 
-def test_a_tool_that_returns_a_command():
-    """Its update and its goto work as in the bare graph."""
-
-    @tool
-    def hand_over(runtime: ToolRuntime) -> Command[Any]:
-        """Hand over."""
-        message = ToolMessage("handed over", tool_call_id=runtime.tool_call_id)
-        return Command(update={"messages": [message]}, goto="other")
-
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", kit.model_node(StrictModel(script=[calls(("hand_over", {}))])))
-    builder.add_node("tools", ToolNode([hand_over]))
-    builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
-    graph = with_patching(builder.compile(), record=True)
-    texts = [m.text for m in graph.invoke({"messages": [HumanMessage("go")]})["messages"]]
-    assert texts == ["go", "", "handed over", "other"]
-
-
 def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once():
     """The bare graph runs the tool node once."""
 
@@ -439,35 +352,6 @@ def test_two_nodes_that_lead_to_the_tools_at_once_run_each_call_once():
         agent = agent_of(build, message)
         agent.say("go")
         assert agent.desk.did.total() == 2
-
-
-def test_a_node_in_a_graph_that_is_a_node():
-    """Graphs that are nodes are recorded too."""
-
-    def build(model, tools):
-        builder = StateGraph(MessagesState)
-        builder.add_node("team", loop(model, tools).compile())
-        builder.add_edge(START, "team")
-        return builder
-
-    agent = agent_of(build, MAIL_AND_WIRE)
-    agent.say("pay")
-    agent.resume()
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-def test_a_pause_of_the_unpatched_graph_goes_on():
-    """A thread that waits while `record=True` is deployed or taken back loses nothing."""
-    for first, second in (({}, {"record": True}), ({"record": True}, {})):
-        saver, desk = InMemorySaver(), Desk()
-        agents = [
-            Agent("hand_built", *script, saver=saver, desk=desk, **options)
-            for script, options in (([MAIL_AND_WIRE], first), ([], second))
-        ]
-        agents[0].say("pay")
-        agents[1].resume()
-        assert agents[1].results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-        assert desk.did["wire 5"] == 1
 
 
 def test_a_healthy_run_has_the_messages_of_the_bare_run():
@@ -567,50 +451,6 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
 
 
-def test_what_can_be_recorded_warns_nothing(caplog):
-    """A `ToolNode` with a config and retries is recorded."""
-    caplog.set_level(logging.WARNING, logger="langgraph_patch")
-
-    def build(model, tools):
-        builder = loop(model, tools)
-        node = builder.nodes["tools"]
-        node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
-        return builder
-
-    agent = agent_of(build, MAIL_AND_WIRE)
-    agent.say("pay")
-    agent.resume()
-    assert not caplog.records
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-@pytest.mark.parametrize("kind", ["send", "create_agent", "react_v2"])
-def test_an_agent_with_its_own_sends_stays_as_it_is(kind):
-    """Each call is a task already."""
-    agent = Agent(kind, MAIL_AND_WIRE, record=True)
-    agent.say("pay")
-    agent.resume()
-    assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
-
-
-def test_a_send_of_the_application_beside_a_router():
-    """What an application sends itself runs as it says."""
-
-    def route(state):
-        listed = state["messages"][-1].tool_calls
-        if not listed:
-            return END
-        mails = [Send("tools", [call]) for call in listed if call["name"] == "mail"]
-        return mails or "tools"
-
-    first, second = calls(("mail", {"to": "al"})), calls(("wire", {"amount": 5}), first=2)
-    agent = agent_of(lambda m, t: loop(m, t, router=route), first, second)
-    agent.say("go")
-    assert agent.results == {"c1": "sent to al"}
-    assert [each.value for each in agent.interrupts] == ["wire 5?"]
-
-
 def test_the_tool_node_stays_a_tool_node():
     """Others look for it: `langgraph-swarm` for handoffs, LangGraph when it draws the graph."""
     graph = with_patching(loop(StrictModel(), Desk().tools()).compile(), record=True)
@@ -638,3 +478,30 @@ def test_an_interrupt_in_a_wrapper_of_the_tool_node_is_that_of_its_call():
     answers = {e.id: "no" if "al" in e.value else "yes" for e in agent.interrupts}
     agent.run(Command(resume=answers))
     assert agent.results == {"c1": "rejected", "c2": "sent to bob"}
+
+
+def test_a_message_without_a_call_raises_as_in_the_bare_graph():
+    """What a ToolNode refuses, it refuses still."""
+    builder = loop(StrictModel(), Desk().tools())
+    builder.edges.discard((START, "agent"))
+    builder.add_edge(START, "tools")
+    graph = with_patching(builder.compile(), record=True)
+    with pytest.raises(ValueError, match="No AIMessage"):
+        graph.invoke({"messages": [HumanMessage("go")]})
+
+
+def test_what_can_be_recorded_warns_nothing(caplog):
+    """A `ToolNode` with a config and retries is recorded."""
+    caplog.set_level(logging.WARNING, logger="langgraph_patch")
+
+    def build(model, tools):
+        builder = loop(model, tools)
+        node = builder.nodes["tools"]
+        node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
+        return builder
+
+    agent = agent_of(build, MAIL_AND_WIRE)
+    agent.say("pay")
+    agent.resume()
+    assert not caplog.records
+    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}

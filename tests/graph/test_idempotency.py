@@ -19,7 +19,7 @@ from langgraph.types import Command, RetryPolicy, Send, interrupt
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError
 from support.agents import human, thread
-from support.running import run, sync_and_async
+from support.running import pairs, run
 from support.strict import StrictModel, ai
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
@@ -102,9 +102,9 @@ KINDS = {
 }
 
 
-@sync_and_async
-@pytest.mark.parametrize("name", ["mail", "wire"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "name", "asynchronous"), pairs(KINDS, ["mail", "wire"], [False, True])
+)
 async def test_the_key_is_the_same_after_a_resume(kind: str, name: str, *, asynchronous: bool):
     """Each start of the tool has the key of the first one."""
     tools = Tools()

@@ -23,9 +23,10 @@ from langgraph_supervisor import create_supervisor
 from pydantic import BaseModel
 
 from kit import Agent, Desk, StrictModel, calls, loop, streamed
-from langgraph_patch import PatchError, patch_model
+from langgraph_patch import patch_model
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.graph.model import PatchedModel
+from support.running import in_turn
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
@@ -83,8 +84,7 @@ PLACES = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize(("name", "asynchronous"), in_turn(PLACES, [False, True]))
 async def test_it_works_in(name, asynchronous):
     """The model reads a valid history, and the answer is stored."""
     model = StrictModel()
@@ -183,12 +183,6 @@ def test_a_sequence_that_begins_with_a_prompt_is_refused():
     assert [m.type for m in model.seen[0]] == REPAIRED
 
 
-def test_an_option_with_a_wrong_value():
-    """It is refused before a model is called."""
-    with pytest.raises(PatchError, match="recover='always'"):
-        patch_model(StrictModel(), recover="always")
-
-
 def test_patching_twice_changes_nothing():
     """The model is repaired for once."""
     patched = patch_model(StrictModel())
@@ -281,3 +275,9 @@ def test_recorded_results_are_recovered_in_a_node_that_trims():
     assert "waiting for human input" in read["c2"]
     agent.run({"messages": [AIMessage("x"), HumanMessage("and now?")]})
     assert [m.type for m in model.seen[-1]] == ["ai", "ai", "human"]
+
+
+def test_an_option_with_a_wrong_value():
+    """It is refused before a model is called."""
+    with pytest.raises(OptionError, match="recover='always'"):
+        patch_model(StrictModel(), recover="always")

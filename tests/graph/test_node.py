@@ -10,12 +10,11 @@ import pytest
 from langchain_core.messages import AIMessage, RemoveMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
-from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import CachePolicy, Command, Overwrite, interrupt
+from langgraph.types import Command, Overwrite, interrupt
 
 from langgraph_patch import with_patching
 from langgraph_patch.graph.node import PatchedNode
@@ -24,6 +23,7 @@ from support.agents import Graph, Tools, both_calls, history, human, lines, reac
 from support.callbacks import RunNames
 from support.open_calls import model_saying
 from support.placeholder_texts import UNKNOWN, WAITED
+from support.running import in_turn, pairs
 from support.strict import StrictModel, ai, refuse
 
 CALL = ai(("send_email", {"to": "bob"}, "c1"), id="a1")
@@ -65,8 +65,10 @@ def tools_if_approved(tools: Any) -> Graph:
     return builder.compile()
 
 
-@pytest.mark.parametrize("child", [tools_at_once, tools_if_called, tools_if_approved])
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("child", "asynchronous"),
+    in_turn([tools_at_once, tools_if_called, tools_if_approved], [False, True]),
+)
 async def test_a_graph_that_runs_the_tools(child: Any, *, asynchronous: bool):
     """Calls at the tail are its to run: a healthy graph is as it was, for clients too."""
     tools = Tools(asynchronous=asynchronous)
@@ -117,8 +119,9 @@ def trimming(state: Any) -> Any:
     return {"messages": [*gone, AIMessage("ok", id="ok")]}
 
 
-@pytest.mark.parametrize("kind", ["model", "input"])
-@pytest.mark.parametrize("node", [echoing, overwriting, trimming])
+@pytest.mark.parametrize(
+    ("node", "kind"), pairs([echoing, overwriting, trimming], ["model", "input"])
+)
 def test_a_node_that_rewrites_the_history(node: Any, kind: str):
     """It may have read placeholders that the state lacks; the thread goes on, and is valid."""
     builder = StateGraph(MessagesState).add_node("look", node).add_edge(START, "look")
@@ -133,51 +136,9 @@ def test_a_node_that_rewrites_the_history(node: Any, kind: str):
     assert after == [*([] if node is trimming else kept), "human: hello"]
 
 
-def test_a_nested_graph_that_goes_to_its_parent():
-    """What it hands on is valid after the next message, whatever it returns of its input."""
-
-    def handing(state: Any) -> Any:
-        reported = [*state["messages"], AIMessage("bye", id="b")]
-        return Command(goto="end", graph=Command.PARENT, update={"messages": reported})
-
-    inner = StateGraph(MessagesState).add_node("hand", handing).add_edge(START, "hand").compile()
-    builder = StateGraph(MessagesState).add_node("sub", inner, destinations=("end",))
-    builder.add_node("end", lambda _: None).add_edge(START, "sub")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    bare.update_state(thread(), {"messages": DAMAGED}, as_node=START)
-    graph = with_patching(bare)
-    graph.invoke(None, thread())
-    graph.invoke({"messages": [human("hello")]}, thread())
-    assert lines(history(graph, thread())) == [
-        "human: go", "ai c1: ", NOT_RECORDED, "human: never mind", "ai: bye", "human: hello",
-    ]  # fmt: skip
-
-
-def test_a_model_node_that_goes_to_its_parent():
-    """The parent has a history of its own: all of it stays."""
-
-    def breaking(state: Any) -> Any:
-        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
-        return {"messages": [*gone, CALL, human("sub question")]}
-
-    def handing(state: Any) -> Any:
-        refuse(state["messages"])
-        update = {"messages": [AIMessage("bye", id="b")]}
-        return Command(goto="end", graph=Command.PARENT, update=update)
-
-    inner = StateGraph(MessagesState).add_node("break", breaking).add_node("hand", handing)
-    inner.add_edge(START, "break").add_edge("break", "hand")
-    builder = StateGraph(MessagesState).add_node("sub", inner.compile(), destinations=("end",))
-    builder.add_node("end", lambda _: None).add_edge(START, "sub")
-    graph = with_patching(builder.compile(), model_node="sub.hand")
-    after = graph.invoke({"messages": [human("book it"), AIMessage("ok"), human("go")]})
-    assert lines(after["messages"]) == ["human: book it", "ai: ok", "human: go", "ai: bye"]
-
-
-@pytest.mark.parametrize("name", ["a_summarise", "z_summarise"])
-def test_a_model_node_beside_a_node_that_removes(name: str):
+def test_a_model_node_beside_a_node_that_removes():
     """It repairs its input only; the history is valid after the next message, in order."""
-    late = [CALL, human("and?", "h9"), AIMessage("hm")]
+    name, late = "z_summarise", [CALL, human("and?", "h9"), AIMessage("hm")]
     builder = StateGraph(MessagesState)
     builder.add_node("pre", lambda s: None if len(s["messages"]) > 1 else {"messages": late})
     model = model_saying("ok", "yes?")
@@ -199,68 +160,7 @@ def test_a_model_node_beside_a_node_that_removes(name: str):
 # --- what LangGraph knows a node by ------------------------------------------------------
 
 
-def sales(_: Any) -> Any:
-    """One node."""
-    return {"messages": [AIMessage("sales")]}
-
-
-def legal(_: Any) -> Any:
-    """Another node of the same name in another graph."""
-    return {"messages": [AIMessage("legal")]}
-
-
-def test_two_graphs_that_share_a_cache():
-    """Each is answered from its own entries, as bare graphs are."""
-    cache = InMemoryCache[Any]()
-    heard = []
-    for function in (sales, legal, sales):
-        builder = StateGraph(MessagesState).add_node("model", function, cache_policy=CachePolicy())
-        graph = with_patching(builder.add_edge(START, "model").compile(cache=cache))
-        heard.append(graph.invoke({"messages": [human("hi", None)]})["messages"][-1].content)
-    assert heard == ["sales", "legal", "sales"]
-
-
-@pytest.mark.parametrize("damage", [True, False])
-def test_threads_that_share_a_cached_answer(*, damage: bool):
-    """The application's key is the last message: each thread keeps its own history."""
-    policy = CachePolicy(key_func=lambda state: state["messages"][-1].text)
-    builder = StateGraph(MessagesState).add_edge(START, "model")
-    builder.add_node("model", answering(model_saying("fine", "fine")), cache_policy=policy)
-    bare = builder.compile(cache=InMemoryCache(), checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node="model")
-    bare.update_state(thread("1"), {"messages": DAMAGED}, as_node=START)
-    graph.invoke(None, thread("1"))
-    other = [human("mine", None), *([CALL] if damage else []), human("never mind", None)]
-    bare.update_state(thread("2"), {"messages": other}, as_node=START)
-    graph.invoke(None, thread("2"))
-    graph.invoke({"messages": [human("hello")]}, thread("2"))
-    assert lines(history(graph, thread("2")))[0] == "human: mine"
-
-
-def test_a_default_error_handler_stays():
-    """`compile()` makes the node of such a handler each time, in nested graphs too."""
-
-    def fail(_: Any) -> Any:
-        raise ZeroDivisionError
-
-    def graph_of(node: Any) -> Graph:
-        builder = StateGraph(MessagesState).add_node("model", node).add_edge(START, "model")
-        builder.set_node_defaults(error_handler=lambda _: {"messages": [AIMessage("handled")]})
-        return builder.compile()
-
-    for bare in (graph_of(fail), graph_of(graph_of(fail))):
-        graph = with_patching(bare)
-        assert lines(graph.invoke({"messages": DAMAGED})["messages"]) == [
-            "human: go",
-            "ai c1: ",
-            NOT_RECORDED,
-            "human: never mind",
-            "ai: handled",
-        ]
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@pytest.mark.parametrize("thread_id", [7, uuid.UUID(int=7)])
+@pytest.mark.parametrize(("kind", "thread_id"), [("memory", 7), ("sqlite", uuid.UUID(int=7))])
 def test_a_thread_id_that_is_no_text(kind: str, thread_id: Any):
     """LangGraph stores any id as text; its results are found under that."""
     config = {"configurable": {"thread_id": thread_id}}
@@ -311,21 +211,6 @@ async def test_a_chain_that_streams():
     assert await parts_of(with_patching(bare), DAMAGED, kind) == ["e ", "f"]
 
 
-async def test_a_generator_that_streams():
-    """Each part of its answer is streamed, as by the bare graph."""
-
-    async def node(state: Any) -> AsyncIterator[Any]:
-        refuse(state["messages"])
-        for text in "xyz":
-            yield {"messages": [AIMessage(text, id="1")]}
-
-    for graph in (bare := one_node(node), with_patching(bare)):
-        reported = await parts_of(graph, [human("go")], "on_chain_stream")
-        assert [p for p in reported if p.get("messages", [])[-1:] != [human("go")]][:3] == [
-            {"messages": [AIMessage(text, id="1")]} for text in "xyz"
-        ]
-
-
 async def test_it_is_a_runnable_like_any():
     """However it is run, it repairs, and it adds no run of its own."""
     model = model_saying(*["fine"] * 6)
@@ -349,3 +234,24 @@ async def test_it_is_a_runnable_like_any():
     assert [lines(part["messages"]) for part in reported] == [["ai: fine"]] * 6
     assert [len(seen) for seen in model.seen] == [4] * 6
     assert names == ["RunnableLambda"] * 6
+
+
+def test_a_model_node_that_goes_to_its_parent():
+    """The parent has a history of its own: all of it stays."""
+
+    def breaking(state: Any) -> Any:
+        gone = [RemoveMessage(id=message.id) for message in state["messages"]]
+        return {"messages": [*gone, CALL, human("sub question")]}
+
+    def handing(state: Any) -> Any:
+        refuse(state["messages"])
+        update = {"messages": [AIMessage("bye", id="b")]}
+        return Command(goto="end", graph=Command.PARENT, update=update)
+
+    inner = StateGraph(MessagesState).add_node("break", breaking).add_node("hand", handing)
+    inner.add_edge(START, "break").add_edge("break", "hand")
+    builder = StateGraph(MessagesState).add_node("sub", inner.compile(), destinations=("end",))
+    builder.add_node("end", lambda _: None).add_edge(START, "sub")
+    graph = with_patching(builder.compile(), model_node="sub.hand")
+    after = graph.invoke({"messages": [human("book it"), AIMessage("ok"), human("go")]})
+    assert lines(after["messages"]) == ["human: book it", "ai: ok", "human: go", "ai: bye"]

@@ -153,22 +153,6 @@ async def test_double_texting_enqueues(client: LangGraphClient):
     await check(client, play, repaired_turn("ask", WAITED.format("ask_later", "ask"), *NEVER_MIND))
 
 
-async def test_double_texting_rolls_back(client: LangGraphClient):
-    """`rollback`: the run that was rolled back is gone, calls open before it are repaired."""
-
-    async def play(talk: Talk) -> str:
-        await talk.run("wire")
-        if talk.graph == "bare":
-            assert await talk.run("report") == "error"
-        else:
-            await talk.start_until_mailed("report")
-        return await talk.run("never mind", multitask_strategy="rollback")
-
-    await check(
-        client, play, repaired_turn("wire", WAITED.format("wire_money", "wire"), *NEVER_MIND)
-    )
-
-
 async def test_a_cancelled_run(client: LangGraphClient):
     """`runs.cancel` while one tool runs, then a new run."""
 
@@ -205,21 +189,6 @@ async def test_a_state_edited_over_json(client: LangGraphClient):
     await check(
         client, play, repaired_turn("wire", WAITED.format("wire_money", "wire"), *NEVER_MIND)
     )
-
-
-async def test_a_call_written_over_json(client: LangGraphClient):
-    """`threads.update_state` leaves a call that no tool ran; the next message is accepted."""
-    call = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
-    edit = {"messages": [{"type": "ai", "content": "", "tool_calls": [call]}]}
-
-    async def play(talk: Talk) -> str:
-        await talk.run("hi")
-        await client.threads.update_state(talk.thread_id, edit, as_node="model")
-        return await talk.run("never mind")
-
-    unknown = UNKNOWN.format("send_email", "c1")
-    start = ["human: hi", "ai: re: hi", "ai: ", f"tool c1: {unknown}"]
-    await check(client, play, [*start, *NEVER_MIND])
 
 
 @pytest.mark.parametrize("graph", PATCHED)
@@ -280,28 +249,6 @@ async def test_the_updates_of_a_repaired_turn(client: LangGraphClient, graph: st
     answer = "ai: re: never mind"
     by_a_node = [{"patch_tool_calls": results}, {"model": [answer]}]
     assert seen == (by_a_node if graph == "patched" else [{"model": [*results, answer]}])
-
-
-async def test_the_updates_of_a_model_node_that_repairs(client: LangGraphClient):
-    """Its chunk is a dict with the two results and its answer."""
-    talk = await Talk.begin(client, "patched")
-    await talk.run("wire")
-    await client.threads.update_state(talk.thread_id, says("never mind"), as_node="__start__")
-    chunks = [
-        part.data
-        async for part in client.runs.stream(
-            talk.thread_id, "patched", input=None, stream_mode="updates"
-        )
-        if part.event == "updates"
-    ]
-    lines = [
-        shown(message)
-        for chunk in chunks
-        for update in chunk.values()
-        for message in (update or {})["messages"]
-    ]
-    results = repaired_turn("wire", WAITED.format("wire_money", "wire"))[2:]
-    assert lines == [*results, "ai: re: never mind"]
 
 
 async def test_a_repair_made_by_a_client(client: LangGraphClient):

@@ -12,18 +12,16 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from langgraph_patch import is_placeholder, validate_messages, with_patching
-from langgraph_patch.errors import GraphError
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, lines, react_v1, react_v2, thread
-from support.placeholder_texts import UNKNOWN, WAITED
-from support.running import run, sync_and_async
+from support.placeholder_texts import UNKNOWN
+from support.running import in_turn, run, sync_and_async
 from support.strict import StrictModel, ai
 
 BOOKED = human("book it")
@@ -90,15 +88,13 @@ def handover(*, first: bool = False) -> AIMessage:
     return ai(*(reversed(calls) if first else calls), id="a1")
 
 
-@sync_and_async
-@pytest.mark.parametrize("first", [False, True], ids=["mail first", "handoff first"])
-@pytest.mark.parametrize("compiled", [of_builder, of_compiled])
 @pytest.mark.parametrize(
-    ("build", "expected"),
+    ("build", "expected", "compiled", "first", "asynchronous"),
     [
-        (create_agent, "tool c1: sent to bob"),
-        (react_v2, "tool c1: sent to bob"),
-        (react_v1, LOST),
+        (create_agent, "tool c1: sent to bob", of_builder, False, True),
+        (create_agent, "tool c1: sent to bob", of_compiled, True, False),
+        (react_v2, "tool c1: sent to bob", of_compiled, False, True),
+        (react_v1, LOST, of_builder, True, False),
     ],
 )
 async def test_a_handoff_with_a_sibling_call(
@@ -127,26 +123,9 @@ async def test_a_handoff_with_a_sibling_call(
     assert it.graph.get_state(thread()).values["active_agent"] == "bob"
 
 
-@sync_and_async
-async def test_two_handoffs_in_one_turn(*, asynchronous: bool):
-    """One of two handoffs is followed; the other call is answered by a placeholder."""
-    both = ai(("transfer_to_bob", {}, "c1"), ("transfer_to_bob", {}, "c2"), id="a1")
-    it = swarm(
-        create_agent,
-        of_builder,
-        alice=[both],
-        bob=[AIMessage("bob here")],
-        asynchronous=asynchronous,
-    )
-    await run(it.graph, BOOKED, asynchronous=asynchronous)
-    messages = history(it.graph, thread())
-    assert validate_messages(messages) == []
-    assert sorted(is_placeholder(m) for m in messages if m.type == "tool") == [False, True]
-    assert lines(messages)[-1] == "ai: bob here"
-
-
-@sync_and_async
-@pytest.mark.parametrize("build", [create_agent, react_v2])
+@pytest.mark.parametrize(
+    ("build", "asynchronous"), in_turn([create_agent, react_v2], [False, True])
+)
 async def test_handoffs_with_the_same_ids(build: Any, *, asynchronous: bool):
     """Each result stays below its own call, when Bob uses Alice's ids for what he hands over."""
     back = ai(("send_email", {"to": "eve"}, "c1"), ("transfer_to_alice", {}, "c2"), id="b1")
@@ -185,20 +164,9 @@ async def test_the_updates_of_a_nested_agent_that_is_repaired(*, asynchronous: b
     assert validate_messages(it.bob.seen[-1]) == []
 
 
-@pytest.mark.parametrize("build", [create_agent, react_v2, react_v1])
-def test_a_bare_swarm_dies_of_it(build: Any):
-    """Without the patch Bob's model refuses, now and at the next message."""
-    it = swarm(build, bare, alice=[handover()], bob=[AIMessage("bob here")])
-    for value in (BOOKED, human("hello?")):
-        with pytest.raises(ValueError, match="c1"):
-            it.graph.invoke({"messages": [value]}, thread())
-
-
-@sync_and_async
 @pytest.mark.parametrize(
-    "value",
-    [{"messages": [human("hello?")]}, None, Command(goto="bob")],
-    ids=["message", "none", "goto"],
+    ("value", "asynchronous"),
+    in_turn([{"messages": [human("hello?")]}, None, Command(goto="bob")], [False, True]),
 )
 async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
     """A thread that the bare swarm broke: the patched one tells what was recorded weeks ago."""
@@ -219,27 +187,6 @@ async def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
     assert "tool c1: sent to bob" in lines(messages)
     assert lines(messages)[-1] == "ai: bob here"
     assert validate_messages(messages) == []
-
-
-@sync_and_async
-async def test_a_pause_inside_a_swarm_is_resumed(*, asynchronous: bool):
-    """An approval reaches Alice's tool through the patched swarm."""
-    both = ai(("send_email", {"to": "bob"}, "c1"), ("wire_money", {"amount": 3}, "c2"), id="a1")
-    it = swarm(
-        create_agent,
-        of_builder,
-        alice=[both, AIMessage("done")],
-        bob=[],
-        asynchronous=asynchronous,
-    )
-    await run(it.graph, BOOKED, asynchronous=asynchronous)
-    await run(it.graph, Command(resume="yes"), asynchronous=asynchronous)
-    assert lines(history(it.graph, thread()))[2:] == [
-        "tool c1: sent to bob",
-        "tool c2: wired: yes",
-        "ai: done",
-    ]
-    assert it.tools.done == ["mail to bob", "wire 3"]
 
 
 def test_the_router_of_a_swarm_still_decides():
@@ -295,24 +242,6 @@ def clerk(*script: Any, asks: bool = True) -> tuple[Graph, StrictModel, Tools]:
 
 TO_CLERK = ai(("transfer_to_clerk", {}, "h1"), id="s1")
 MAIL = ("send_email", {"to": "bob"}, "c1")
-LONG = "c" * 41
-
-
-@pytest.mark.parametrize("patched", [False, True])
-def test_damage_inside_a_supervised_agent(*, patched: bool):
-    """An agent that made a call with an id that no provider takes: patched, it goes on."""
-    agent, _, tools = clerk(ai(("send_email", {"to": "bob"}, LONG)), AIMessage("mailed"))
-    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=patched)
-    if not patched:
-        with pytest.raises(ValueError, match="too long"):
-            graph.invoke({"messages": [BOOKED]}, thread())
-        return
-    graph.invoke({"messages": [BOOKED]}, thread())
-    messages = history(graph, thread())
-    assert validate_messages(messages) == []
-    assert lines(messages)[-1] == "ai: all done"
-    assert tools.done == ["mail to bob"]
 
 
 @sync_and_async
@@ -340,49 +269,3 @@ async def test_a_full_history_that_broke_off(*, patched: bool, asynchronous: boo
     assert lines(messages)[-1] == "ai: all done"
     await run(graph, "hello", asynchronous=asynchronous)
     assert lines(history(graph, thread()))[-1] == "ai: yes?"
-
-
-@sync_and_async
-async def test_the_supervisors_own_history_was_edited(*, asynchronous: bool):
-    """An open call in the supervisor's history: its entry check repairs it."""
-    agent, _, _ = clerk()
-    chief = StrictModel(script=[AIMessage("hi"), AIMessage("fine")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
-    await run(graph, BOOKED, asynchronous=asynchronous)
-    edit = {"messages": [ai(MAIL, id="a1")]}
-    graph.update_state(thread(), edit, as_node="supervisor")
-    await run(graph, "hello", asynchronous=asynchronous)
-    assert lines(history(graph, thread())) == [
-        "human: book it",
-        "ai: hi",
-        "ai c1: ",
-        LOST,
-        "human: hello",
-        "ai: fine",
-    ]
-
-
-@sync_and_async
-async def test_a_pause_inside_a_supervised_agent_is_resumed(*, asynchronous: bool):
-    """An approval reaches the tool of an agent that was patched before it was composed."""
-    agent, _, tools = clerk(
-        ai(MAIL, ("wire_money", {"amount": 3}, "c2"), id="a1"), AIMessage("done")
-    )
-    chief = StrictModel(script=[TO_CLERK, AIMessage("all done")])
-    graph = supervised(chief, [agent], InMemorySaver(), patched=True)
-    graph.invoke({"messages": [BOOKED]}, thread())
-    graph.invoke(Command(resume="yes"), thread())
-    messages = history(graph, thread())
-    assert lines(messages)[-1] == "ai: all done"
-    assert validate_messages(messages) == []
-    assert tools.done == ["mail to bob", "wire 3"]
-
-
-def test_a_supervisor_is_patched_once():
-    """Its agent is found inside; patching it again is refused."""
-    agent, _, _ = clerk()
-    graph = supervised(StrictModel(script=[]), [agent], InMemorySaver(), patched=True)
-    assert isinstance(graph, CompiledStateGraph)
-    with pytest.raises(GraphError, match="patched"):
-        with_patching(graph)
-    assert "{}" in WAITED

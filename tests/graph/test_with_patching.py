@@ -25,22 +25,10 @@ from typing_extensions import TypedDict
 
 from langgraph_patch import PatchError, is_placeholder, with_patching
 from langgraph_patch.errors import GraphError, OptionError
-from support.agents import (
-    Graph,
-    InPlace,
-    Tools,
-    both_calls,
-    history,
-    human,
-    lines,
-    react_v1,
-    react_v2,
-    thread,
-)
-from support.open_calls import OPEN, REPAIRED, messages_in, model_saying
-from support.running import run_by, sync_and_async
-from support.schemas import Data, FrozenData, Model
-from support.strict import RefusedError, StrictModel, ai, refuse
+from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
+from support.open_calls import OPEN, REPAIRED, Data, FrozenData, Model, messages_in, model_saying
+from support.running import in_turn, pairs, run_by
+from support.strict import RefusedError, StrictModel, ai
 
 
 class State(TypedDict):
@@ -84,13 +72,6 @@ def by_edge(builder: StateGraph[Any]) -> None:
     builder.add_edge(START, "agent")
 
 
-def by_two_edges(builder: StateGraph[Any]) -> None:
-    """START -> agent, START -> note."""
-    noting(builder)
-    builder.add_edge(START, "agent")
-    builder.add_edge(START, "note")
-
-
 def by_branch(builder: StateGraph[Any]) -> None:
     """A conditional entry without a path map."""
     builder.set_conditional_entry_point(lambda _: "agent")
@@ -100,21 +81,6 @@ def by_mapped_branch(builder: StateGraph[Any]) -> None:
     """A conditional entry with a path map."""
     noting(builder)
     builder.set_conditional_entry_point(lambda _: "talk", {"talk": "agent", "note": "note"})
-
-
-def by_literal_branch(builder: StateGraph[Any]) -> None:
-    """A router with an annotation that names its destinations."""
-
-    def route(state: State) -> Literal["agent", "tools"]:
-        return "agent"
-
-    builder.add_conditional_edges(START, route)
-
-
-def by_list_branch(builder: StateGraph[Any]) -> None:
-    """A router that names several nodes."""
-    noting(builder)
-    builder.add_conditional_edges(START, lambda _: ["agent", "note"], ["agent", "note"])
 
 
 def by_send(builder: StateGraph[Any]) -> None:
@@ -164,11 +130,8 @@ def by_waiting_edge(builder: StateGraph[Any]) -> None:
 
 WAYS = (
     by_edge,
-    by_two_edges,
     by_branch,
     by_mapped_branch,
-    by_literal_branch,
-    by_list_branch,
     by_send,
     by_narrow_pydantic_router,
     by_branch_and_edge,
@@ -188,8 +151,7 @@ def built(
     return builder.compile(checkpointer=InMemorySaver(), **options)
 
 
-@each_way
-@pytest.mark.parametrize("how", ["invoke", "astream"])
+@pytest.mark.parametrize(("way", "how"), in_turn(WAYS, ["invoke", "astream", "ainvoke", "stream"]))
 async def test_interrupt_then_a_new_message(way: Any, how: str):
     """Whatever leads to the model: the thread goes on, twice, with the expected results."""
     model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
@@ -204,7 +166,7 @@ async def test_interrupt_then_a_new_message(way: Any, how: str):
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
 
 
-@each_way
+@pytest.mark.parametrize("way", [by_edge, by_send, by_two_branches])
 def test_the_repair_has_a_checkpoint_of_its_own(way: Any):
     """The entry check repairs before anything else runs, even if the model then fails."""
 
@@ -260,69 +222,6 @@ def test_the_drawing(way: Any):
     assert "patch_tool_calls" in with_patching(bare).get_graph().draw_mermaid()
 
 
-def test_the_drawing_of_a_router_that_may_go_anywhere():
-    """LangGraph draws no ends of a router without a path map; the node is drawn all the same."""
-    bare = built(by_branch, model_saying())
-    before, after = bare.get_graph(), with_patching(bare).get_graph()
-    assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
-    assert after.edges == before.edges
-
-
-async def test_an_async_only_router():
-    """A router without a sync form is awaited, before and after the entry check."""
-    model = StrictModel(script=[both_calls(), AIMessage("fine")])
-    builder = parts(model, asynchronous=True)
-    builder.add_conditional_edges("agent", tools_condition)
-
-    async def route(state: State) -> str:
-        return "agent"
-
-    builder.add_conditional_edges(START, route, ["agent"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    await graph.ainvoke({"messages": [human("book it")]}, thread())
-    await graph.ainvoke({"messages": [human("never mind")]}, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
-def test_a_start_that_leads_to_the_tools():
-    """If START leads to the tools, a pending call is run, not answered."""
-    model = model_saying("done")
-    builder = parts(model)
-    builder.add_conditional_edges("agent", tools_condition)
-
-    def route(state: State) -> str:
-        return "tools" if getattr(state["messages"][-1], "tool_calls", None) else "agent"
-
-    builder.add_conditional_edges(START, route, ["tools", "agent"])
-    graph = with_patching(builder.compile(checkpointer=InMemorySaver()))
-    call = ai(("send_email", {"to": "eve"}, "c9"), id="a9")
-    graph.invoke({"messages": [*OPEN, call]}, thread())
-    assert lines(history(graph, thread())) == [
-        *REPAIRED,
-        "ai c9: ",
-        "tool c9: sent to eve",
-        "ai: done",
-    ]
-
-
-def test_two_sends_to_the_model():
-    """A router that sends two damaged histories: each model call sees its own repaired."""
-    model = model_saying("one", "two")
-    builder = parts(model)
-    other = [human("other"), ai(("send_email", {}, "c7"), id="a7"), human("stop")]
-    builder.add_conditional_edges(
-        START,
-        lambda state: [Send("agent", state), Send("agent", {**state, "messages": other})],
-        ["agent"],
-    )
-    graph = with_patching(builder.compile())
-    out = graph.invoke({"messages": OPEN})
-    assert sorted(len(seen) for seen in model.seen) == [4, 5]
-    *before, one, two = lines(out["messages"])
-    assert before == REPAIRED
-    assert {one, two} == {"ai: one", "ai: two"}  # they run at once
-
-
 def test_a_graph_that_goes_by_commands():
     """Nodes that say where to go need no edges; they are patched all the same."""
     model = StrictModel(script=[both_calls(), AIMessage("fine")])
@@ -349,9 +248,10 @@ def test_a_graph_that_goes_by_commands():
 # --- kinds of state and of output --------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [State, Data, FrozenData, Model], ids=lambda s: s.__name__)
-@pytest.mark.parametrize("place", ["entry", "model_node"])
-@sync_and_async
+@pytest.mark.parametrize(
+    ("state", "place", "asynchronous"),
+    pairs([State, Data, FrozenData, Model], ["entry", "model_node"], [False, True]),
+)
 async def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
     """Dicts, dataclasses (frozen too) and pydantic models; the model gets the same kind."""
     model = model_saying("fine")
@@ -397,12 +297,7 @@ OUTPUTS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
     "one message": (State, {"messages": FINE}, ["ai: fine"], []),
     "pydantic": (Answered, Answered(messages=[FINE], notes=["n"]), ["ai: fine"], ["n"]),
     "dataclass": (AnsweredData, AnsweredData([FINE], ["n"]), ["ai: fine"], ["n"]),
-    "command": (
-        State,
-        Command(update={"messages": [FINE]}, goto="after"),
-        ["ai: fine"],
-        ["after"],
-    ),
+    "command": (State, Command(update={"messages": [FINE]}, goto="after"), ["ai: fine"], ["after"]),
     "pairs": (State, Command(update=[("messages", [FINE]), ("notes", ["n"])]), ["ai: fine"], ["n"]),
     "commands": (
         State,
@@ -425,8 +320,7 @@ OUTPUTS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", OUTPUTS)
-@sync_and_async
+@pytest.mark.parametrize(("shape", "asynchronous"), in_turn(OUTPUTS, [False, True]))
 async def test_shapes_of_output(shape: str, *, asynchronous: bool):
     """Whatever it returns arrives, and the stored history is valid after the next message."""
     state, output, answer, notes = OUTPUTS[shape]
@@ -441,44 +335,6 @@ async def test_shapes_of_output(shape: str, *, asynchronous: bool):
     assert graph.get_state(thread()).values.get("notes", []) == notes
     await run_by(graph, "hello", "ainvoke" if asynchronous else "invoke")
     assert lines(history(graph, thread())) == [*REPAIRED, *answer, "human: hello"]
-
-
-def test_an_output_that_langgraph_refuses_is_still_refused():
-    """What no node may return raises as before, and nothing is written."""
-    builder = StateGraph(State)
-    builder.add_node("agent", lambda _: "fine")
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    with pytest.raises(Exception, match="Expected dict"):
-        with_patching(bare).invoke(None, thread())
-    assert history(bare, thread()) == OPEN
-
-
-def test_a_key_not_written_yet():
-    """A thread without messages runs as before."""
-    builder = StateGraph(State)
-    builder.add_node("agent", lambda s: {"notes": [str(len(s.get("messages") or []))]})
-    builder.add_edge(START, "agent")
-    graph = with_patching(builder.compile())
-    assert graph.invoke({"notes": ["n"]})["notes"] == ["n", "0"]
-
-
-def test_a_model_with_an_input_schema_of_its_own():
-    """A model node that reads another key than the history runs as before."""
-
-    def agent(state: Narrow) -> Any:
-        assert set(state) == {"notes"}
-        return {"messages": [AIMessage("fine")]}
-
-    builder = StateGraph(State)
-    builder.add_node("agent", agent)
-    builder.add_node("after", lambda state: {"notes": [str(len(state["messages"]))]})
-    builder.add_edge(START, "agent")
-    builder.add_edge("agent", "after")
-    graph = with_patching(builder.compile())
-    out = graph.invoke({"messages": OPEN, "notes": ["n"]})
-    assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
 
 
 def test_what_langgraph_injects():
@@ -507,19 +363,6 @@ def test_what_langgraph_injects():
 # --- the node wrapper --------------------------------------------------------------------
 
 
-def test_a_node_that_edits_before_the_model():
-    """What a trimming node leaves broken is repaired for the model."""
-    model = model_saying("fine")
-    builder = StateGraph(MessagesState)
-    orphan = ToolMessage("orphan", tool_call_id="gone", id="t0")
-    builder.add_node("trim", lambda _: {"messages": [orphan]})
-    builder.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
-    builder.add_edge(START, "trim")
-    builder.add_edge("trim", "agent")
-    out = with_patching(builder.compile(), model_node="agent").invoke({"messages": [human("hi")]})
-    assert lines(out["messages"]) == ["human: hi", "ai: fine"]
-
-
 def test_llm_input_messages():
     """The list of a `pre_model_hook` is repaired; nothing is written, so nothing is reported."""
     reported: list[Any] = []
@@ -538,63 +381,6 @@ def test_llm_input_messages():
     assert history(graph, thread())[:4] == valid
     assert lines(history(graph, thread()))[4:] == ["ai: fine"]
     assert reported == []
-
-
-def test_llm_input_messages_of_a_broken_thread():
-    """A broken state and a hook that shows a part of it: each is repaired, the state written."""
-    model = model_saying("fine")
-
-    def hook(state: Any) -> Any:
-        return {"llm_input_messages": state["messages"][1:]}
-
-    bare = react_v2(model, Tools().tools(), pre_model_hook=hook, checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    graph.invoke(None, thread())
-    assert [lines(seen) for seen in model.seen] == [REPAIRED[1:]]
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
-def test_several_model_nodes():
-    """Each named node gets its whole history repaired; any other leaves calls at the end alone."""
-    models = {name: model_saying("fine") for name in ("plan", "act")}
-    builder = StateGraph(MessagesState)
-    for name, model in models.items():
-        builder.add_node(name, lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
-    broken = ai(("send_email", {"to": "b"}, "c9"), id="a9")
-    builder.add_node("break", lambda _: {"messages": [broken]})
-    builder.add_edge(START, "plan")
-    builder.add_edge("plan", "break")
-    builder.add_edge("break", "act")
-    bare = builder.compile()
-    out = with_patching(bare, model_node=["plan", "act"]).invoke({"messages": [human("hi")]})
-    refuse(out["messages"])
-    for model in models.values():
-        model.script[:] = [AIMessage("fine")]
-    with pytest.raises(RefusedError, match="c9"):
-        with_patching(bare, model_node="plan").invoke({"messages": [human("hi")]})
-
-
-def test_options_reach_both_places():
-    """`placeholder` applies to the entry check and the node wrapper."""
-    bare = built(by_edge, model_saying("fine", "fine"))
-    graph = with_patching(bare, placeholder="gone")
-    graph.invoke({"messages": OPEN}, thread())
-    bare.update_state(thread("2"), {"messages": OPEN}, as_node=START)
-    graph.invoke(None, thread("2"))
-    for name in ("1", "2"):
-        results = [m for m in history(graph, thread(name)) if isinstance(m, ToolMessage)]
-        assert [m.text for m in results] == ["gone", "gone"]
-
-
-def test_recover_false():
-    """With `recover=False` no checkpoint is read: the cause is unknown."""
-    model = StrictModel(script=[both_calls(), AIMessage("fine")])
-    bare = react_v2(model, Tools().tools(), checkpointer=InMemorySaver())
-    graph = with_patching(bare, recover=False)
-    graph.invoke({"messages": [human("book it")]}, thread())
-    graph.invoke({"messages": [human("never mind")]}, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
 
 
 # --- what a graph carries ----------------------------------------------------------------
@@ -640,31 +426,6 @@ def test_node_specs_stay():
     assert compiled.nodes["agent"].metadata == {"owner": "me"}
 
 
-def test_a_retry_repairs_again():
-    """A model that fails at first is retried on the repaired history; one repair is written."""
-    calls = []
-
-    def flaky(state: State) -> Any:
-        calls.append(lines(state["messages"]))
-        if len(calls) == 1:
-            raise ConnectionError
-        return {"messages": [AIMessage("fine")]}
-
-    builder = StateGraph(State)
-    builder.add_node(
-        "agent",
-        flaky,
-        retry_policy=RetryPolicy(max_attempts=2, initial_interval=0.01, jitter=False),
-    )
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    graph = with_patching(bare, model_node="agent")
-    graph.invoke(None, thread())
-    assert calls == [REPAIRED, REPAIRED]
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
 @pytest.mark.needs(langgraph="1.2")
 async def test_a_node_timeout_stays():
     """A node with a time limit is still cut off, in the patched graph too."""
@@ -679,42 +440,6 @@ async def test_a_node_timeout_stays():
     graph = with_patching(builder.compile())
     with pytest.raises(Exception, match=r"(?i)time"):
         await graph.ainvoke({"messages": [human("hi")]})
-
-
-def test_a_cached_model_node():
-    """A node with a cache policy is answered from the cache; START writes its repair."""
-    model = model_saying("fine", "yes?", "yes?")
-    builder = StateGraph(State)
-    builder.add_node(
-        "agent",
-        lambda s: {"messages": [model.invoke(s["messages"])]},
-        cache_policy=CachePolicy(key_func=lambda s: repr(lines(s["messages"]))),
-    )
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver(), cache=InMemoryCache())
-    graph = with_patching(bare, model_node="agent")
-    for name in ("1", "2"):
-        bare.update_state(thread(name), {"messages": OPEN}, as_node=START)
-        graph.invoke(None, thread(name))
-    assert len(model.seen) == 1
-    for name in ("1", "2"):
-        graph.invoke({"messages": [human("hello", None)]}, thread(name))
-        assert lines(history(graph, thread(name)))[: len(REPAIRED)] == REPAIRED
-
-
-@pytest.mark.needs(langgraph="1.2")
-def test_an_error_handler_stays():
-    """A node's error handler runs as before, whether the builder or the graph was patched."""
-
-    def fail(_: Any) -> Any:
-        raise ZeroDivisionError
-
-    for compiled in (False, True):
-        builder = StateGraph(State)
-        builder.add_node("agent", fail, error_handler=lambda _: {"notes": ["handled"]})
-        builder.add_edge(START, "agent")
-        graph = with_patching(builder.compile()) if compiled else with_patching(builder).compile()
-        assert graph.invoke({"messages": [human("hi")]})["notes"] == ["handled"]
 
 
 @pytest.mark.needs(langgraph="1.2")
@@ -757,40 +482,6 @@ def test_what_compile_was_given_stays():
         assert getattr(patched, attribute) == getattr(bare, attribute), attribute
 
 
-def test_debug_and_context_schema_stay(capsys: pytest.CaptureFixture[str]):
-    """A graph that prints its steps still does, and its context is still checked."""
-    builder = StateGraph(State, context_schema=NarrowModel)
-    builder.add_node("agent", lambda _: {"messages": [AIMessage("fine")]})
-    builder.add_edge(START, "agent")
-    bare = builder.compile(debug=True)
-    graph = with_patching(bare)
-    assert graph.get_context_jsonschema() == bare.get_context_jsonschema()
-    graph.invoke({"messages": OPEN}, context={"notes": []})
-    assert "patch_tool_calls" in capsys.readouterr().out
-
-
-def test_interrupts_before_and_after_the_model():
-    """`interrupt_before` and `interrupt_after` stop where they stopped; then the run goes on."""
-    for where in ("interrupt_before", "interrupt_after"):
-        bare = built(by_edge, model_saying("fine"), **{where: ["agent"]})
-        graph = with_patching(bare)
-        graph.invoke({"messages": OPEN}, thread())
-        if where == "interrupt_before":
-            assert lines(history(graph, thread())) == REPAIRED
-            assert graph.get_state(thread()).next == ("agent",)
-        graph.invoke(None, thread())
-        assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
-def test_a_pause_before_the_model_by_the_bare_graph():
-    """A rollout: what the bare graph left standing before its model goes on in the patched."""
-    bare = built(by_edge, model_saying("fine"), interrupt_before=["agent"])
-    bare.invoke({"messages": OPEN}, thread())
-    graph = with_patching(bare)
-    graph.invoke(None, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
 def test_the_input_graph_is_untouched():
     """Nodes, edges, branches, schemas and the compiled result are what they were."""
     bare = built(by_branch_and_edge, model_saying("fine"), name="clerk")
@@ -820,20 +511,6 @@ def test_the_input_graph_is_untouched():
         bare.invoke({"messages": OPEN}, thread("2"))
 
 
-def test_the_input_builder_is_untouched():
-    """The same for a builder; both can still be compiled, and grow apart."""
-    builder = parts(model_saying("fine", "fine"), MessagesState)
-    by_edge(builder)
-    patched = with_patching(builder)
-    patched.add_node("extra", lambda _: None)
-    assert set(builder.nodes) == {"agent", "tools"}
-    assert builder.edges == {("tools", "agent"), (START, "agent")}
-    assert not builder.branches
-    assert lines(patched.compile().invoke({"messages": OPEN})["messages"])[-1] == "ai: fine"
-    with pytest.raises(RefusedError):
-        builder.compile().invoke({"messages": OPEN})
-
-
 def test_kind_in_kind_out():
     """A builder gives a builder, a compiled graph a compiled one, a subclass the subclass."""
 
@@ -850,12 +527,6 @@ def test_kind_in_kind_out():
         assert type(with_patching(builder.compile())) is CompiledStateGraph
 
 
-def test_all_stars_as_interrupts():
-    """`interrupt_before="*"` is kept as it is."""
-    bare = built(by_edge, model_saying("fine"), interrupt_before="*")
-    assert with_patching(bare).interrupt_before_nodes == bare.interrupt_before_nodes
-
-
 # --- graphs in graphs --------------------------------------------------------------------
 
 
@@ -867,8 +538,7 @@ def family(inner: Graph, **options: Any) -> Graph:
     return builder.compile(checkpointer=InMemorySaver(), **options)
 
 
-@pytest.mark.parametrize("place", ["entry", "inside"])
-@sync_and_async
+@pytest.mark.parametrize(("place", "asynchronous"), in_turn(["entry", "inside"], [False, True]))
 async def test_a_graph_as_a_node(place: str, *, asynchronous: bool):
     """Its own START repairs what goes in; the parent's history is valid after the next message."""
     model, how = model_saying("fine", "yes?"), "ainvoke" if asynchronous else "invoke"
@@ -887,72 +557,6 @@ async def test_a_graph_as_a_node(place: str, *, asynchronous: bool):
     assert "patch_tool_calls" in inner["alice"].nodes
 
 
-def test_a_pause_behind_a_repair():
-    """A nested graph repairs its history and pauses; the answer arrives, and nothing is lost."""
-    call = ai(("wire_money", {"amount": 5}, "c5"), id="a5")
-    model = StrictModel(script=[call, AIMessage("done"), AIMessage("yes?")])
-    bare = family(react_v2(model, Tools().tools()))
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    graph = with_patching(bare)
-    graph.invoke(None, thread())
-    assert graph.get_state(thread()).next == ("alice",)
-    graph.invoke(Command(resume="yes"), thread())
-    graph.invoke({"messages": [human("hello")]}, thread())
-    assert lines(history(graph, thread())) == [
-        *REPAIRED,
-        "ai c5: ",
-        "tool c5: wired: yes",
-        "ai: done",
-        "human: hello",
-        "ai: yes?",
-    ]
-
-
-def test_damage_that_arises_inside():
-    """A nested graph repairs what its own nodes break."""
-    broken = ai(("send_email", {"to": "b"}, "c9"), id="a9")
-    model = model_saying("fine")
-    inner = StateGraph(MessagesState)
-    inner.add_node("break", lambda _: {"messages": [broken, human("and?")]})
-    inner.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
-    inner.add_edge(START, "break").add_edge("break", "agent")
-    graph = with_patching(family(inner.compile()))
-    graph.invoke({"messages": [human("hi")]}, thread())
-    assert lines(history(graph, thread()))[-1] == "ai: fine"
-
-
-def test_a_pause_inside_a_nested_graph():
-    """The human's answer arrives, over both graphs, in both directions of a rollout."""
-    for first, second in (("bare", "patched"), ("patched", "bare"), ("patched", "patched")):
-        model = StrictModel(script=[both_calls(), AIMessage("done")])
-        bare = family(react_v2(model, Tools().tools()))
-        graphs = {"bare": bare, "patched": with_patching(bare)}
-        graphs[first].invoke({"messages": [human("book it")]}, thread())
-        graphs[second].invoke(Command(resume="yes"), thread())
-        assert lines(history(bare, thread())) == [
-            "human: book it",
-            "ai c1 c2: ",
-            "tool c1: sent to bob",
-            "tool c2: wired: yes",
-            "ai: done",
-        ]
-
-
-def test_three_generations():
-    """A graph in a graph in a graph: patched to the bottom, subgraphs found as before."""
-    bare = family(family(react_v1(model_saying("fine"), Tools().tools())))
-    graph = with_patching(bare)
-
-    def names(of: Graph) -> list[str]:
-        return [name for name, _ in of.get_subgraphs(recurse=True)]
-
-    assert names(graph) == names(bare) == ["alice", "alice|alice"]
-    for _, sub in graph.get_subgraphs(recurse=True):
-        assert "patch_tool_calls" in sub.nodes
-    graph.invoke({"messages": OPEN}, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
 def test_a_child_that_is_patched_already():
     """A nested graph that was patched by its owner is left as it is."""
     child = with_patching(react_v2(model_saying("fine"), Tools().tools()))
@@ -960,57 +564,6 @@ def test_a_child_that_is_patched_already():
     assert dict(graph.get_subgraphs())["alice"] is child
     graph.invoke({"messages": OPEN}, thread())
     assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-
-
-def test_a_child_without_the_history():
-    """A nested graph that does not share the history is no model, and stays as it is."""
-
-    class Notes(TypedDict):
-        notes: Annotated[list[str], operator.add]
-
-    other = StateGraph(Notes)
-    other.add_node("jot", lambda _: {"notes": ["jotted"]})
-    other.add_edge(START, "jot")
-    jotter = other.compile()
-    model = model_saying("fine")
-    builder = parts(model)
-    builder.add_node("jotter", jotter)
-    builder.add_edge(START, "jotter")
-    builder.add_edge("jotter", "agent")
-    graph = with_patching(builder.compile())
-    assert list(dict(graph.get_subgraphs())) == ["jotter"]
-    out = graph.invoke({"messages": OPEN})
-    assert lines(out["messages"]) == [*REPAIRED, "ai: fine"]
-    assert out["notes"] == ["jotted"]
-
-
-# --- healthy is free ---------------------------------------------------------------------
-
-
-def test_a_reducer_that_extends_in_place():
-    """LangGraph's conditional edges double what such a reducer adds, and so does our START."""
-    wraps = (
-        lambda builder: builder.add_edge(START, "agent").compile(),
-        lambda builder: builder.add_conditional_edges(START, lambda _: "agent").compile(),
-        lambda builder: with_patching(builder.add_edge(START, "agent").compile()),
-    )
-    outs = []
-    for wrap in wraps:
-        builder = StateGraph(InPlace)
-        builder.add_node("agent", lambda _: {"messages": [AIMessage("fine")]})
-        outs.append(lines(wrap(builder).invoke({"messages": [human("hi")]})["messages"]))
-    assert outs[0] == ["human: hi", "ai: fine"]
-    assert outs[2] == outs[1] == ["human: hi", "human: hi", "ai: fine"]
-
-
-def test_subgraphs_are_as_before():
-    """`get_subgraphs` names the same graphs, and their streams have the same namespaces."""
-    spaces = []
-    for wrap in (lambda graph: graph, with_patching):
-        graph = wrap(family(react_v2(model_saying("fine"), Tools().tools())))
-        chunks = graph.stream({"messages": [human("hi")]}, thread(), subgraphs=True)
-        spaces.append([([part.split(":")[0] for part in ns], list(c)) for ns, c in chunks])
-    assert spaces[0] == spaces[1]
 
 
 # --- bad input ---------------------------------------------------------------------------
@@ -1110,21 +663,6 @@ def test_bad_options():
     for option, value in {"recover": "yes", "placeholder": 1, "messages_key": 3}.items():
         with pytest.raises(OptionError, match=f"{option}={value!r}"):
             with_patching(plain("agent"), **{option: value})
-
-
-def test_a_value_that_is_no_list_of_messages():
-    """The graph runs as the bare one."""
-
-    class Odd(TypedDict):
-        messages: Any
-
-    builder = StateGraph(Odd)
-    builder.add_node("agent", lambda state: {"messages": state["messages"] + 1})
-    bare = builder.add_edge(START, "agent").compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    assert graph.invoke({"messages": 42}, thread()) == {"messages": 43}
-    bare.update_state(thread(), {"messages": 42}, as_node=START)
-    assert graph.invoke(None, thread()) == {"messages": 43}
 
 
 @pytest.mark.parametrize("key", ["messages", "__root__"])

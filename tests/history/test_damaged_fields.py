@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import uuid
-import warnings
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.damaged_fields import corrected, id_of
@@ -211,31 +209,3 @@ def test_a_result_without_an_id_of_a_call_without_an_id():
     nameless = with_field(call("c1"), tool_calls=[{"name": "look", "args": {}, "id": None}])
     patch = patch_messages([GO, nameless, result(tool_call_id=None), NEXT])
     assert [m.content for m in patch.messages if isinstance(m, ToolMessage)] == ["r"]
-
-
-# --- what LangGraph stores --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CORRECTED)
-def test_a_damaged_message_of_a_checkpoint(name: str):
-    """LangGraph's serializer returns a damaged message as it was stored; it is read the same."""
-    message = CORRECTED[name][0]
-    serde = JsonPlusSerializer()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pydantic's, about the damaged field
-            loaded = serde.loads_typed(serde.dumps_typed(message))
-    except (TypeError, ValueError):
-        loaded = message  # LangGraph cannot store such a value
-    history = [
-        GO,
-        call("c1"),
-        result(),
-        *([] if isinstance(message, ToolMessage) else [loaded]),
-        NEXT,
-    ]
-    if isinstance(message, ToolMessage):
-        history = [GO, call(CORRECTED[name][1].tool_call_id), loaded, NEXT]
-    patch = patch_messages(history)
-    assert validate_messages(patch.messages) == []
-    refuse(patch.messages)

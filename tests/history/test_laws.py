@@ -81,7 +81,6 @@ def told_places(history, calls):
 def test_valid(broken, leaves_open):
     """A repaired history has no defect, also without the fast check."""
     patch = patched(broken.messages, leaves_open=leaves_open)
-
     assert not patched(patch.messages, leaves_open=leaves_open)
     assert repaired_the_long_way(patch.messages, leaves_open=leaves_open)[1] == []
 
@@ -99,7 +98,6 @@ def test_valid_on_every_wire(broken):
 def test_valid_answers_every_call_once(broken):
     """Behind each repaired AI message stand as many results as it has calls, one for each."""
     repaired = patch_messages(broken.messages).messages
-
     beside = results_beside(repaired)
     assert {key: len(found) for key, found in beside.items()} == dict.fromkeys(beside, 1)
     assert sum(isinstance(m, ToolMessage) for m in repaired) == len(beside)
@@ -155,7 +153,6 @@ def test_idempotent_and_deterministic(broken, leaves_open):
     patch = partial(patched, leaves_open=leaves_open)
     first = patch(broken.messages)
     again = patch(copy.deepcopy(broken.messages))
-
     assert patch(first.messages).messages is first.messages
     assert repr(again.to_dict()) == repr(first.to_dict())
 
@@ -188,10 +185,8 @@ def test_idempotent_with_evidence(broken, replace_foreign, data):
     drawn = {(c.index, c.ordinal): data.draw(EVIDENCE) for c in told_calls(history)}
     evidence = {key: recorded for key, recorded in drawn.items() if recorded is not None}
     patch = partial(patch_messages, replace_foreign=replace_foreign)
-
     first = patch(history, evidence=evidence)
     later = moved(evidence, history, first.messages)
-
     assert validate_messages(first.messages) == []
     assert patch(first.messages, evidence=later).messages is first.messages
     again = patch(copy.deepcopy(history), evidence=evidence)
@@ -204,10 +199,8 @@ def test_idempotent_in_two_steps(broken, data):
     """A thread that was repaired too early ends with each real result beside its call."""
     history = as_messages(broken.messages)
     cut = data.draw(st.integers(0, len(history)))
-
     early = patch_messages(history[:cut]).messages
     late = patch_messages([*early, *history[cut:]])
-
     assert validate_messages(late.messages) == []
     assert patch_messages(late.messages).messages is late.messages
 
@@ -220,10 +213,8 @@ def test_pure(broken, replace_foreign):
     """Neither the list nor any message in it is changed."""
     before = copy.deepcopy(broken.messages)
     objects = list(map(id, broken.messages))
-
     patch_messages(broken.messages, replace_foreign=replace_foreign)
     validate_messages(broken.messages)
-
     assert broken.messages == before
     assert list(map(id, broken.messages)) == objects
 
@@ -266,7 +257,6 @@ def remaining(history):
 def test_nothing_lost(broken):
     """Every message that is no result stays, in order, with its id and content."""
     history = as_messages(broken.messages)
-
     assert remaining(patch_messages(history).messages) == remaining(history)
 
 
@@ -289,7 +279,6 @@ def test_nothing_lost_is_unaccounted_for(broken):
     """A dropped message is whole in the changes, or its text is under another call's id."""
     history = as_messages(broken.messages)
     patch = patch_messages(history)
-
     left = set(map(id, patch.messages))
     accounted = {id(change.before) for change in patch.changes}
     there = [(message.id, message.content) for message in patch.messages]
@@ -305,7 +294,6 @@ def test_nothing_lost_is_unaccounted_for(broken):
 def test_nothing_lost_in_the_signatures(broken):
     """A thought signature stays with its call, whatever the call's id becomes."""
     repaired = patch_messages(broken.messages).messages
-
     for message in repaired:
         if isinstance(message, AIMessage) and SIGNATURES in message.additional_kwargs:
             signatures = message.additional_kwargs[SIGNATURES]
@@ -318,9 +306,7 @@ def test_each_result_is_beside_its_own_call(broken):
     """By document order: the slow oracle and the repair give each call the same content."""
     history = as_messages(broken.messages)
     reported = told_places(history, told_answers(history))
-
     beside = results_beside(patch_messages(history).messages)
-
     assert set(beside) == set(reported)
     for key, call in reported.items():
         (found,) = beside[key]
@@ -334,9 +320,7 @@ def test_each_named_result_is_beside_its_own_call(broken):
     """Results that do not name their call take nothing from those that do."""
     history = as_messages(broken.messages)
     reported = told_places(history, told_answers(history))
-
     beside = results_beside(patch_messages(history).messages)
-
     assert {
         key: [str(found.content) for found in beside[key]]
         for key, call in reported.items()
@@ -349,10 +333,8 @@ def test_each_result_is_of_its_own_call(broken):
     """With distinct ids each call gets its own result, unless that is stored far before it."""
     history = as_messages(broken.messages)
     answered = {call.uid for call in told_answers(history) if call.answer is not None}
-
     repaired = patch_messages(history).messages
     beside = results_beside(repaired)
-
     for key, call in told_places(repaired, told_calls(repaired)).items():
         (found,) = beside[key]
         if call.uid is not None:
@@ -374,9 +356,7 @@ def test_real_beats_synthetic(broken, data):
     chosen = data.draw(st.sampled_from(made))
     place = data.draw(st.integers(repaired.index(chosen) + 1, len(repaired)))
     late = ToolMessage("the real result", tool_call_id=chosen.tool_call_id, id="late")
-
     patch = patch_messages([*repaired[:place], late, *repaired[place:]])
-
     assert [m for m in patch.messages if m.type == "tool" and not is_placeholder(m)].count(
         late
     ) == 1
@@ -389,7 +369,6 @@ def test_real_beats_synthetic(broken, data):
 def test_real_beats_synthetic_wherever_it_is(broken):
     """No placeholder is left where the real result comes later in the history."""
     repaired = patch_messages(broken.messages).messages
-
     assert [message for message in repaired if is_placeholder(message)] == []
 
 
@@ -484,7 +463,6 @@ CROWDS = {
 def test_linear_in_a_crowd(crowd):
     """Also where many of one kind stand together, twice as many make twice the work."""
     small, large = (work(patch_messages, CROWDS[crowd](count)) for count in (200, 400))
-
     assert large <= 2.2 * small
 
 
@@ -499,9 +477,7 @@ def test_linear_in_a_crowd(crowd):
 def test_the_fast_check_never_misses(history, leaves_open):
     """In a history that the fast check calls valid, the repair finds nothing."""
     valid = is_valid(history, leaves_open=leaves_open)
-
     _, defects = repaired_the_long_way(history, leaves_open=leaves_open)
-
     assert not (valid and defects)
 
 
@@ -510,7 +486,6 @@ def test_validate_and_patch_agree(broken):
     """What is wrong is what the repair changes."""
     changes = validate_messages(broken.messages)
     patch = patch_messages(broken.messages)
-
     assert repr(list(patch.changes)) == repr(changes)
     if as_messages(broken.messages) is broken.messages:
         assert (patch.messages is broken.messages) is not bool(changes)
@@ -522,7 +497,6 @@ def test_pending_calls_are_all_that_is_left(broken):
     """Where they are left open, only calls of the last turn are, and nothing else differs."""
     stored = patched(broken.messages).messages
     whole = patch_messages(stored).messages
-
     models = [place for place, message in enumerate(stored) if isinstance(message, AIMessage)]
     settled = models[-1] if models else len(stored)
     assert all(new is old for new, old in zip(whole[:settled], stored[:settled], strict=True))

@@ -177,9 +177,7 @@ def test_clients_see_the_new_results_only():
 def test_options_are_those_of_the_node():
     """Placeholder texts reach the state, and a wrong option is refused."""
     graph, _ = agent(
-        PatchToolCallsMiddleware(recover=False),
-        script=[AIMessage("fine")],
-        saver=dead_thread(),
+        PatchToolCallsMiddleware(recover=False), script=[AIMessage("fine")], saver=dead_thread()
     )
     graph.invoke({"messages": [human("hello?")]}, thread())
     assert history(graph, thread())[2].text == UNKNOWN.format("send_email", "c1")
@@ -217,11 +215,7 @@ LONG = "c" * 41
 def deep_agent(model: StrictModel, *middleware: Any, **options: Any) -> Graph:
     """A deep agent with the two tools."""
     return create_deep_agent(
-        model,
-        Tools().tools(),
-        middleware=list(middleware),
-        checkpointer=InMemorySaver(),
-        **options,
+        model, Tools().tools(), middleware=list(middleware), checkpointer=InMemorySaver(), **options
     )
 
 
@@ -243,12 +237,7 @@ def test_it_takes_the_place_of_deepagents_own():
 def delegates(to: str) -> list[AIMessage]:
     """A script: the subagent makes a call with an id that the model then refuses."""
     task = ai(("task", {"description": "mail bob", "subagent_type": to}, "t1"))
-    return [
-        task,
-        ai(("send_email", {"to": "bob"}, LONG)),
-        AIMessage("mailed"),
-        AIMessage("done"),
-    ]
+    return [task, ai(("send_email", {"to": "bob"}, LONG)), AIMessage("mailed"), AIMessage("done")]
 
 
 def spec(**more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import Graph, Tools, history, human, react_v2, thread
 from support.placeholder_texts import WAITED
-from support.running import run, sync_and_async
+from support.running import in_turn, pairs, run
 from support.strict_servers import THINKING, Anthropic, Chat, Responses, StrictServer
 
 BOOKED, NEVER_MIND = human("book it"), human("never mind")
@@ -90,9 +90,9 @@ def with_middleware(model: Any, tools: Any, **options: Any) -> Graph:
     return create_agent(model, tools, middleware=[PatchToolCallsMiddleware()], **options)
 
 
-@each_wire
-@streamed
-@sync_and_async
+@pytest.mark.parametrize(
+    ("wire", "streaming", "asynchronous"), in_turn(WIRES, [False, True], [False, True, True])
+)
 async def test_unpatched_it_is_refused(
     wire: str, server: StrictServer, *, streaming: bool, asynchronous: bool
 ):
@@ -110,11 +110,10 @@ async def test_unpatched_it_is_refused(
     assert "sent to bob" not in json.dumps(server.requests)
 
 
-@pytest.mark.sample(5)
-@each_wire
-@streamed
-@sync_and_async
-@pytest.mark.parametrize("build", [patched_agent, patched_react, with_middleware])
+@pytest.mark.parametrize(
+    ("wire", "build", "streaming", "asynchronous"),
+    pairs(WIRES, [patched_agent, patched_react, with_middleware], [False, True], [False, True]),
+)
 async def test_patched_the_conversation_goes_on(
     wire: str, server: StrictServer, build: Any, *, streaming: bool, asynchronous: bool
 ):

@@ -99,6 +99,14 @@ REFUSED_BEFORE = {
 }
 
 
+IN_EVERY_SHAPE = {
+    base: [name for name in DAMAGED if name.partition("@")[0] == base]
+    for base in REFUSED_BEFORE
+    if "@" not in base
+}
+each_damage = pytest.mark.parametrize("names", IN_EVERY_SHAPE.values(), ids=IN_EVERY_SHAPE)
+
+
 def refused_before(name: str) -> str:
     """What the table says of a history."""
     base, _, shape = name.partition("@")
@@ -114,24 +122,26 @@ def every_refusal(wire: str, messages: list) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_the_damage_is_real(name):
+@each_damage
+def test_the_damage_is_real(names):
     """Before the repair exactly the wires of the table refuse the history."""
-    carriers = carried_by(name)
+    for name in names:
+        carriers = carried_by(name)
+        assert refused_before(name) == "".join(
+            letter if wire in carriers and refusals(wire, DAMAGED[name]) else "."
+            for letter, wire in LETTERS.items()
+        ), name
 
-    assert refused_before(name) == "".join(
-        letter if wire in carriers and refusals(wire, DAMAGED[name]) else "."
-        for letter, wire in LETTERS.items()
-    )
 
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_the_repair_is_taken(name):
+@each_damage
+def test_the_repair_is_taken(names):
     """After the repair no wire that can carry the history refuses it, by whatever rule."""
-    repaired = patch_messages(DAMAGED[name]).messages
-
+    repaired = {name: patch_messages(DAMAGED[name]).messages for name in names}
     assert {
-        wire: refused for wire in carried_by(name) if (refused := every_refusal(wire, repaired))
+        (name, wire): refused
+        for name, messages in repaired.items()
+        for wire in carried_by(name)
+        if (refused := every_refusal(wire, messages))
     } == {}
 
 
@@ -199,35 +209,28 @@ def test_gemini_hears_the_second_result_of_an_id_used_again(shape):
     assert outputs(gemini_parts(name, "function_response")) == ["r1", "r2"]
 
 
-@pytest.mark.parametrize("name", DAMAGED)
-def test_gemini_hears_each_result_under_the_name_of_its_call(name):
+@each_damage
+def test_gemini_hears_each_result_under_the_name_of_its_call(names):
     """A name that changed has changed in the result too."""
-    assert sorted(
-        part["function_call"]["name"] for part in gemini_parts(name, "function_call")
-    ) == (
-        sorted(
-            part["function_response"]["name"] for part in gemini_parts(name, "function_response")
+    for name in names:
+        called, answered = (
+            sorted(part[kind]["name"] for part in gemini_parts(name, kind))
+            for kind in ("function_call", "function_response")
         )
-    )
+        assert called == answered, name
 
 
 WITHOUT_ID = {"F12-id-none", "F12-id-empty", "mixed-used-again-and-misplaced"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in DAMAGED
-        if name.endswith("@gemini") and name.removesuffix("@gemini") not in WITHOUT_ID
-    ],
-)
-def test_gemini_hears_every_thought_signature(name):
+def test_gemini_hears_every_thought_signature():
     """A call that got a new id is still sent with its signature (a call without id has none)."""
-    calls = gemini_parts(name, "function_call")
-
-    assert all("thought_signature" in part for part in calls)
-    assert calls
+    for name in DAMAGED:
+        base, _, shape = name.partition("@")
+        if shape == "gemini" and base not in WITHOUT_ID:
+            calls = gemini_parts(name, "function_call")
+            assert calls, name
+            assert all("thought_signature" in part for part in calls), name
 
 
 # --- the checker itself -----------------------------------------------------------------------
@@ -237,10 +240,6 @@ _USER = {"role": "user", "content": "hi"}
 
 def _asked(*calls: Call, shape: str = "string") -> list:
     return [human("hi", "h1"), ai(shape, "a1", *calls)]
-
-
-def _item(call_id: str) -> dict:
-    return {"type": "function_call", "call_id": call_id, "name": "look", "arguments": "{}"}
 
 
 def _unnamed() -> list:

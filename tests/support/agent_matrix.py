@@ -400,11 +400,12 @@ BREAKS = {
     "edited": Break(edited, agents=ONE_HISTORY),
 }
 CASES = [
-    pytest.param(agent, name, id=f"{agent.name}-{name}")
-    for agent in AGENTS
-    for name, way in BREAKS.items()
+    pytest.param(agent, name, bool((n + k) % 2), id=f"{agent.name}-{name}")
+    for n, agent in enumerate(AGENTS)
+    for k, (name, way) in enumerate(BREAKS.items())
     if agent.name in way.agents
 ]
+"""Each agent with each break, synchronously and asynchronously in turn."""
 
 
 def expected_results(agent: Agent, way: str) -> list[str]:

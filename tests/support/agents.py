@@ -222,10 +222,7 @@ KINDS = (
         pauses_in="HumanInTheLoopMiddleware.after_model",
         asks=False,
         yes={"decisions": [{"type": "approve"}]},
-        results=(
-            NOT_APPROVED.format("send_email", "c1"),
-            NOT_APPROVED.format("wire_money", "c2"),
-        ),
+        results=(NOT_APPROVED.format("send_email", "c1"), NOT_APPROVED.format("wire_money", "c2")),
     ),
     Kind(
         "create_deep_agent",

@@ -7,10 +7,10 @@ with an option.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AnyMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from support.agent_matrix import Agent, Build, Desk, Wrap, script
-from support.agents import Graph, NewOnly
+from support.agents import Graph
 from support.open_calls import messages_in
 from support.strict import StrictModel
 
@@ -79,14 +79,6 @@ class Chat(BaseModel):
     turns: int = 0
 
 
-@dataclass
-class Case:
-    """A state as a dataclass."""
-
-    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
-    turns: int = 0
-
-
 class Debate(MessagesState):
     """A history, and what the researchers say about it."""
 
@@ -101,17 +93,6 @@ def call_model(desk: Desk, model: StrictModel) -> StateGraph[Any]:
 def chatbot(desk: Desk, model: StrictModel) -> StateGraph[Any]:
     """LangGraph's tutorial, with a pydantic state."""
     return loop(Chat, "chatbot", model, ToolNode(desk.tools()))
-
-
-def dataclass_state(desk: Desk, model: StrictModel) -> StateGraph[Any]:
-    """A state that is a dataclass, and a `ToolNode` with fallbacks."""
-    tools = ToolNode(desk.tools()).with_config(tags=["tools"])
-    return loop(Case, "assistant", model, tools)
-
-
-def custom_reducer(desk: Desk, model: StrictModel) -> StateGraph[Any]:
-    """A reducer of the application's own."""
-    return loop(NewOnly, "generate", model, ToolNode(desk.tools()))
 
 
 def llm_call(desk: Desk, model: StrictModel) -> StateGraph[Any]:
@@ -162,34 +143,6 @@ def trimming(desk: Desk, model: StrictModel) -> StateGraph[Any]:
     builder.add_edge(START, "trim")
     builder.add_edge("tools", "trim")
     builder.add_edge("trim", "call_model")
-    return builder
-
-
-class Summarised(MessagesState):
-    """A history, and the summary of what was removed from it."""
-
-    summary: str
-
-
-def summarising(desk: Desk, model: StrictModel) -> StateGraph[Any]:
-    """LangGraph's example: a long conversation is summarised after the answer, and shortened."""
-    summariser = StrictModel(script=[AIMessage("a summary")] * 9)
-
-    def summarize_conversation(state: Any) -> Any:
-        messages = state["messages"]
-        summary = summariser.invoke([*messages, HumanMessage("Summarise it.")]).text
-        return {"summary": summary, "messages": [RemoveMessage(id=m.id) for m in messages[:-3]]}
-
-    def onward(state: Any) -> str:
-        if calls_tools(state) == "tools":
-            return "tools"
-        return "summarize_conversation" if len(state["messages"]) > 8 else END
-
-    builder = loop(Summarised, "conversation", model, ToolNode(desk.tools()))
-    builder.branches.clear()
-    builder.add_node("summarize_conversation", summarize_conversation)
-    builder.add_conditional_edges("conversation", onward, ["tools", "summarize_conversation", END])
-    builder.add_edge("summarize_conversation", END)
     return builder
 
 
@@ -247,16 +200,11 @@ def _agent(build: Any, model_node: str, **options: Any) -> Agent:
 APPLICATIONS = (
     Application(_agent(call_model, "call_model"), _with_tools("call_model")),
     Application(_agent(chatbot, "chatbot"), _with_tools("chatbot")),
-    Application(_agent(dataclass_state, "assistant"), _with_tools("assistant")),
-    Application(_agent(custom_reducer, "generate"), _with_tools("generate")),
     Application(
-        _agent(llm_call, "llm_call"),
-        f"with_patching {LEFT}'llm_call', 'tools'",
-        writes=False,
+        _agent(llm_call, "llm_call"), f"with_patching {LEFT}'llm_call', 'tools'", writes=False
     ),
     Application(
-        _agent(judge, "agent"),
-        f"with_patching repairs the whole history of 'agent'; {LEFT}'judge'",
+        _agent(judge, "agent"), f"with_patching repairs the whole history of 'agent'; {LEFT}'judge'"
     ),
     Application(
         _agent(researchers, "Market Analyst"),
@@ -266,11 +214,6 @@ APPLICATIONS = (
         _agent(trimming, "call_model"),
         _with_tools("trim", "'call_model'"),
         writes=False,
-        shortens=True,
-    ),
-    Application(
-        _agent(summarising, "conversation"),
-        _with_tools("conversation", "'summarize_conversation'"),
         shortens=True,
     ),
     Application(

@@ -114,65 +114,55 @@ def placeholder(call_id: str) -> ToolMessage:
     return result("made up", call_id, additional_kwargs=mark, status="error")
 
 
+def _asked(shape: str, *calls: Call) -> History:
+    """A question, and a model's message with these calls."""
+    return [human("hi", "h1"), ai(shape, "a1", *calls)]
+
+
 _CUT = '{"of": "c'
 _LONG = "call_" + 40 * "x"
 
 # Damage that any shape of AI message can have.
 _SHAPED: Mapping[str, Callable[[str], History]] = {
-    "F1-new-message": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
-        human("never mind", "h2"),
-    ],
-    "F1-still-pending": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2")),
-        result("r1", "c1"),
-    ],
+    "F1-new-message": lambda shape: [*_asked(shape, Call("c1")), human("never mind", "h2")],
+    "F1-still-pending": lambda shape: [*_asked(shape, Call("c1"), Call("c2")), result("r1", "c1")],
     "F1-answered-by-hand": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         AIMessage("by hand", id="a2"),
         human("more", "h2"),
         AIMessage("done", id="a3"),
         human("thanks", "h3"),
     ],
     "F2-sibling-lost": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2", "wire"), Call("c3", "boom")),
+        *_asked(shape, Call("c1"), Call("c2", "wire"), Call("c3", "boom")),
         result("r1", "c1"),
         human("never mind", "h2"),
     ],
     "F2-second-of-two-alike": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2")),
+        *_asked(shape, Call("c1"), Call("c2")),
         result("r2", "c2"),
         human("never mind", "h2"),
     ],
     "F6-steering-message": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         human("steer", "h2"),
         result("r1", "c1"),
         human("go on", "h3"),
     ],
     "F6-steering-between-siblings": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2")),
+        *_asked(shape, Call("c1"), Call("c2")),
         result("r1", "c1"),
         human("steer", "h2"),
         result("r2", "c2"),
     ],
     "F6-streamed-text": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         AIMessage("one moment", id="a2"),
         result("r1", "c1"),
         human("go on", "h2"),
     ],
     "F6-reminder": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         SystemMessage("be brief", id="s1"),
         result("r1", "c1"),
         human("go on", "h2"),
@@ -184,136 +174,109 @@ _SHAPED: Mapping[str, Callable[[str], History]] = {
         human("go on", "h2"),
     ],
     "F8-two-handoffs": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")),
+        *_asked(shape, Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")),
         result("r2", "c2"),
     ],
-    "F9-cut-arguments": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1", raw=_CUT)),
-        human("hello?", "h2"),
-    ],
+    "F9-cut-arguments": lambda shape: [*_asked(shape, Call("c1", raw=_CUT)), human("hello?", "h2")],
     "F9-cut-arguments-answered": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1", raw=_CUT)),
+        *_asked(shape, Call("c1", raw=_CUT)),
         result("r1", "c1", status="error"),
         human("hello?", "h2"),
     ],
     "F9-cut-arguments-beside-a-call": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2", raw=_CUT)),
+        *_asked(shape, Call("c1"), Call("c2", raw=_CUT)),
         result("r1", "c1"),
         human("hello?", "h2"),
     ],
     "F11-id-used-again": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("look:0")),
+        *_asked(shape, Call("look:0")),
         result("r1", "look:0"),
         human("again", "h2"),
         ai(shape, "a2", Call("look:0")),
         human("never mind", "h3"),
     ],
     "F11-id-used-again-answered": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("look:0")),
+        *_asked(shape, Call("look:0")),
         result("r1", "look:0"),
         human("again", "h2"),
         ai(shape, "a2", Call("look:0")),
         result("r2", "look:0"),
         human("thanks", "h3"),
     ],
-    "F12-id-none": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call(None)),
-        human("never mind", "h2"),
-    ],
+    "F12-id-none": lambda shape: [*_asked(shape, Call(None)), human("never mind", "h2")],
     "F12-id-empty": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("")),
+        *_asked(shape, Call("")),
         result("r1", ""),
         human("thanks", "h2"),
     ],
     "F12-id-twice": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c1", "wire")),
+        *_asked(shape, Call("c1"), Call("c1", "wire")),
         result("r1", "c1", name="look"),
         result("r2", "c1", name="wire"),
         human("thanks", "h2"),
     ],
     "F12-id-twice-one-result": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c1", "wire")),
+        *_asked(shape, Call("c1"), Call("c1", "wire")),
         result("r1", "c1", name="look"),
         human("thanks", "h2"),
     ],
     "F12-result-under-a-siblings-id": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2")),
+        *_asked(shape, Call("c1"), Call("c2")),
         result("r1", "c1"),
         result("r2", "c1"),
         human("thanks", "h2"),
     ],
     "F12-id-too-long": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call(_LONG)),
+        *_asked(shape, Call(_LONG)),
         result("r1", _LONG),
         human("thanks", "h2"),
     ],
     "F12-id-of-500": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call(500 * "x"), Call("c2")),
+        *_asked(shape, Call(500 * "x"), Call("c2")),
         result("r1", 500 * "x"),
         result("r2", "c2"),
         human("thanks", "h2"),
     ],
     "F12-name-empty": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1", "")),
+        *_asked(shape, Call("c1", "")),
         result("r1", "c1"),
         human("thanks", "h2"),
     ],
     "F12-name-odd": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1", "look it up!"), Call("c2", 70 * "n")),
+        *_asked(shape, Call("c1", "look it up!"), Call("c2", 70 * "n")),
         result("r1", "c1", name="look it up!"),
         result("r2", "c2"),
         human("thanks", "h2"),
     ],
     "F13-two-results": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         result("r1", "c1"),
         result("r2", "c1"),
         human("thanks", "h2"),
     ],
     "F13-late-real-result": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         placeholder("c1"),
         human("go on", "h2"),
         result("r1", "c1"),
     ],
     "F29-function-message": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         FunctionMessage("r1", name="look", id="f1"),
         human("thanks", "h2"),
     ],
     "F29-tool-role": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         ChatMessage("r1", role="tool", id="x1"),
         human("thanks", "h2"),
     ],
     "F29-function-role": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         ChatMessage("r1", role="function", id="x1"),
         human("thanks", "h2"),
     ],
     "F29-result-blocks": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2")),
+        *_asked(shape, Call("c1"), Call("c2")),
         HumanMessage(
             [
                 {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
@@ -324,8 +287,7 @@ _SHAPED: Mapping[str, Callable[[str], History]] = {
         human("thanks", "h3"),
     ],
     "F29-result-blocks-and-text": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         HumanMessage(
             [
                 {"type": "text", "text": "here it is"},
@@ -336,14 +298,12 @@ _SHAPED: Mapping[str, Callable[[str], History]] = {
         human("thanks", "h3"),
     ],
     "F29-human-with-tool-call-id": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         HumanMessage("r1", id="h2", additional_kwargs={"tool_call_id": "c1"}),
         human("thanks", "h3"),
     ],
     "F29-human-talks-about-it": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1")),
+        *_asked(shape, Call("c1")),
         human("the tool returned r1", "h2"),
     ],
     "mixed-used-again-and-misplaced": lambda shape: [
@@ -359,8 +319,7 @@ _SHAPED: Mapping[str, Callable[[str], History]] = {
         human("thanks", "h4"),
     ],
     "mixed-wrong-role-and-cut": lambda shape: [
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2", raw=_CUT), Call(_LONG)),
+        *_asked(shape, Call("c1"), Call("c2", raw=_CUT), Call(_LONG)),
         FunctionMessage("r1", name="look", id="f1"),
         human("steer", "h2"),
         result("r2", _LONG),

@@ -1,10 +1,13 @@
-"""A history with two open calls, and what a repair without evidence makes of it."""
+"""A history with two open calls, what a repair without evidence makes of it, and states."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.graph import add_messages
+from pydantic import BaseModel
 
 from support.agents import both_calls, human
 from support.placeholder_texts import UNKNOWN
@@ -34,3 +37,23 @@ def messages_in(state: Any, key: str = "messages") -> Any:
 def model_saying(*texts: str) -> StrictModel:
     """A strict model that answers with these texts, one after the other."""
     return StrictModel(script=[AIMessage(text) for text in texts])
+
+
+@dataclass
+class Data:
+    """A state as a dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+@dataclass(frozen=True)
+class FrozenData:
+    """A state as a frozen dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Model(BaseModel):
+    """A state as a pydantic model."""
+
+    messages: Annotated[list[AnyMessage], add_messages]

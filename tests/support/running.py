@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +14,32 @@ from support.agents import Graph, human, thread
 
 sync_and_async = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 """Runs a test twice: with `invoke` and with `ainvoke`."""
+
+
+def pairs(first: Iterable[Any], second: Iterable[Any], *others: Iterable[Any]) -> list[Any]:
+    """Each value of the first axis with each of the second; those of the others in turn."""
+    axes = [list(each) for each in others]
+    return [
+        _row(a, b, *(each[(i + j * (k + 1)) % len(each)] for k, each in enumerate(axes)))
+        for (i, a), (j, b) in product(enumerate(first), enumerate(second))
+    ]
+
+
+def in_turn(first: Iterable[Any], *others: Iterable[Any]) -> list[Any]:
+    """Each value of the first axis once; those of the others in turn."""
+    axes = [list(each) for each in others]
+    return [_row(a, *(each[i % len(each)] for each in axes)) for i, a in enumerate(first)]
+
+
+def _row(*values: Any) -> Any:
+    return pytest.param(*values, id="-".join(map(_name, values)))
+
+
+def _name(value: Any) -> str:
+    named = getattr(value, "name", None) or getattr(value, "__name__", None)
+    if isinstance(named, str):
+        return named
+    return str(value) if isinstance(value, str | int | None) else type(value).__name__
 
 
 def input_of(value: Any) -> Any:

@@ -299,23 +299,9 @@ class Responses(StrictServer):
                 block = item["content"][0]
                 empty, part = {**item, "content": []}, {**where, "content_index": 0}
                 yield self._added(place, {**empty, "status": "in_progress"})
-                yield {
-                    "type": "response.content_part.added",
-                    **part,
-                    "part": {**block, "text": ""},
-                }
-                yield {
-                    "type": "response.output_text.delta",
-                    **part,
-                    "delta": text,
-                    "logprobs": [],
-                }
-                yield {
-                    "type": "response.output_text.done",
-                    **part,
-                    "text": text,
-                    "logprobs": [],
-                }
+                yield {"type": "response.content_part.added", **part, "part": {**block, "text": ""}}
+                yield {"type": "response.output_text.delta", **part, "delta": text, "logprobs": []}
+                yield {"type": "response.output_text.done", **part, "text": text, "logprobs": []}
                 yield {"type": "response.content_part.done", **part, "part": block}
             elif item["type"] == "function_call":
                 name = "response.function_call_arguments"
@@ -409,10 +395,7 @@ class Anthropic(StrictServer):
     def events(self, text: str | None) -> Iterator[dict[str, Any]]:
         """The events of a streamed message."""
         done = self.whole(text)
-        yield {
-            "type": "message_start",
-            "message": {**done, "content": [], "stop_reason": None},
-        }
+        yield {"type": "message_start", "message": {**done, "content": [], "stop_reason": None}}
         for place, block in enumerate(done["content"]):
             empty, *deltas = self._deltas(block)
             yield {"type": "content_block_start", "index": place, "content_block": empty}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.agents import human, thread
 from support.running import run, sync_and_async
-from support.savers import each_saver
+from support.savers import sqlite
 from support.strict import StrictModel, ai
 
 TODOS = [{"content": "sleep", "status": "pending"}]
@@ -116,26 +117,17 @@ async def broken(agent: Agent, saver: Any) -> Any:
 # --- the entry check and the patch node -----------------------------------------------------
 
 
-@each_saver
-async def test_the_files_come_back_with_the_message(open_saver: Any):
+@sync_and_async
+async def test_the_files_come_back_with_the_message(*, asynchronous: bool):
     """Entry check: both keys have what the recorded task wrote, before the model reads."""
     agent = Agent(AIMessage("fine"))
-    with open_saver() as saver:
+    with nullcontext(InMemorySaver()) if asynchronous else sqlite() as saver:
         graph = with_patching(await broken(agent, saver))
-        await run(graph, "never mind")
+        await run(graph, "never mind", asynchronous=asynchronous)
         assert values(graph)["files"] == {"a.txt": "hello"}
         assert values(graph)["note"] == "written"
         assert text_of(values(graph)["messages"]) == "Updated file"
         assert agent.read[-1] == ({"a.txt": "hello"}, "written")
-
-
-async def test_the_files_come_back_async():
-    """Entry check, asynchronously."""
-    agent = Agent(AIMessage("fine"))
-    graph = with_patching(await broken(agent, InMemorySaver()))
-    await run(graph, "never mind", asynchronous=True)
-    assert values(graph)["files"] == {"a.txt": "hello"}
-    assert text_of(values(graph)["messages"]) == "Updated file"
 
 
 class Rival(InMemorySaver):
@@ -289,17 +281,6 @@ async def test_with_durability_exit_effects_are_named(newer: Any):
     graph.invoke(value, thread(), durability="exit")
     assert values(graph)["files"] == newer.get("files", {})
     assert text_of(values(graph)["messages"]).startswith(NOT_KEPT)
-
-
-async def test_a_fork_with_durability_exit_names_its_own_effects():
-    """A run at an older checkpoint does not read what the newest branch restored."""
-    agent = Agent(AIMessage("fine"), AIMessage("fine"))
-    graph = with_patching(await broken(agent, InMemorySaver()))
-    paused = graph.get_state(thread()).config
-    await run(graph, "never mind")
-    forked = graph.invoke({"messages": [human("hm")]}, paused, durability="exit")
-    assert text_of(forked["messages"]).startswith(NOT_KEPT)
-    assert forked["files"] == {}
 
 
 # --- the middleware --------------------------------------------------------------------------

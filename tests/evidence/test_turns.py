@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import operator
-import sqlite3
-from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +25,6 @@ from langgraph.channels import LastValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
@@ -46,13 +42,14 @@ from kit import (
     calls,
     kill,
     loop,
-    model_node,
     results_in,
 )
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.effects import has_value, is_equal
 from support.databases import running_postgres
+from support.running import in_turn
+from support.savers import Counting
 from support.strict import refuse
 
 MAIL = ("mail", {"to": "bob"})
@@ -102,8 +99,7 @@ TOLD_LINES = (
 # --- every kind, every way to stop -----------------------------------------------------------
 
 
-@both_ways
-@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn(NESTED, [False, True]))
 def test_a_pause_that_is_abandoned(kind: str, *, asynchronous: bool):
     """The model reads the whole turn; it is stored once, and no tool runs again."""
     agent = Agent(kind, TURN, asynchronous=asynchronous)
@@ -118,8 +114,7 @@ def test_a_pause_that_is_abandoned(kind: str, *, asynchronous: bool):
     assert agent.desk.did == {"mail bob": 1}
 
 
-@both_ways
-@pytest.mark.parametrize("kind", TOLD)
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn(TOLD, [True, False]))
 def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: bool):
     """The model reads one message in the name of the node, and no tool call of the agent."""
     agent = Agent(kind, TURN, asynchronous=asynchronous)
@@ -137,8 +132,7 @@ def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: b
     assert agent.desk.did == {"mail bob": 1}
 
 
-@both_ways
-@pytest.mark.parametrize("kind", NESTED)
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn(NESTED, [False, True]))
 def test_a_run_that_failed(kind: str, *, asynchronous: bool):
     """The result beside the error is real, and the error is that of its call."""
     agent = Agent(kind, calls(MAIL, BOOM), asynchronous=asynchronous)
@@ -150,8 +144,7 @@ def test_a_run_that_failed(kind: str, *, asynchronous: bool):
     assert agent.desk.did == {"mail bob": 1}
 
 
-@both_ways
-@pytest.mark.parametrize("kind", TOLD)
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn(TOLD, [True, False]))
 def test_a_failed_run_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: bool):
     """The message names the error."""
     agent = Agent(kind, calls(MAIL, BOOM), asynchronous=asynchronous)
@@ -163,7 +156,7 @@ def test_a_failed_run_of_an_agent_that_a_function_calls(kind: str, *, asynchrono
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*NESTED, *TOLD])
+@pytest.mark.parametrize("kind", ["node", "delta_as_node", "swarm", "supervisor"])
 def test_a_process_that_was_killed(kind: str, tmp_path: Path):
     """The mail of the killed run is known; what the killed tool did is not."""
     done = kill(kind, tmp_path / "db")
@@ -179,8 +172,7 @@ def test_a_process_that_was_killed(kind: str, tmp_path: Path):
     assert agent.desk.did == {}
 
 
-@both_ways
-@pytest.mark.parametrize("kind", [*NESTED, *TOLD])
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn([*NESTED, *TOLD], [True, False]))
 def test_a_resume_is_untouched(kind: str, *, asynchronous: bool):
     """An answer reaches its call, and no node of this package runs."""
     agent = Agent(kind, TURN, asynchronous=asynchronous)
@@ -193,8 +185,10 @@ def test_a_resume_is_untouched(kind: str, *, asynchronous: bool):
     assert "patch_tool_calls" not in nodes
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("kind", ["node", "two_levels", "delta_as_node", "supervisor"])
+@pytest.mark.parametrize(
+    ("kind", "durability"),
+    in_turn(["node", "two_levels", "delta_as_node", "supervisor"], ["sync", "exit", "async"]),
+)
 def test_several_in_a_row_with_any_durability(kind: str, durability: str):
     """Each turn stands before the message that abandoned it, once."""
     other = calls(("mail", {"to": "eve"}), WIRE, first=3)
@@ -272,8 +266,7 @@ class Tools:
 # --- what clients see ------------------------------------------------------------------------
 
 
-@both_ways
-@pytest.mark.parametrize("kind", ["node", "swarm"])
+@pytest.mark.parametrize(("kind", "asynchronous"), in_turn(["node", "swarm"], [False, True]))
 def test_the_updates_show_the_new_messages(kind: str, *, asynchronous: bool):
     """One chunk with the messages of the turn, and of the tokens the tool messages only."""
     agent = Agent(kind, TURN, asynchronous=asynchronous)
@@ -332,15 +325,6 @@ def test_an_error_in_on_patch_loses_nothing():
 # --- forks and replays -----------------------------------------------------------------------
 
 
-def test_a_fork_before_a_finished_turn_gets_nothing_of_it():
-    """The turn of the other branch is not added to this one."""
-    agent = Agent("node", calls(MAIL), AIMessage("mailed"))
-    agent.say("pay bob")
-    [before] = [s for s in agent.graph.get_state_history(agent.config) if s.next == ("node1",)]
-    agent.graph.invoke({"messages": [HumanMessage("other")]}, before.config)
-    assert shown(agent.history) == ["human: pay bob", "human: other", "ai: done"]
-
-
 def test_a_fork_before_an_abandoned_turn_gets_it():
     """The pause is abandoned on this branch as well."""
     agent = Agent("node", TURN)
@@ -368,20 +352,6 @@ def test_an_answer_is_regenerated():
     assert shown(agent.history) == expected
     agent.say("hello")
     assert shown(agent.history) == [*expected, "human: hello", "ai: done"]
-
-
-def test_a_resume_in_the_past_leaves_both_branches_right():
-    """The old pause is answered on a branch of its own; the main branch keeps its turn."""
-    agent = Agent("node", TURN)
-    agent.say("pay bob")
-    paused = agent.graph.get_state(agent.config)
-    agent.say("never mind")
-    main = agent.graph.get_state(agent.config).config
-    [asked] = paused.interrupts
-    agent.graph.invoke(Command(resume={asked.id: "yes"}), paused.config)
-    agent.graph.invoke({"messages": [HumanMessage("hello")]}, main)
-    expected = [*turn("sent to bob", WAITED.format("c2")), "ai: done", "human: hello", "ai: done"]
-    assert shown(agent.history) == expected
 
 
 def test_an_update_between_the_pause_and_the_message():
@@ -603,13 +573,6 @@ def filing_as_node(model: Any, tools: Any, saver: Any) -> Any:
     return with_patching(graph.compile(checkpointer=saver), record=True)
 
 
-def filing_called(model: Any, tools: Any, saver: Any) -> Any:
-    """A function calls it."""
-    agent = with_patching(filing(tools, model), record=True)
-    graph = above(calling(agent), state=Filed)
-    return with_patching(graph.compile(checkpointer=saver))
-
-
 FILES = calls(("file", {"name": "one"}), first=5)
 
 
@@ -676,16 +639,6 @@ def test_a_key_that_two_agents_changed_is_restored_once():
     [text] = [m.text for m in agent.history if "turn_of" in str(m.additional_kwargs)]
     assert text.startswith("Its values of these state keys were not kept: files.")
     assert '- file({"name": "two"}): Updated two' in text
-
-
-def test_other_keys_of_an_agent_that_a_function_calls_are_named():
-    """What the function would have returned is not known."""
-    agent = Agent(filing_called, FILES, TURN)
-    agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}})
-    agent.say("never mind")
-    [text] = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
-    assert "files, notes, owner" in text
-    assert "- file" in text
 
 
 # --- what is no abandoned turn ---------------------------------------------------------------
@@ -769,48 +722,10 @@ def test_a_pause_between_agents_adds_nothing_twice():
     assert shown(agent.history).count("ai: mail") == 1
 
 
-def test_another_thread_gets_nothing():
-    """A turn is added to its own thread."""
-    agent = Agent("node", TURN)
-    agent.say("pay bob")
-    agent.config = {"configurable": {"thread_id": "2"}}
-    agent.say("hello")
-    agent.say("hello again")
-    assert "ai: mail, wire" not in shown(agent.history)
-
-
-def test_recover_false_adds_nothing():
-    """The checkpoints are not searched."""
-    agent = Agent("node", TURN, recover=False)
-    agent.say("pay bob")
-    agent.say("never mind")
-    assert shown(agent.history) == ["human: pay bob", "human: never mind", "ai: done"]
-
-
 # --- what it costs ---------------------------------------------------------------------------
 
 
-class Counting(InMemorySaver):
-    """Counts its queries and writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.used: Counter[str] = Counter()
-
-    def get_tuple(self, config: RunnableConfig) -> Any:
-        self.used["get_tuple"] += 1
-        return super().get_tuple(config)
-
-    def list(self, *args: Any, **options: Any) -> Any:
-        self.used["list"] += 1
-        return super().list(*args, **options)
-
-    def put(self, *args: Any) -> Any:
-        self.used["put"] += 1
-        return super().put(*args)
-
-
-@pytest.mark.parametrize("kind", [*NESTED, *TOLD])
+@pytest.mark.parametrize("kind", ["node", "delta_as_node", "swarm", "supervisor"])
 def test_a_healthy_turn_costs_nothing(kind: str):
     """No query, no write and no chunk more than those of the bare graph."""
     counts = []
@@ -871,24 +786,6 @@ def test_the_message_of_a_function_in_chinese():
         set_language("en")
     [text] = [m.text for m in agent.history if "langgraph_patch" in m.additional_kwargs]
     assert text.startswith("没有记录到 node1 的答复")
-
-
-def test_sqlite_and_an_unusual_node_name(tmp_path: Path):
-    """A name that providers refuse is made valid."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = StateGraph(MessagesState)
-        builder.add_node("my agent", calling(with_patching(create_agent(model, tools))))
-        builder.add_node("boss", model_node(model))
-        builder.add_edge(START, "my agent").add_edge("my agent", "boss")
-        return with_patching(builder.compile(checkpointer=saver))
-
-    with closing(sqlite3.connect(tmp_path / "db", check_same_thread=False)) as connection:
-        agent = Agent(build, TURN, saver=SqliteSaver(connection))
-        agent.say("pay bob")
-        agent.say("never mind")
-        told_by = {m.name for m in agent.history if "langgraph_patch" in m.additional_kwargs}
-    assert told_by == {"my_agent"}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What `on_patch`, the log and the caller learn of a repair, and what happens if that fails."""
+"""What `on_patch`, the log and the caller learn of a repair; placeholders of earlier repairs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,46 @@ import logging
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy
 
-from langgraph_patch import (
-    is_placeholder,
-    patch_model,
-    validate_messages,
-    with_patching,
-)
+from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from support.agents import KINDS, Bench, Kind, both_calls, human, react_v2, thread
-from support.running import run_in_worker, sync_and_async
+from langgraph_patch.threads import repair_thread
+from support.agents import (
+    CREATE_AGENT,
+    DEEP_AGENT,
+    KINDS,
+    REACT_V2,
+    Bench,
+    Graph,
+    Kind,
+    both_calls,
+    human,
+    react_v2,
+    thread,
+)
+from support.open_calls import UNKNOWN_STATEMENTS
+from support.paused_agents import paused_agent
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
+from support.running import in_turn, pairs, run_in_worker, sync_and_async
 from support.strict import StrictModel, ai
+from support.transcripts import statements
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 V2, AGENT = BY_NAME["react_v2"], BY_NAME["create_agent"]
 
-each_place = pytest.mark.parametrize("place", ["entry", "model node"])
+PLACES = ["entry", "model node"]
+each_place = pytest.mark.parametrize("place", PLACES)
+each_place_in_turn = pytest.mark.parametrize(
+    ("place", "asynchronous"), in_turn(PLACES, [False, True])
+)
+each_way = pytest.mark.parametrize(
+    ("place", "asynchronous", "kind"), pairs(PLACES, [False, True], [V2, AGENT])
+)
 
 
 @pytest.fixture
@@ -76,10 +94,8 @@ SENT_AND_WAITED = [("recovered", "c1", None), ("inserted", "c2", "awaiting_input
 # --- the report --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_one_repair_one_call_one_line(kind, place, asynchronous, logged):
+@each_way
+async def test_one_repair_one_call_one_line(place, asynchronous, kind, logged):
     """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
     reported: list[Any] = []
     bench = await ready(kind, place, asynchronous=asynchronous)
@@ -98,8 +114,7 @@ async def test_one_repair_one_call_one_line(kind, place, asynchronous, logged):
     assert logged() == [(logging.INFO, LINE)]
 
 
-@each_place
-@sync_and_async
+@each_place_in_turn
 async def test_one_line_for_all_attempts(place, asynchronous, logged):
     """With a RetryPolicy a model node repairs in each attempt, and reports what it writes."""
     reported: list[Any] = []
@@ -143,16 +158,6 @@ async def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     assert logged()[-1] == (logging.INFO, LINE)
 
 
-async def test_a_repair_of_a_nodes_input_is_a_line_on_debug(logged):
-    """It names the thread and the changes."""
-    builder = StateGraph(MessagesState).add_node("look", lambda _: None).add_edge(START, "look")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    damage = [human("book it"), both_calls(), human("never mind")]
-    bare.update_state(thread(), {"messages": damage}, as_node=START)
-    with_patching(bare).invoke(None, thread())
-    assert [level for level, _ in logged()] == [logging.DEBUG]
-
-
 async def test_a_repair_of_a_models_input_is_reported(logged):
     """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
     model = patch_model(StrictModel(script=[AIMessage("fine")]))
@@ -192,22 +197,6 @@ async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
     assert r"dropped '\x1b]0;owned" in line
 
 
-async def test_the_text_of_an_error_is_not_logged(logged):
-    """What a tool raised is for the model; the line names the cause only."""
-
-    @tool
-    def boom() -> str:
-        """Raise."""
-        raise RuntimeError(f"password {EVIL}")
-
-    model = StrictModel(script=[ai(("boom", {}, "c1"), id="a1"), AIMessage("fine")])
-    graph = with_patching(react_v2(model, [boom], checkpointer=InMemorySaver()))
-    with pytest.raises(RuntimeError, match="password"):
-        graph.invoke(says("go"), thread())
-    graph.invoke(says("never mind"), thread())
-    assert logged() == [(logging.INFO, "repaired thread '1': inserted 'boom' 'c1' (failed)")]
-
-
 # --- what if it fails --------------------------------------------------------------------
 
 
@@ -221,10 +210,8 @@ def stored(saver: InMemorySaver) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_what_on_patch_raises(kind, place, asynchronous, logged):
+@each_way
+async def test_what_on_patch_raises(place, asynchronous, kind, logged):
     """It reaches the caller, nothing of the repair is written or logged; the next run heals.
 
     A model node has called its model by then: it reports the repair that it writes.
@@ -250,12 +237,11 @@ async def test_what_on_patch_raises(kind, place, asynchronous, logged):
     assert in_state[-1].text == ("fine" if place == "entry" else "yes?")
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
 @each_place
-async def test_what_a_placeholder_callable_raises(kind, place, logged):
+async def test_what_a_placeholder_callable_raises(place, logged):
     """It reaches the caller as it is, and nothing of the repair is written."""
     saver = InMemorySaver()
-    bench = await ready(kind, place, asynchronous=False, saver=saver)
+    bench = await ready(AGENT, place, asynchronous=False, saver=saver)
 
     def broken(call):
         raise LookupError(call.tool_call_id)
@@ -285,10 +271,8 @@ class Failing(InMemorySaver):
             yield saved
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-@each_place
-@sync_and_async
-async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
+@each_way
+async def test_a_checkpointer_that_fails(place, asynchronous, kind, logged):
     """With required evidence nothing is guessed or written; the next run repairs."""
     saver = Failing()
     bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
@@ -309,25 +293,7 @@ async def test_a_checkpointer_that_fails(kind, place, asynchronous, logged):
     assert validate_messages(in_state) == []
 
 
-@pytest.mark.parametrize("kind", [V2, AGENT], ids=lambda kind: kind.name)
-async def test_a_failing_checkpointer_and_another_message(kind, logged):
-    """After an EvidenceError a further message heals as well as a repeated run."""
-    saver = Failing()
-    bench = await ready(kind, "entry", asynchronous=False, saver=saver)
-    graph = with_patching(bench.graph, recover="required")
-    saver.down = True
-    with pytest.raises(EvidenceError):
-        graph.invoke(says("never mind"), thread())
-    saver.down = False
-    graph.invoke(says("hello?"), thread())
-    in_state = graph.get_state(thread()).values["messages"]
-    texts = ["book it", "", "sent to bob", in_state[3].text, "never mind", "hello?", "fine"]
-    assert [message.text for message in in_state] == texts
-    assert logged() == [(logging.INFO, LINE)]
-
-
-@each_place
-@sync_and_async
+@each_place_in_turn
 async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, logged):
     """The calls are unknown, and one WARNING names the error."""
     saver = Failing()
@@ -344,13 +310,93 @@ async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, log
     assert causes == ["unknown", "unknown"]
 
 
-async def test_a_healthy_thread_needs_no_checkpointer_that_works():
-    """Nobody is asked while nothing is broken: a database that is down does not matter."""
-    saver = Failing()
-    bench = V2.make(AIMessage("hi"), AIMessage("fine"), checkpointer=saver)
-    saver.down = True
+each_kind_in_turn = pytest.mark.parametrize(
+    ("kind", "asynchronous"), in_turn([REACT_V2, DEEP_AGENT], [False, True])
+)
+
+
+def check(bench: Bench, graph: Graph, *expected: tuple[str, ...]) -> None:
+    """The model was shown all but the last line, the state holds all."""
+    stored = graph.get_state(thread()).values["messages"]
+    assert statements(bench.model.seen[-1]) == list(expected[:-1])
+    assert statements(stored) == list(expected)
+    assert validate_messages(stored) == []
+
+
+START_OF_TURN = [("human", "book it"), ("calls", "c1", "c2")]
+SENT = ("c1", "sent to bob", "real")
+WAITING = ("c2", WAITED.format("wire_money", "c2"), "awaiting_input")
+FOREIGN = [
+    ("c1", DEEPAGENTS_INCOMPLETE.format("send_email", "c1"), "real"),
+    ("c2", DEEPAGENTS_INCOMPLETE.format("wire_money", "c2"), "real"),
+]
+NEVER_MIND = ("human", "never mind")
+
+
+# --- placeholders of this package --------------------------------------------------------
+
+
+@each_kind_in_turn
+async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
+    """After a repair without recovery `repair_thread` still finds the recorded results."""
+    bench = await paused_agent(
+        kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous
+    )
+    blind = with_patching(bench.graph, recover=False)
+    await run_in_worker(blind, "never mind", asynchronous=asynchronous)
+    check(bench, blind, *START_OF_TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine"))
+    repair_thread(bench.graph, thread(), min_age=0)
+    await run_in_worker(bench.graph, "hello?", asynchronous=asynchronous)
+    after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
+    check(bench, bench.graph, *START_OF_TURN, SENT, WAITING, *after)
+
+
+@each_kind_in_turn
+async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
+    """A real result that arrives after the placeholder takes its place, beside its call."""
+    bench = await paused_agent(
+        kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous
+    )
     graph = with_patching(bench.graph)
-    graph.invoke({"messages": [HumanMessage("a")]}, thread())
-    graph.invoke({"messages": [HumanMessage("b")]}, thread())
-    in_state = graph.get_state(thread()).values["messages"]
-    assert [message.text for message in in_state] == ["a", "hi", "b", "fine"]
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, NEVER_MIND, ("ai", "fine"))
+    late = ToolMessage("wired after all", tool_call_id="c2", name="wire_money", id="late")
+    await run_in_worker(graph, [late, human("hello?")], asynchronous=asynchronous)
+    wired = ("c2", "wired after all", "real")
+    after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
+    check(bench, graph, *START_OF_TURN, SENT, wired, *after)
+    assert graph.get_state(thread()).values["messages"][3].id == "late"
+
+
+async def test_nothing_gives_way_to_a_placeholder():
+    """A call that waited is searched once more; the texts stay, and then nothing is written."""
+    patches: list[Any] = []
+    answers = [AIMessage("fine"), AIMessage("yes?"), AIMessage("no")]
+    bench = await paused_agent(CREATE_AGENT, *answers, asynchronous=False)
+    graph = with_patching(bench.graph, on_patch=lambda patch, _: patches.append(patch))
+    read = []
+    for text in ("never mind", "hello?", "and now?"):
+        await run_in_worker(graph, text, asynchronous=False)
+        read.append(graph.get_state(thread()).values["messages"])
+    first, second, third = read
+    assert [m.text for m in second[: len(first)]] == [m.text for m in first]
+    assert third[: len(second)] == second
+    assert len(patches) == 1
+
+
+# --- placeholders of others --------------------------------------------------------------
+
+
+@sync_and_async
+async def test_a_deep_agent_s_own_repair_is_replaced(asynchronous):
+    """The agent replaced the mail's result; with `replace_foreign` the result is recovered."""
+    bench = await paused_agent(
+        DEEP_AGENT, AIMessage("hm"), AIMessage("fine"), asynchronous=asynchronous
+    )
+    await run_in_worker(bench.graph, "never mind", asynchronous=asynchronous)
+    check(bench, bench.graph, *START_OF_TURN, *FOREIGN, NEVER_MIND, ("ai", "hm"))
+    graph = with_patching(bench.graph, replace_foreign=True)
+    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
+    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
+    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
+    assert bench.tools.done == ["mail to bob"]

@@ -1,8 +1,4 @@
-"""deepagents' subagents: what they finished is listed, and how they are covered.
-
-The tool `task` runs agents that are no nodes of the graph. `with_patching` cannot reach them; the
-middleware in each of them does.
-"""
+"""Whose results are listed as those inside a call."""
 
 from __future__ import annotations
 
@@ -10,15 +6,54 @@ from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Send, interrupt
 
 from langgraph_patch import with_patching
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread
 from support.agents import Tools, history, human, thread
 from support.running import run, sync_and_async
 from support.strict import RefusedError, StrictModel, ai
+
+
+@pytest.mark.parametrize(("city", "listed"), [("Rome", 1), ("Oslo", 0)])
+def test_results_inside_a_call_come_from_its_own_send(city: str, listed: int):
+    """A `Send` with other arguments is that of another call with the id, of a run at once."""
+
+    def inner(_: MessagesState) -> dict[str, list[AnyMessage]]:
+        return {"messages": [ai(("look_up", {}, "i1"), id="inner")]}
+
+    def look_up(_: MessagesState) -> dict[str, list[AnyMessage]]:
+        return {"messages": [{"role": "tool", "content": "sunny", "tool_call_id": "i1"}]}
+
+    def wait(_: MessagesState) -> None:
+        interrupt("sure?")
+
+    below = StateGraph(MessagesState).add_sequence([inner, look_up, wait]).add_edge(START, "inner")
+    subagent = below.compile()
+
+    def tools(_: object) -> dict[str, list[AnyMessage]]:
+        return {"messages": subagent.invoke({"messages": [HumanMessage("go")]})["messages"][:0]}
+
+    asked = ai(("task", {"city": "Rome"}, "c1"), id="a1")
+    sent = {"name": "task", "args": {"city": city}, "id": "c1", "type": "tool_call"}
+    builder = StateGraph(MessagesState).add_node("model", lambda _: {"messages": [asked]})
+    builder.add_node("tools", tools).add_edge(START, "model")
+    builder.add_conditional_edges("model", lambda _: [Send("tools", [sent])], ["tools"])
+    graph = builder.compile(checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    graph.invoke({"messages": [HumanMessage("go")]}, config)
+    place = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
+    found = run_sync(recover_evidence(graph.checkpointer, place, [asked], read_calls(asked)))
+    (finding,) = found.evidence.values()
+    assert [text.endswith(": sunny") for text in finding.inner] == [True] * listed
+
 
 TASK = ai(("task", {"description": "pay the bill", "subagent_type": "clerk"}, "t1"), id="a1")
 MAIL = ("send_email", {"to": "bob"}, "c1")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import operator
-import sqlite3
-import subprocess
-import sys
-import textwrap
+import time
+from collections.abc import Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypedDict
+from typing import Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
@@ -22,23 +19,35 @@ from langchain_core.messages import (
     RemoveMessage,
     ToolMessage,
 )
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Overwrite, Send, interrupt
-from langgraph_swarm import create_handoff_tool, create_swarm
 
+from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.pairing import read_history
 from langgraph_patch.history.patch import patch_messages
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support import evidence_agents
+from support.agents import (
+    BY_NAME,
+    CREATE_AGENT,
+    DEEP_AGENT,
+    REACT_V2,
+    Graph,
+    Kind,
+    Tools,
+    both_calls,
+    human,
+    thread,
+)
+from support.agents import KINDS as AGENTS
 from support.evidence_agents import (
     APPROVAL,
     AWAITING_INPUT,
@@ -48,23 +57,27 @@ from support.evidence_agents import (
     CONFIG,
     FAILED_KAPUT,
     KINDS,
-    ONE_TASK_PER_CALL,
     TOOLS,
     agent,
     ai_with_calls,
     arecovered,
-    arun_until_stop,
     boom,
     deep,
     human_input,
     recovered,
     run_until_stop,
     scripted_model,
-    send_email,
     v1,
     v2,
 )
-from support.paths import ENVIRONMENT
+from support.open_calls import UNKNOWN_STATEMENTS
+from support.paused_agents import paused_agent
+from support.placeholder_texts import CANCELLED as CANCELLED_TEXT
+from support.placeholder_texts import UNKNOWN, WAITED
+from support.running import run_in_worker, sync_and_async
+from support.savers import Counting
+from support.strict import StrictModel, ai
+from support.transcripts import statements
 
 # create_react_agent is deprecated and still what most threads in databases were made with.
 pytestmark = pytest.mark.filterwarnings(
@@ -77,53 +90,19 @@ def memory():
     return InMemorySaver()
 
 
-def sqlite():
-    """A checkpointer that stores whole checkpoints."""
-    return SqliteSaver(sqlite3.connect(":memory:", check_same_thread=False))
-
-
-@pytest.fixture(params=[memory, sqlite])
-def saver(request):
-    """Each checkpointer."""
-    made = request.param()
-    yield made
-    if isinstance(made, SqliteSaver):
-        made.conn.close()
-
-
-@asynccontextmanager
-async def async_saver(kind):
-    """A checkpointer for an event loop."""
-    if kind == "memory":
-        yield InMemorySaver()
-    else:
-        async with AsyncSqliteSaver.from_conn_string(":memory:") as made:
-            yield made
-
-
-class Counting:
-    """Counts how often a checkpointer is asked."""
-
-    def __init__(self, saver):
-        self.saver = saver
-        self.asked = 0
-
-    def list(self, *args, **kwargs):
-        """Count, and pass on."""
-        self.asked += 1
-        return self.saver.list(*args, **kwargs)
-
-    def get_tuple(self, config):
-        """Count, and pass on."""
-        self.asked += 1
-        return self.saver.get_tuple(config)
+@pytest.fixture
+def saver():
+    """A checkpointer with a database; most other tests have one in memory."""
+    with SqliteSaver.from_conn_string(":memory:") as made:
+        yield made
 
 
 # --- one task for each call --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
+@pytest.mark.parametrize(
+    ("kind", "durability"), [("v2", "sync"), ("agent", "async"), ("deep", "exit")]
+)
 def test_finished_and_waiting(kind, durability, saver):
     """The finished call is recovered and the other awaits input, before and after a message."""
     graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
@@ -133,67 +112,7 @@ def test_finished_and_waiting(kind, durability, saver):
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-async def test_finished_and_waiting_async(kind, store, durability):
-    """The same in an event loop, with a checkpointer that is read asynchronously."""
-    async with async_saver(store) as saver:
-        graph = KINDS[kind]([BOTH, AIMessage("done")], saver)
-        await arun_until_stop(graph, human_input("go"), durability=durability)
-        await arun_until_stop(graph, human_input(), durability=durability)
-        assert await arecovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-
-
-KILLED = """
-import os, sqlite3, sys, time
-from langchain_core.tools import tool
-from langgraph.checkpoint.sqlite import SqliteSaver
-from support import evidence_agents as t
-
-@tool
-def die() -> str:
-    "Take the process down when the siblings are through."
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
-        written = {{channel for _, channel, _ in saver.get_tuple(t.CONFIG).pending_writes}}
-        if written >= {{"__interrupt__", "__error__"}}:
-            break
-        time.sleep(0.05)
-    time.sleep(0.3)
-    os._exit(9)
-
-t.TOOLS.append(die)
-saver = SqliteSaver(sqlite3.connect({path!r}, check_same_thread=False))
-message = t.ai_with_calls("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
-t.run_until_stop(t.KINDS[{kind!r}]([message], saver), t.human_input("go"))
-time.sleep(1)
-"""
-
-
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-@pytest.mark.slow
-def test_four_siblings_with_four_outcomes(kind, tmp_path):
-    """Finished, waiting, raised and killed siblings have four different outcomes."""
-    path = str(tmp_path / "threads.db")
-    script = KILLED.format(path=path, kind=kind)
-    done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 9
-    message = ai_with_calls("m1", "send_email:c1", "wire_money:c2", "boom:c3", "die:c4")
-    with SqliteSaver.from_conn_string(path) as saver:
-        assert recovered(saver, *((message, call["id"]) for call in message.tool_calls)) == {
-            ("m1", "c1"): "sent to bob",
-            ("m1", "c2"): AWAITING_INPUT,
-            ("m1", "c3"): FAILED_KAPUT,
-        }
-
-
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
-async def test_cancelled(kind, monkeypatch):
+async def test_cancelled(monkeypatch):
     """A recorded cancellation is reported as one, and nothing more."""
     begun, sent = asyncio.Event(), asyncio.Event()
     monkeypatch.setattr(evidence_agents, "slow_has_begun", begun)
@@ -209,7 +128,7 @@ async def test_cancelled(kind, monkeypatch):
 
     message = ai_with_calls("m1", "send_email:c1", "slow:c2")
     saver = Watched()
-    graph = KINDS[kind]([message], saver)
+    graph = agent([message], saver)
     running = asyncio.create_task(graph.ainvoke(human_input("go"), CONFIG))
     async with asyncio.timeout(60):
         await asyncio.gather(begun.wait(), sent.wait())
@@ -220,11 +139,10 @@ async def test_cancelled(kind, monkeypatch):
     assert found == {("m1", "c1"): "sent to bob", ("m1", "c2"): CANCELLED}
 
 
-@pytest.mark.parametrize("kind", ["v2", "agent"])
-def test_answered_wait_is_over(kind, saver, monkeypatch):
+def test_answered_wait_is_over(saver, monkeypatch):
     """A call that got its answer and then left no result is no longer awaiting input."""
     message = ai_with_calls("m1", "send_email:c1", "wire_money:c2")
-    graph = KINDS[kind]([message], saver)
+    graph = agent([message], saver)
     run_until_stop(graph, human_input("go"))
     monkeypatch.setattr(saver, "put_writes", only_resumes(saver.put_writes))
     monkeypatch.setattr(saver, "put", lambda config, *_: config)
@@ -242,8 +160,7 @@ def only_resumes(put_writes):
     return put
 
 
-@pytest.mark.parametrize("kind", ["v2", "agent"])
-def test_failure_after_the_answer(kind, saver):
+def test_failure_after_the_answer(saver):
     """A call that waited, was answered and then raised has failed."""
 
     @tool
@@ -255,7 +172,7 @@ def test_failure_after_the_answer(kind, saver):
     TOOLS.append(risky)
     try:
         message = ai_with_calls("m1", "risky:c1", "send_email:c2")
-        graph = KINDS[kind]([message], saver)
+        graph = v2([message], saver)
         run_until_stop(graph, human_input("go"))
         assert repr(run_until_stop(graph, Command(resume="yes"))) == "RuntimeError('kaput')"
     finally:
@@ -323,45 +240,6 @@ def test_error_of_the_next_model_is_not_the_call_s(saver):
 # --- other namespaces --------------------------------------------------------------------
 
 
-def swarm(saver, *calls, version="v2"):
-    """Alice hands off to Bob and calls something else in the same message."""
-    message = ai_with_calls("m1", "transfer_to_bob:c9", *calls)
-    tools = [*TOOLS, create_handoff_tool(agent_name="bob")]
-    alice = create_react_agent(scripted_model(message), tools, name="alice", version=version)
-    bob = create_react_agent(
-        scripted_model(AIMessage("hm"), AIMessage("hm")), [send_email], name="bob"
-    )
-    graph = create_swarm([alice, bob], default_active_agent="alice").compile(checkpointer=saver)
-    return message, graph
-
-
-def test_handoff_leaves_siblings_behind(saver):
-    """A handoff drops its siblings; their results are in the namespace of the agent that left."""
-    message, graph = swarm(saver, "send_email:c1")
-    assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
-    assert recovered(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
-    run_until_stop(graph, human_input())
-    assert recovered(saver, (message, "c1")) == {("m1", "c1"): "sent to bob"}
-
-
-def test_handoff_in_a_nested_swarm(saver):
-    """The way into the agent that left is found from a namespace, too."""
-    message, inner = swarm(None, "send_email:c1", "wire_money:c2")
-    graph = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
-    run_until_stop(graph.compile(checkpointer=saver), human_input("go"))
-    spaces = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
-    (space,) = [space for space in spaces if space and "|" not in space]
-    config = {"configurable": {"thread_id": "1", "checkpoint_ns": space}}
-    assert recovered(saver, (message, "c1"), (message, "c2"), config=config) == BOTH_RECOVERED
-
-
-def test_handoff_of_one_task_says_nothing(saver):
-    """A plain ToolNode that hands off wrote nothing of the sibling; Bob's error is not its own."""
-    message, graph = swarm(saver, "send_email:c1", version="v1")
-    assert "corresponding ToolMessage" in str(run_until_stop(graph, human_input("go")))
-    assert recovered(saver, (message, "c1")) == {}
-
-
 def test_subgraph_s_own_namespace(saver):
     """In a subgraph the history of the subgraph's namespace is read, and no other."""
     inner = v2([BOTH])
@@ -371,56 +249,6 @@ def test_subgraph_s_own_namespace(saver):
     config = {"configurable": {"thread_id": "1", "checkpoint_ns": spaces.pop()}}
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=config) == BOTH_RECOVERED
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == {}
-
-
-def test_another_thread_is_never_read(saver):
-    """The same calls in another thread have other results."""
-    run_until_stop(v2([BOTH], saver), human_input("go"))
-    other = {"configurable": {"thread_id": "2"}}
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=other) == {}
-
-
-# --- far back ----------------------------------------------------------------------------
-
-
-def chat(first, saver, runs, durability="sync", make=agent):
-    """A thread that breaks in its first run and goes on for many."""
-    graph = make([first, *(AIMessage(f"{i}", id=f"r{i}") for i in range(runs))], saver)
-    run_until_stop(graph, human_input("go"), durability=durability)
-    for _ in range(runs):
-        run_until_stop(graph, human_input(), durability=durability)
-
-
-def test_gaps_in_the_steps(saver):
-    """Durability "exit" keeps one checkpoint of each run."""
-    chat(BOTH, saver, 100, "exit")
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
-
-
-def test_no_calls_no_question():
-    """Who asks for nothing does not touch the checkpointer."""
-    counting = Counting(InMemorySaver())
-    assert recovered(counting) == {}
-    assert counting.asked == 0
-
-
-def test_several_turns_share_the_search(saver):
-    """Dangling calls of different turns are found together."""
-    second = ai_with_calls("m2", "send_email:d1", "wire_money:d2")
-    between = [AIMessage(f"{i}") for i in range(60)]
-    graph = agent([BOTH, *between, second, AIMessage("done")], saver)
-    for _ in range(63):
-        run_until_stop(graph, human_input())
-    calls = [(m, c["id"]) for m in (BOTH, second) for c in m.tool_calls]
-    expected = BOTH_RECOVERED | {("m2", "d1"): "sent to bob", ("m2", "d2"): AWAITING_INPUT}
-    assert recovered(saver, *calls) == expected
-
-
-@pytest.mark.slow
-def test_delta_state_is_walked(saver):
-    """The history of a `DeltaChannel` is computed from what was written."""
-    chat(BOTH, saver, 100, make=deep)
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2")) == BOTH_RECOVERED
 
 
 # --- older states ------------------------------------------------------------------------
@@ -460,12 +288,6 @@ class Plain(TypedDict):
     """A state without a reducer."""
 
     messages: list[AnyMessage]
-
-
-class Added(TypedDict):
-    """A state with a reducer that is not made for messages."""
-
-    log: Annotated[list[AnyMessage], operator.add]
 
 
 def reused(call_id="t:0"):
@@ -508,7 +330,7 @@ def test_reused_id_of_an_interrupted_call(make, saver):
 TWINS = ai_with_calls("m1", "send_email:c1", "wire_money:c1", "send_email:c2")
 
 
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
+@pytest.mark.parametrize("kind", ["agent", "deep"])
 def test_an_id_twice_in_one_message(kind, saver):
     """If each call has a task, two calls with one id get their own evidence, by position."""
     run_until_stop(KINDS[kind]([TWINS], saver), human_input("go"))
@@ -519,7 +341,7 @@ def test_an_id_twice_in_one_message(kind, saver):
     }
 
 
-@pytest.mark.parametrize("kind", ONE_TASK_PER_CALL)
+@pytest.mark.parametrize("kind", ["agent", "deep"])
 def test_calls_to_which_a_repair_gave_new_ids(kind, saver):
     """A later search finds what is recorded under the ids that the model gave the calls."""
     graph = KINDS[kind]([TWINS, AIMessage("done")], saver)
@@ -591,18 +413,6 @@ def test_abandoned_branch_is_not_read(saver):
     assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=fork) == BOTH_RECOVERED
 
 
-def test_named_checkpoint_is_where_the_search_begins(saver):
-    """A checkpoint id in the config means: as of then."""
-    graph = v2([BOTH, AIMessage("done")], saver)
-    run_until_stop(graph, human_input("go"))
-    then = graph.get_state(CONFIG).config
-    for _ in range(12):
-        run_until_stop(graph, human_input())
-    late = ToolMessage("late", tool_call_id="c2")
-    graph.update_state(CONFIG, {"messages": [late]}, as_node="tools")
-    assert recovered(saver, (BOTH, "c1"), (BOTH, "c2"), config=then) == BOTH_RECOVERED
-
-
 @pytest.mark.slow
 def test_checkpoint_that_is_not_written_yet(saver):
     """With durability async the current checkpoint may be on its way: its parent is read."""
@@ -612,6 +422,283 @@ def test_checkpoint_that_is_not_written_yet(saver):
 
 
 # --- the checkpointer --------------------------------------------------------------------
+
+
+def test_checkpoints_are_only_read(saver):
+    """Finding evidence changes nothing in the checkpointer."""
+    run_until_stop(v2([BOTH], saver), human_input("go"))
+
+    def stored():
+        return [(t.checkpoint, t.metadata, t.pending_writes) for t in saver.list(CONFIG)]
+
+    before = stored()
+    recovered(saver, (BOTH, "c1"), (BOTH, "c2"))
+    assert stored() == before
+
+
+def test_sends_that_carry_no_call(saver):
+    """A Send of anything else belongs to no call."""
+    message = ai_with_calls("m1", "a:c1")
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda _: {"messages": [message]})
+    graph.add_node("tools", lambda _: interrupt("?"))
+    graph.add_conditional_edges("model", lambda state: [Send("tools", state)])
+    run_until_stop(graph.add_edge(START, "model").compile(checkpointer=saver), human_input())
+    assert recovered(saver, (message, "c1")) == {}
+
+
+# --- graphs ------------------------------------------------------------------------------
+
+
+PLAIN = [BY_NAME["hand_built"], BY_NAME["react_v1"]]
+OWN_TASKS = [REACT_V2, CREATE_AGENT, DEEP_AGENT]
+
+
+WAYS = [
+    ("memory", False, "sync"),
+    ("sqlite", True, "async"),
+    ("memory", True, "exit"),
+    ("sqlite", False, "exit"),
+    ("memory", True, "sync"),
+    ("sqlite", False, "async"),
+]
+PAIRS = [
+    pytest.param(kind, *WAYS[(place + turn * 3) % 6], id=f"{kind.name}-{turn}")
+    for place, kind in enumerate([*OWN_TASKS, *PLAIN])
+    for turn in (0, 1)
+]
+"""Each kind in two ways to run."""
+
+
+def kinds(*these: Kind) -> Any:
+    """Run the test with each of these kinds."""
+    return pytest.mark.parametrize("kind", these, ids=lambda kind: kind.name)
+
+
+@asynccontextmanager
+async def saver_of(store: str, *, asynchronous: bool):
+    """A checkpointer of that sort."""
+    if store == "memory":
+        yield InMemorySaver()
+    elif asynchronous:
+        async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+            yield saver
+    else:
+        with SqliteSaver.from_conn_string(":memory:") as saver:
+            yield saver
+
+
+# --- what is compared ----------------------------------------------------------------------
+
+
+def assert_marked_as_errors(messages: Sequence[BaseMessage]) -> None:
+    """Every placeholder, and no real result, has the status "error"."""
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            assert message.status == ("error" if is_placeholder(message) else "success")
+
+
+async def state_of(graph: Graph) -> Any:
+    """What the thread holds."""
+    if isinstance(graph.checkpointer, AsyncSqliteSaver):
+        return await graph.aget_state(thread())
+    return graph.get_state(thread())
+
+
+async def check(graph: Graph, model: StrictModel, expected: Sequence[tuple[str, ...]]) -> None:
+    """The model was shown all but the last message of `expected`; the state holds all."""
+    stored = (await state_of(graph)).values["messages"]
+    assert_marked_as_errors(stored)
+    assert statements(model.seen[-1]) == list(expected[:-1])
+    assert statements(stored) == list(expected)
+    assert validate_messages(stored) == []
+    assert len({message.id for message in stored}) == len(stored)
+
+
+SENT = ("c1", "sent to bob", "real")
+WAITING = ("c2", WAITED.format("wire_money", "c2"), "awaiting_input")
+TURN = [("human", "book it"), ("calls", "c1", "c2")]
+NEVER_MIND = ("human", "never mind")
+
+
+# --- in a patched graph: parallel calls, one of them waits --------------------------------
+
+
+@pytest.mark.parametrize(("kind", "store", "asynchronous", "durability"), PAIRS)
+async def test_a_new_message_instead_of_an_answer(kind, store, asynchronous, durability):
+    """The model reads that the mail was sent and that the wire was waiting; one mail is sent.
+
+    Where one task ran both calls, nothing is known of either.
+    """
+    async with saver_of(store, asynchronous=asynchronous) as saver:
+        how = {"asynchronous": asynchronous, "durability": durability}
+        bench = await paused_agent(kind, AIMessage("fine"), saver=saver, **how)
+        graph = with_patching(bench.graph)
+        await run_in_worker(graph, "never mind", **how)
+        found = UNKNOWN_STATEMENTS if kind in PLAIN else [SENT, WAITING]
+        await check(graph, bench.model, [*TURN, *found, NEVER_MIND, ("ai", "fine")])
+    assert bench.tools.done == ["mail to bob"]
+
+
+def chat_on(
+    saver: Any, runs: int, *, idle: int = 0, schema: Any = MessagesState
+) -> list[tuple[str, ...]]:
+    """Continue the thread for many runs with a model that accepts anything; the new messages."""
+    builder = StateGraph(schema)
+    idlers = [(f"idle_{n}", lambda _: {}) for n in range(idle)]
+    builder.add_sequence([*idlers, ("agent", lambda _: {"messages": [AIMessage("hm")]})])
+    graph = builder.set_entry_point("idle_0" if idle else "agent").compile(checkpointer=saver)
+    for number in range(runs):
+        graph.invoke({"messages": [human(str(number))]}, thread(), durability="sync")
+    return [line for n in range(runs) for line in (("human", str(n)), ("ai", "hm"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "is_found"), [(60, True), (400, False)])
+async def test_damage_many_runs_ago(*, runs: int, is_found: bool):
+    """It is found, or `unknown` once and for all: the next turn does not search again."""
+    saver = Counting()
+    bench = await paused_agent(REACT_V2, *[AIMessage("fine")] * 2, asynchronous=True, saver=saver)
+    since = chat_on(saver, runs)
+    graph = with_patching(bench.graph)
+    await run_in_worker(graph, "hello?", asynchronous=True)
+    found = [SENT, WAITING] if is_found else UNKNOWN_STATEMENTS
+    turn = [*TURN, *found, *since, ("human", "hello?"), ("ai", "fine")]
+    await check(graph, bench.model, turn)
+    saver.used.clear()
+    await run_in_worker(graph, "and now?", asynchronous=True)
+    await check(graph, bench.model, [*turn, ("human", "and now?"), ("ai", "fine")])
+    assert is_found or saver.used["list"] == 0
+    assert bench.tools.done == ["mail to bob"]
+
+
+# --- healthy threads ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "asynchronous"),
+    [pytest.param(kind, bool(n % 2), id=kind.name) for n, kind in enumerate(AGENTS)],
+)
+async def test_a_healthy_thread_is_not_read(kind, asynchronous):
+    """Parallel calls, a pause, its answer and more turns: as many reads as the bare graph's."""
+    reads = []
+    for wrap in (lambda graph: graph, with_patching):
+        saver = Counting()
+        lines = [both_calls(), *(AIMessage(f"{n}", id=f"s{n}") for n in range(3))]
+        bench = kind.make(*lines, asynchronous=asynchronous, checkpointer=saver)
+        graph = wrap(bench.graph)
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+        await run_in_worker(graph, Command(resume=kind.yes), asynchronous=asynchronous)
+        for text in ("more", "and more"):
+            await run_in_worker(graph, text, asynchronous=asynchronous)
+        assert bench.model.script == []
+        reads.append(saver.used)
+    assert reads[1] == reads[0]
+    assert reads[0]["list"] == 0
+
+
+# --- a result as it was ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "asynchronous", "shape"),
+    [(REACT_V2, True, "message"), (CREATE_AGENT, False, "command"), (DEEP_AGENT, True, "command")],
+    ids=["react_v2", "create_agent", "create_deep_agent"],
+)
+async def test_a_recovered_result_is_whole(kind, asynchronous, shape):
+    """Content blocks, artifact, status and name come back; also out of a tool's `Command`."""
+    content = [{"type": "text", "text": "sent to bob"}]
+    whole = ToolMessage(
+        content, name="send_email", tool_call_id="c1", artifact={"size": 3}, status="error", id="r1"
+    )
+
+    @tool
+    def send_email(to: str) -> Command | ToolMessage:
+        """Return a message, or a Command that holds it."""
+        return Command(update={"messages": [whole]}) if shape == "command" else whole
+
+    wire_money = Tools(asynchronous=asynchronous).tools()[1]
+    model = StrictModel(script=[both_calls(), AIMessage("fine")])
+    async with saver_of("sqlite", asynchronous=asynchronous) as saver:
+        graph = with_patching(kind.build(model, [send_email, wire_money], checkpointer=saver))
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+        await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+        stored = (await state_of(graph)).values["messages"]
+    [found] = [message for message in stored if message.id == "r1"]
+    assert found == whole
+    assert stored[2] is found
+    assert [m for m in model.seen[-1] if m.type == "tool"] == stored[2:4]
+    assert stored[3].additional_kwargs[PLACEHOLDER_KEY]["cause"] == "awaiting_input"
+
+
+# --- a superstep that timed out ------------------------------------------------------------
+
+
+@kinds(CREATE_AGENT, PLAIN[0])
+@sync_and_async
+@pytest.mark.slow
+async def test_a_step_that_timed_out(kind, asynchronous):
+    """A task is cut off, a thread is not: it finishes behind the error.
+
+    If its result comes in time, LangGraph records it, and the repair recovers it.
+    """
+    done = []
+
+    def send_email(to: str) -> str:
+        """Finish."""
+        done.append("mail")
+        return f"sent to {to}"
+
+    def slow() -> str:
+        """Take longer than the time limit."""
+        time.sleep(2)
+        done.append("slow")
+        return "slowly"
+
+    async def aslow() -> str:
+        """Take for ever."""
+        await asyncio.sleep(20)
+
+    late = {"coroutine": aslow} if asynchronous else {"func": slow}
+    tools = [
+        StructuredTool.from_function(send_email),
+        StructuredTool.from_function(name="slow", description="Be slow.", **late),
+    ]
+    calls = ai(("send_email", {"to": "bob"}, "c1"), ("slow", {}, "c4"), id="a1")
+    model = StrictModel(script=[calls, AIMessage("fine")])
+    bare = kind.build(model, tools, checkpointer=InMemorySaver())
+    bare.step_timeout = 1.0  # the model's step must not time out
+    graph = with_patching(bare)
+    assert graph.step_timeout == 1.0
+    with pytest.raises(TimeoutError):
+        await run_in_worker(graph, "book it", asynchronous=asynchronous)
+    assert done == (["mail"] if asynchronous else ["mail", "slow"])
+    recorded = not asynchronous and "slowly" in repr(
+        [saved.pending_writes for saved in graph.checkpointer.list(None)]
+    )
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    first = UNKNOWN_STATEMENTS[0] if kind in PLAIN and not recorded else SENT
+    cancelled = asynchronous and kind not in PLAIN
+    cause, text = ("cancelled", CANCELLED_TEXT) if cancelled else ("unknown", UNKNOWN)
+    second = ("c4", "slowly", "real") if recorded else ("c4", text.format("slow", "c4"), cause)
+    turn = [("human", "book it"), ("calls", "c1", "c4"), first, second]
+    await check(graph, model, [*turn, NEVER_MIND, ("ai", "fine")])
+
+
+# --- without recovery, and with a checkpointer that fails ---------------------------------
+
+
+@sync_and_async
+async def test_recovery_switched_off(asynchronous):
+    """With `recover=False` the checkpointer is not read, and nothing is claimed."""
+    saver = Counting()
+    bench = await paused_agent(
+        CREATE_AGENT, AIMessage("fine"), asynchronous=asynchronous, saver=saver
+    )
+    graph = with_patching(bench.graph, recover=False)
+    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
+    assert saver.used["list"] == 0
+    await check(graph, bench.model, [*TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine")])
 
 
 class Broken(InMemorySaver):
@@ -635,41 +722,3 @@ async def test_error_of_the_checkpointer():
     assert str(sync.value) == str(asynchronous.value)
     assert isinstance(sync.value.__cause__, ConnectionError)
     assert isinstance(asynchronous.value.__cause__, ConnectionError)
-
-
-def test_checkpoints_are_only_read(saver):
-    """Finding evidence changes nothing in the checkpointer."""
-    run_until_stop(v2([BOTH], saver), human_input("go"))
-
-    def stored():
-        return [(t.checkpoint, t.metadata, t.pending_writes) for t in saver.list(CONFIG)]
-
-    before = stored()
-    recovered(saver, (BOTH, "c1"), (BOTH, "c2"))
-    assert stored() == before
-
-
-def test_with_what_the_core_asks(saver):
-    """The core's questions and its answers fit: the patch holds the result and the cause."""
-    graph = agent([BOTH, AIMessage("done")], saver)
-    run_until_stop(graph, human_input("go"))
-    run_until_stop(graph, human_input())
-    history: list[BaseMessage] = graph.get_state(CONFIG).values["messages"]
-    asked = read_history(history).unanswered
-    found = run_sync(recover_evidence(saver, CONFIG, history, asked)).evidence
-    changes = patch_messages(history, evidence=found).changes
-    assert [(c.kind, c.tool_call_id, c.cause) for c in changes] == [
-        ("recovered", "c1", None),
-        ("inserted", "c2", "awaiting_input"),
-    ]
-
-
-def test_sends_that_carry_no_call(saver):
-    """A Send of anything else belongs to no call."""
-    message = ai_with_calls("m1", "a:c1")
-    graph = StateGraph(MessagesState)
-    graph.add_node("model", lambda _: {"messages": [message]})
-    graph.add_node("tools", lambda _: interrupt("?"))
-    graph.add_conditional_edges("model", lambda state: [Send("tools", state)])
-    run_until_stop(graph.add_edge(START, "model").compile(checkpointer=saver), human_input())
-    assert recovered(saver, (message, "c1")) == {}
