@@ -5,7 +5,8 @@ plain assignment and old checkpoints bypass that. Each field that would not pass
 
 - A content that is neither a text nor a list becomes its text; so does each item of a list that
   is neither a text nor a dict. None is left out.
-- Items of lists of calls that are no dicts are left out.
+- Items of lists of calls that are no dicts are left out; an id or a name that is no text becomes
+  its text.
 - A `tool_call_id` becomes the text that LangChain's constructor makes of it, or `""`.
 - Every other field gets its empty value.
 """
@@ -83,7 +84,13 @@ def _call_id(value: Any) -> str:
 
 
 def _calls(value: Any) -> Any:
-    return _unless_equal(dicts(value), value)
+    return _unless_equal([_call(item) for item in dicts(value)], value)
+
+
+def _call(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    names = (key for key in ("id", "name") if not isinstance(item.get(key), str | None))
+    update = {key: _text(item[key]) for key in names}
+    return {**item, **update} if update else item
 
 
 def _unless_equal(valid: list[Any], value: Any) -> Any:

@@ -106,7 +106,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                     waiting.add(call_id)
                     ids.append(call_id)
                     name = call["name"]
-                    if name not in names and not _add_valid_name(name, names):
+                    if (name is None or name not in names) and not _add_valid_name(name, names):
                         return False
                     if type(call["args"]) is not dict:
                         return False

@@ -209,3 +209,20 @@ def test_a_result_without_an_id_of_a_call_without_an_id():
     nameless = with_field(call("c1"), tool_calls=[{"name": "look", "args": {}, "id": None}])
     patch = patch_messages([GO, nameless, result(tool_call_id=None), NEXT])
     assert [m.content for m in patch.messages if isinstance(m, ToolMessage)] == ["r"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [("name", None, "unknown_tool"), ("name", 7, "7"), ("id", 7, "7")],
+    ids=["name None", "name 7", "id 7"],
+)
+def test_a_listed_call_with_an_id_or_a_name_that_is_no_text(field, value, expected):
+    """It becomes its text, and a name that is missing one that providers accept."""
+    listed = {"name": "look", "args": {}, "id": "c1", "type": "tool_call", field: value}
+    answer = ToolMessage("r", tool_call_id=str(listed["id"]), id="t1")
+    history = [GO, with_field(call("c1"), tool_calls=[listed]), answer, NEXT]
+    assert validate_messages(history)
+    repaired = patch_messages(history).messages
+    assert repaired[1].tool_calls[0][field] == expected
+    assert repaired[2].tool_call_id == repaired[1].tool_calls[0]["id"]
+    assert patch_messages(repaired).messages is repaired
