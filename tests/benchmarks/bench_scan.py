@@ -202,7 +202,7 @@ def fill_with_copies(database: str, threads: int) -> None:
 def scan_whole(database: str) -> int:
     """Scan; how many threads are damaged."""
     with open_database(database) as opened:
-        return sum(report.status == "damaged" for report in scan_threads(opened.saver))
+        return sum(report.status == "damaged" for report in scan_threads(opened))
 
 
 def users_loop(database: str) -> int:
