@@ -18,7 +18,7 @@ test: # the tests without servers, processes and notebooks
 	pytest -m "not slow"
 
 docs: # build the site; every link is checked
-	mkdocs build --quiet --strict --config-file docs/mkdocs.yml
+	mkdocs build --strict --config-file docs/mkdocs.yml
 
 demo: # two conversations, without the package and with it
 	langgraph-patch demo
