@@ -298,16 +298,21 @@ def _open_postgres(
     class TransactionSaver(PostgresSaver):
         """Reads in transactions, which are read-only if the connection is."""
 
+        def _transaction(self) -> AbstractContextManager[Any]:
+            conn: Any = self.conn  # a connection here; LangGraph's type has pools too
+            transaction: AbstractContextManager[Any] = conn.transaction()
+            return transaction
+
         def get_tuple(self, config: Any) -> Any:
-            with self.conn.transaction():  # type: ignore[union-attr]
+            with self._transaction():
                 return super().get_tuple(config)
 
         def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            with self.conn.transaction():  # type: ignore[union-attr]
+            with self._transaction():
                 yield from super().list(*args, **kwargs)
 
         def get_delta_channel_history(self, **kwargs: Any) -> Any:
-            with self.conn.transaction():  # type: ignore[union-attr]
+            with self._transaction():
                 return super().get_delta_channel_history(**kwargs)
 
     # What is not in a transaction of ours, such as a deletion, is read-only by default.
