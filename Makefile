@@ -15,7 +15,7 @@ check: # style, imports, types
 	mypy
 
 test: # the tests without servers, processes and notebooks
-	pytest -m "not slow"
+	pytest
 
 docs: # build the site; every link is checked
 	mkdocs build --strict --config-file docs/mkdocs.yml
