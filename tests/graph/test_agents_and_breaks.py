@@ -291,9 +291,7 @@ class Play:
         options: Options of `with_patching`.
     """
 
-    def __init__(
-        self, name: str, *script: Any, asynchronous: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, name: str, *script: Any, asynchronous: bool = False, **options: Any) -> None:
         self.name, self.kind, desk, saver = name, KINDS[name], Desk(), InMemorySaver()
         self.began = asyncio.Event()
 

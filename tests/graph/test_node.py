@@ -156,6 +156,7 @@ def test_a_model_node_that_goes_to_its_parent():
 
 def test_a_node_whose_outputs_are_cached():
     """It repairs its input only: a cached output must not hold the history of one thread."""
+
     def build(model: Any, _: Any, saver: Any) -> Any:
         policy = CachePolicy(key_func=lambda _: b"same")
         builder = StateGraph(MessagesState).add_edge(START, "model")
