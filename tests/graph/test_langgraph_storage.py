@@ -103,8 +103,7 @@ def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
 
 def test_namespaces_of_subgraphs():
     """The namespace of a subgraph is `node:task_id`, below that of its parent."""
-    saver = InMemorySaver()
-    configs: list[Any] = []
+    saver, configs = InMemorySaver(), []
 
     def leaf(state: State, config: RunnableConfig) -> None:
         configs.append(thread_config(config))
@@ -173,18 +172,13 @@ def test_return_channel_and_answers_without_a_task():
 
 def test_error_source_channel():
     """The task that failed writes its node to ERROR_SOURCE if the node has an error handler."""
-    saver = InMemorySaver()
 
     def fail(state: State) -> None:
         raise ConnectionError
 
-    builder = (
-        StateGraph(State).add_node("node1", fail, error_handler=pause).add_edge(START, "node1")
-    )
-    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD)
-    assert (ERROR_SOURCE, "node1") in {
-        (channel, str(value)) for _, channel, value in pending(saver)
-    }
+    builder = StateGraph(State).add_node("fails", fail, error_handler=pause)
+    writes = pending(ran(builder.add_edge(START, "fails")))
+    assert (ERROR_SOURCE, "fails") in {(channel, str(value)) for _, channel, value in writes}
 
 
 def test_path_of_a_send():
@@ -236,41 +230,37 @@ def test_root_channel():
 # --- checkpoints -------------------------------------------------------------------------------
 
 
-def test_format_of_a_checkpoint():
-    """LangGraph writes the newest format that is supported."""
-    saver = ran(build(nothing))
-    assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {NEWEST_FORMAT}
+def test_what_a_run_stores():
+    """The newest format that is supported, and the input that START has not applied yet.
 
-
-def test_keys_of_a_run():
-    """Beside the thread and its namespace, the config of a run has RUN_KEYS and reserved keys."""
+    Beside the thread and its namespace, the config has RUN_KEYS and reserved keys.
+    """
     found: list[str] = []
 
     def node(state: Any, config: RunnableConfig) -> None:
         found.extend(key for key in config["configurable"] if not is_reserved(key))
 
-    ran(build(node))
+    saver = ran(build(node))
     assert set(found) == {"thread_id", "checkpoint_ns", *RUN_KEYS}
-
-
-def test_accepted_input():
-    """The first checkpoint of a run has the input that START has not applied yet."""
-    saver = ran(build(nothing))
+    assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {NEWEST_FORMAT}
     inputs = [accepted_input(saved) for saved in reversed(checkpoints(saver))]
     assert inputs == [QUESTION, None, None]
+
+
+def delta_state(**options: Any) -> Any:
+    """A state whose history is in a `DeltaChannel`."""
+    channel = DeltaChannel(_messages_delta_reducer, **options)
+    return TypedDict("state", {"messages": Annotated[list[Any], channel]})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("frequency", [1, 1000])
 def test_delta_channels(frequency: int):
     """A delta channel stores its writes, and its value in a snapshot now and then."""
-    channel = DeltaChannel(_messages_delta_reducer, snapshot_frequency=frequency)
-    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013 - a class could not refer to the channel
-    saver = InMemorySaver()
-    graph = build(nothing, schema=state).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD)
-    assert is_delta_channel(graph.channels["messages"])
+    builder = build(nothing, schema=delta_state(snapshot_frequency=frequency))
+    assert is_delta_channel(builder.compile().channels["messages"])
     assert not is_delta_channel(build(nothing).compile().channels["messages"])
-    values = [saved.checkpoint["channel_values"].get("messages") for saved in checkpoints(saver)]
+    saved = checkpoints(ran(builder))
+    values = [each.checkpoint["channel_values"].get("messages") for each in saved]
     snapshots = [value for value in values if value is not None]
     assert bool(snapshots) == (frequency == 1)
     assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
@@ -279,20 +269,13 @@ def test_delta_channels(frequency: int):
 
 def test_wrote_in_older_superstep():
     """With durability "exit", the ids of tasks begin with the number of their superstep."""
-    channel = DeltaChannel(_messages_delta_reducer)
-    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013 - a class could not refer to the channel
-    saver = InMemorySaver()
     nodes = [lambda _, text=text: {"messages": [AIMessage(text)]} for text in ("one", "two")]
-    graph = build(*nodes, schema=state).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD, durability="exit")
+    saver = ran(build(*nodes, schema=delta_state()), durability="exit")
     writes = [w for saved in checkpoints(saver) for w in saved.pending_writes or ()]
     tasks = {m.content: t for t, c, value in writes if c == "messages" for m in value}
-    asked, one, two = (tasks[text] for text in (QUESTION["messages"][0].content, "one", "two"))
-    assert wrote_in_older_superstep(asked, one)
-    assert wrote_in_older_superstep(one, two)
-    assert not wrote_in_older_superstep(two, one)
-    assert not wrote_in_older_superstep(one, one)
-    assert not wrote_in_older_superstep(one, asked)
+    ids = [tasks[text] for text in ("hi", "one", "two")]
+    older = [[wrote_in_older_superstep(one, other) for other in ids] for one in ids]
+    assert older == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 def test_later_checkpoint_id():
@@ -309,29 +292,20 @@ def test_later_checkpoint_id():
 
 def test_delete_from_memory():
     """The newest checkpoint of an `InMemorySaver` is deleted, unless it has pending writes."""
-    saver = InMemorySaver()
-    graph = build(nothing).compile(checkpointer=saver)
-    graph.invoke(QUESTION, THREAD)
+    saver = ran(build(nothing))
     newest, older, *_ = checkpoints(saver)
     assert delete_from_memory(saver, "1", "", older.checkpoint["id"]) is False
     assert delete_from_memory(saver, "1", "", newest.checkpoint["id"]) is True
     assert checkpoints(saver)[0].config == older.config
-    paused = InMemorySaver()
-    build(pause).compile(checkpointer=paused).invoke(QUESTION, THREAD)
-    (saved, *_) = checkpoints(paused)
-    assert delete_from_memory(paused, "1", "", saved.checkpoint["id"]) is False
+    paused = ran(build(pause))
+    assert delete_from_memory(paused, "1", "", checkpoints(paused)[0].checkpoint["id"]) is False
     assert delete_from_memory(object(), "1", "", "any") is None
 
 
 def test_last_nodes():
     """A checkpoint notes which version of its trigger each node has seen."""
-    saver = InMemorySaver()
-    builder = StateGraph(State).add_node("first", nothing).add_node("second", nothing)
-    builder.add_edge(START, "first").add_edge("first", "second")
-    builder.compile(checkpointer=saver).invoke({"messages": []}, THREAD)
-    after_second, after_first, *_ = checkpoints(saver)
-    assert last_nodes(after_second) == {"second"}
-    assert last_nodes(after_first) == {"first"}
+    after_second, after_first, *_ = checkpoints(ran(build(nothing, nothing)))
+    assert (last_nodes(after_second), last_nodes(after_first)) == ({"node2"}, {"node1"})
 
 
 async def test_is_node_timeout():
@@ -352,8 +326,7 @@ async def test_is_node_timeout():
 
 def test_has_ended_tasks():
     """The checkpoint of an input shows whether the input ended tasks."""
-    builder = StateGraph(MessagesState).add_node("asks", lambda _: interrupt("?") and {})
-    graph = builder.add_edge(START, "asks").compile(checkpointer=InMemorySaver())
+    graph = build(pause).compile(checkpointer=InMemorySaver())
     for _ in range(2):
         graph.invoke({"messages": []}, THREAD)
     graph.invoke(Command(resume="yes"), THREAD)

@@ -140,6 +140,22 @@ def test_f18_f46_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     assert "custom" not in chunks
 
 
+def test_a_patch_node_beside_another_where_nothing_can_be_removed():
+    """With such a reducer it writes nothing, and reports nothing."""
+    reported: list[Any] = []
+    node = PatchNode(recover=False, on_patch=lambda *each: reported.append(each))
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = above(node, state=REDUCERS["operator_add"]).add_node("beside", lambda _: None)
+        return builder.add_edge(START, "beside").compile(checkpointer=saver)
+
+    it = Agent(build)
+    chunks = it.stream({"messages": [*OPEN, NEVER]})
+    assert {"node1": None} in chunks
+    assert it.history == [*OPEN, NEVER]
+    assert reported == []
+
+
 @pytest.mark.parametrize("place", ["START", "patch node beside another"])
 def test_calls_that_only_get_other_ids(place: str):
     """They are edited in their places, and clients see the edited messages."""
