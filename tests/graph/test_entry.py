@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from kit import BARE, Agent, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
-from support.placeholder_texts import UNKNOWN
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN
 from support.strict import refuse
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -203,6 +203,17 @@ async def test_outside_of_a_graph():
     assert patch_node.invoke({"note": "no history yet"}) is None
 
 
+def test_a_key_without_a_value_is_an_empty_history():
+    """The node does nothing."""
+
+    class Noted(TypedDict):
+        messages: list[AnyMessage]
+        note: str
+
+    graph = above(patch_node, state=Noted).compile()
+    assert graph.invoke({"note": "x"}) == {"note": "x"}
+
+
 # --- options and bad input -----------------------------------------------------------------
 
 
@@ -220,6 +231,15 @@ def test_the_texts_of_placeholders(placeholder: Any, expected: list[str]):
     node = PatchNode(placeholder=placeholder)
     after = above(node, ok).compile().invoke({"messages": OPEN})["messages"]
     assert [m.text for m in after if isinstance(m, ToolMessage)] == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"replace_foreign": True}])
+def test_a_placeholder_of_another_package(options: Any):
+    """It is a result, unless `replace_foreign` is set."""
+    foreign = ToolMessage(DEEPAGENTS_INCOMPLETE.format("mail", "c1"), tool_call_id="c1")
+    messages = [GO, calls(("mail", {"to": "bob"})), foreign, NEVER]
+    update = PatchNode(**options).invoke({"messages": messages})
+    assert (update is None) is not bool(options)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from langgraph_patch.graph.state import (
     update_of,
     values_in,
     whole_write,
+    with_update,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -156,19 +157,21 @@ def test_a_patch_node_beside_another_where_nothing_can_be_removed():
     assert reported == []
 
 
+@pytest.mark.parametrize("answered", [True, False])
 @pytest.mark.parametrize("place", ["START", "patch node beside another"])
-def test_calls_that_only_get_other_ids(place: str):
-    """They are edited in their places, and clients see the edited messages."""
+def test_calls_that_get_other_ids(place: str, *, answered: bool):
+    """They are edited in their places; clients see the new messages, or else the edited ones."""
     node, make = PLACES[place]
     it, long = make(), "c" * 60
     made = calls(("look", {}), id="a1")
     made.tool_calls[0]["id"] = long
-    result = ToolMessage("r", tool_call_id=long, id="t1")
-    it.graph.update_state(it.config, {"messages": [made, result]}, as_node="model")
+    results = [ToolMessage("r", tool_call_id=long, id="t1")] if answered else []
+    it.graph.update_state(it.config, {"messages": [made, *results]}, as_node="model")
     chunks = it.stream({"messages": [HELLO]})
-    assert [m.id for m in it.history] == ["a1", "t1", "hello", "a2"]
-    assert it.history[1].tool_call_id == it.history[0].tool_calls[0]["id"] != long
-    assert {node: {"messages": it.history[:2]}} in chunks
+    after = it.history
+    assert [m.id for m in after if m is not after[1]] == ["a1", "hello", "a2"]
+    assert after[1].tool_call_id == after[0].tool_calls[0]["id"] != long
+    assert {node: {"messages": after[:2] if answered else after[1:2]}} in chunks
 
 
 @pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
@@ -523,8 +526,13 @@ def test_open_calls():
     ],
 )
 def test_update_of(output: Any, update: Any):
-    """Nothing, a dict, or one `Command` of this graph with a dict; None for any other form."""
+    """Nothing, a dict, or one `Command` of this graph with a dict; None for any other form.
+
+    Another value is written beside those that there are.
+    """
     assert update_of(output) == update
+    if update is not None:
+        assert update_of(with_update(output, {"b": 2})) == {**update, "b": 2}
 
 
 def test_messages_before_those_of_a_node():

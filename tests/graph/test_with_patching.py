@@ -73,8 +73,9 @@ def by_branch(builder: StateGraph[Any]) -> None:
 
 
 def by_mapped_branch(builder: StateGraph[Any]) -> None:
-    """A conditional entry with a path map."""
-    builder.set_conditional_entry_point(lambda _: "talk", {"talk": "agent", "note": "note"})
+    """A conditional entry with a path map, which reads another key of the state."""
+    route = lambda state: "note" if state["notes"] else "talk"
+    builder.set_conditional_entry_point(route, {"talk": "agent", "note": "note"})
 
 
 def by_send(builder: StateGraph[Any]) -> None:
