@@ -497,7 +497,7 @@ def test_a_child_that_a_node_calls_must_be_patched_itself():
 
 # --- a healthy run ---------------------------------------------------------------------------
 
-WAYS = ("events", "sync", "async")
+WAYS = ("sync", "events", "async")
 MODES = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
 IDS = re.compile(
     r"(lc_run-+)?[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}|0x[0-9a-f]+|\d{4}-\d\d-\d\dT[^']+"

@@ -69,16 +69,23 @@ def test_a_call_that_waits_for_the_frontend(*, asynchronous: bool):
         ([CHART], {"model_node": "chat"}, True),
         ([calls(("show_chart", {}), ("mail", {"to": "b"}))], {}, True),
         ([TWO], {"has_tools": False}, False),
+        ([CHART], {"inside": True}, True),
     ],
 )
 def test_f45_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *, is_answered: bool):
     """A frontend's is, unless a message follows, the node is named, or a tool of the graph is open.
 
-    Without a `ToolNode` nothing shows that the node calls a model: it may run the call itself.
+    Without a `ToolNode` nothing shows that the node calls a model: it may run the call itself. In
+    a graph that is a node no call is a frontend's.
     """
     options = {"recover": False, **options}
-    has_tools = options.pop("has_tools", True)
-    it = Agent(lambda *parts: frontend(*parts, has_tools=has_tools))
+    has_tools, inside = options.pop("has_tools", True), options.pop("inside", False)
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = frontend(model, tools, None if inside else saver, has_tools=has_tools)
+        return above(graph).compile(checkpointer=saver) if inside else graph
+
+    it = Agent(build)
     it.graph.update_state(it.config, {"messages": [GO, *messages]}, as_node=START)
     patched(it, **options).run(None)
     assert bool(it.results) is is_answered

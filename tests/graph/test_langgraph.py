@@ -107,6 +107,7 @@ def test_there_is_a_test_for_each_name():
         (lambda c: stored_value(c, "messages"), QUESTION["messages"], None),
         (lambda c: stored_value(c, "note"), None, None),
         (lambda c: state_of(c).get("messages"), QUESTION["messages"], None),
+        (lambda c: "note" in state_of(c), False, False),
         (lambda c: values_of(c, ["messages"], fresh=True), QUESTION, {}),
         (lambda c: current_config() == c, True, True),
         (node_of, "node1", None),
@@ -124,13 +125,6 @@ def test_what_a_node_reads(read: Any, expected: Any, outside: Any):
     """The value in the config of a node, and outside of a graph."""
     assert read_in_a_node(read) == expected
     assert read({}) == outside
-
-
-def test_state_of_has_the_channels_of_the_state_among_others():
-    """Empty channels are left out."""
-    assert "note" not in read_in_a_node(state_of)
-    assert channels_of({}) == {}
-    assert state_of({}) == {}
 
 
 def test_the_input_of_the_run():

@@ -15,7 +15,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -373,20 +373,21 @@ def test_sent_call_of_any_payload(payload: Any, *, is_call: bool):
 
 
 def test_a_copy_runs_other_functions():
-    """A copy of a `ToolNode` is one, has its tools, and calls them with config and runtime."""
+    """A copy of a `ToolNode` has its tools and its key; LangGraph passes config and runtime."""
     received: list[Any] = []
 
     def func(value: Any, **kwargs: Any) -> Any:
-        received.append((value, sorted(kwargs)))
+        received.append(sorted(kwargs))
 
-    node = ToolNode([])
+    node = ToolNode([], messages_key="chat")
     copied = with_functions(node, func, None)
-    builder = StateGraph(MessagesState).add_node("tools", copied).add_edge(START, "tools")
-    builder.compile().invoke(QUESTION)
+    above(copied).compile().invoke(QUESTION)
     assert isinstance(copied, ToolNode)
     assert copied.tools_by_name is node.tools_by_name
     assert node.func is not func
-    assert received[0][1] == ["config", "runtime"]
+    assert received == [["config", "runtime"]]
+    keys = [tool_messages_key(each) for each in (copied, ToolNode([]), object())]
+    assert keys == ["chat", "messages", "messages"]
 
 
 def test_a_call_with_its_state():
@@ -400,19 +401,14 @@ def test_a_call_with_its_state():
 
     node = ToolNode([look])
     call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
-    builder = StateGraph(MessagesState)
     sent = call_with_state(call, {"a": 1})
-    builder.add_node("tools", lambda _, config: node.invoke(sent, config))
-    result = builder.add_edge(START, "tools").compile().invoke({"messages": []})
+
+    def tools(_: Any, config: RunnableConfig) -> Any:
+        return node.invoke(sent, config)
+
+    result = above(tools).compile().invoke({"messages": []})
     assert read == [{"a": 1}]
     assert result["messages"][0].text == "seen"
-
-
-def test_tool_messages_key():
-    """A `ToolNode` has the key of its history."""
-    assert tool_messages_key(ToolNode([])) == "messages"
-    assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
-    assert tool_messages_key(object()) == "messages"
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
