@@ -193,11 +193,11 @@ LOST = (
 )
 
 
-def judged(model: Any, tools: Any) -> Any:
+def judged(model: Any, _: Any, name: str = "agent") -> Any:
     """A judge looks at the calls and answers them itself."""
-    builder = StateGraph(MessagesState).add_node("agent", model_node(model))
-    builder.add_node("judge", lambda _: None).add_edge(START, "agent").add_edge("judge", "agent")
-    return builder.add_conditional_edges("agent", tools_condition, {"tools": "judge", END: END})
+    builder = StateGraph(MessagesState).add_node(name, model_node(model))
+    builder.add_node("judge", lambda _: None).add_edge(START, name).add_edge("judge", name)
+    return builder.add_conditional_edges(name, tools_condition, {"tools": "judge", END: END})
 
 
 def team(model: Any, tools: Any) -> Any:
@@ -218,6 +218,8 @@ def chatbot(model: Any, tools: Any) -> Any:
     [
         (loop, f"{WHOLE}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
         (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
+        (lambda *parts: judged(*parts, "model"), f"{WHOLE}'model'; {LEFT}{HINT}'judge'"),
+        (lambda *parts: judged(*parts, "llm"), f"{LEFT}{HINT}'llm', 'judge'"),
         (
             team,
             f"{WHOLE}'node1.agent'; {LEFT}{HINT}'node2'; {TOOLS}'node1.tools'; {LOST}'node1.tools'",

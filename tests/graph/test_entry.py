@@ -244,7 +244,13 @@ def test_a_placeholder_of_another_package(options: Any):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("recover", "yes"), ("placeholder", 3), ("messages_key", ""), ("on_patch", "print")],
+    [
+        ("recover", "yes"),
+        ("placeholder", 3),
+        ("messages_key", ""),
+        ("messages_key", 3),
+        ("on_patch", "print"),
+    ],
 )
 def test_an_option_with_a_wrong_value(option: str, value: Any):
     """It is quoted when the node is made."""

@@ -447,6 +447,12 @@ def test_a_key_without_messages_beside_a_damaged_history(blob: Any):
     assert [lines(out["messages"]), out["blob"]] == [REPAIRED, blob]
 
 
+class ChatOnly(TypedDict):
+    """A history under another key."""
+
+    chat: list[AnyMessage]
+
+
 # --- bad input ---------------------------------------------------------------------------
 
 
@@ -477,6 +483,8 @@ def test_a_graph_in_which_nothing_reads_the_history():
     builder = above(above(note, state=Chats).compile(), state=Narrow)
     with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
         with_patching(builder)
+    with pytest.raises(GraphError, match="reads the state key 'messages'.*messages: none"):
+        with_patching(above(note, state=Narrow), messages_key=["notes", "messages"])
 
 
 def test_a_model_node_that_is_not_there():
@@ -500,12 +508,14 @@ def test_a_model_node_that_is_not_there():
     [
         ({"messages_key": "chat"}, r"messages_key='chat'.*one of 'messages'\. Keys .*: 'messages'"),
         ({"messages_key": ["messages", "nope"]}, r"'nope' is no key.*messages: 'messages'\."),
+        ({"state": ChatOnly}, r"messages_key='messages' is no key.*with messages: 'chat'\."),
     ],
 )
 def test_a_key_that_is_not_in_the_schema(options: Any, message: str):
     """Seen when the graph is wrapped; the error lists the keys that hold messages."""
+    state = options.pop("state", MessagesState)
     with pytest.raises(GraphError, match=message):
-        with_patching(plain("agent"), **options)
+        with_patching(plain("agent", state=state), **options)
 
 
 @pytest.mark.parametrize(
