@@ -510,8 +510,8 @@ def shown(value: Any) -> str:
 
 
 async def seen_by_clients(agent: Agent, how: str, **options: Any) -> list[str]:
-    """All that the streams show of a healthy thread: a pause, its answer, two turns more."""
-    turns = [{"messages": [HumanMessage(text, id=text)]} for text in ("go", "thanks", "bye")]
+    """All that the streams show of a healthy thread: a pause, its answer, a turn more."""
+    turns = [{"messages": [HumanMessage(text, id=text)]} for text in ("go", "thanks")]
     asks = [APPROVED] if "HumanInTheLoopMiddleware.after_model" in agent.graph.nodes else []
     seen: list[Any] = []
     for value in (turns[0], *asks, Command(resume="yes"), *turns[1:]):

@@ -66,6 +66,7 @@ def test_a_call_that_waits_for_the_frontend(*, asynchronous: bool):
     [
         ([CHART], {}, False),
         ([CHART, HumanMessage("never mind")], {}, True),
+        ([CHART, HumanMessage("never mind"), AIMessage("hm")], {}, True),
         ([CHART], {"model_node": "chat"}, True),
         ([calls(("show_chart", {}), ("mail", {"to": "b"}))], {}, True),
         ([TWO], {"has_tools": False}, False),

@@ -483,7 +483,7 @@ def test_a_graph_in_which_nothing_reads_the_history():
     builder = above(above(note, state=Chats).compile(), state=Narrow)
     with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
         with_patching(builder)
-    with pytest.raises(GraphError, match="reads the state key 'messages'.*messages: none"):
+    with pytest.raises(GraphError, match=r"reads the state key 'messages'.*messages: none"):
         with_patching(above(note, state=Narrow), messages_key=["notes", "messages"])
 
 
