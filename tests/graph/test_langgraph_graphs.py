@@ -178,7 +178,8 @@ def test_sends_each_call():
 
     agent = create_agent(FakeListChatModel(responses=["x"]), [look])
     assert sends_each_call(agent.builder, "tools")
-    assert not sends_each_call(build(nothing), "node1")
+    builder = build(nothing).add_node("alone", nothing)
+    assert not any(sends_each_call(builder, node) for node in builder.nodes)
 
 
 def test_nodes_after():
@@ -216,6 +217,7 @@ def test_copy_builder():
     builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
     builder.compile()
     copied = copy_builder(builder)
+    assert (builder.compiled, copied.compiled) == (True, False)
     before = str(sorted(vars(builder).items()))
     copied.add_node("node3", nothing).add_edge("node1", "node3").add_conditional_edges(
         "node1", lambda _: "node3"
@@ -281,7 +283,7 @@ def test_compile_like():
         "interrupt_after": ["node2"],
         "debug": True,
         "name": "graph",
-        "transformers": [],
+        "transformers": [lambda _: None],
     }
     assert set(inspect.signature(StateGraph.compile).parameters) == {"self", *options}
     builder = build(nothing, nothing)
