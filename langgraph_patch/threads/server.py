@@ -214,6 +214,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             )
         except NotFoundError:
             return []
+        if before and (end := get_checkpoint_id(before)):  # else a search might never end
+            found = [saved for saved in found if saved.checkpoint["id"] < end]
         return (yield from self._answered(thread_id, found))
 
     def _answered(
