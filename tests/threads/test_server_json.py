@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from langgraph.graph import add_messages
 
 from langgraph_patch import patch_messages
-from langgraph_patch.threads.server_json import checkpoint_of, with_messages
+from langgraph_patch.threads.server import checkpoint_of, with_messages
 from langgraph_patch.threads.server_repair import as_json, writes_between
 
 CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
