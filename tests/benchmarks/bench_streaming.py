@@ -7,12 +7,11 @@ the first token of an answer.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import statistics
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,6 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from measuring import Row, in_turns, ratios, spent
 
 from langgraph_patch.streaming import (
-    asplit_stream,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
@@ -57,26 +55,9 @@ def generator(items: Iterable[Any]) -> Iterator[Any]:
     yield from items
 
 
-async def agenerator(items: Iterable[Any]) -> AsyncIterator[Any]:
-    """The same, async."""
-    for item in items:
-        yield item
-
-
 def drain(stream: Iterable[Any]) -> None:
     """Read to the end."""
     deque(stream, maxlen=0)
-
-
-async def adrain(stream: AsyncIterator[Any]) -> None:
-    """Read to the end."""
-    async for _ in stream:
-        pass
-
-
-async def asplit(tokens: Iterable[Any]) -> None:
-    """Split the async source and read it to the end."""
-    await adrain((await asplit_stream(agenerator(tokens), checker=first_chunk_checker))[1])
 
 
 def sources(count: int) -> Mapping[str, Ways]:
@@ -99,10 +80,6 @@ def sources(count: int) -> Mapping[str, Ways]:
         "split_stream, generator": splits(lambda: generator(tokens), second),
         "split_stream, chat model": splits(lambda: model.stream("hi"), second),
         "final_answers, generator": splits(lambda: generator(pairs), final_answers),
-        "asplit_stream, generator": {
-            "bare": lambda: asyncio.run(adrain(agenerator(tokens))),
-            "first_chunk_checker": lambda: asyncio.run(asplit(tokens)),
-        },
         "a message of all chunks": {
             "LangChain's sum": lambda: tokens[0] + tokens[1:],
             "message_from_stream": lambda: message_from_stream(tokens),
