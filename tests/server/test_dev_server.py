@@ -261,6 +261,7 @@ async def test_a_server_is_healed(client, aclient, cli, url):
         if way in BREAKS:
             assert validate_messages(now) == []
             assert ("sent to bob" in await talk.contents()) == ("recovered" in BREAKS[way])
+    assert WAITED.format("wire_money", "wire") in await talks[abandoned].contents()
     statuses = await asyncio.gather(*(talks[way].run("hello") for way in BREAKS))
     assert set(statuses) == {"success"}
     assert {(await talks[way].contents())[-1] for way in BREAKS} == {"re: hello"}
