@@ -172,7 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length", 0))
         body = json.loads(self.rfile.read(length) or "{}")
         path, _, query = self.path.partition("?")
-        reply = self.server.answer(path, body or query, self.headers)
+        reply = Reply("a body is posted, and nothing else", 405)
+        if (self.command == "POST") == ("content-length" in self.headers):
+            reply = self.server.answer(path, body or query, self.headers)
         self.send_response(reply.status)
         content = json.dumps(reply.value).encode()
         for name, value in reply.headers:
@@ -298,7 +300,17 @@ async def test_an_async_client_is_answered_and_refused_alike(server):
 
 
 @pytest.mark.parametrize(
-    "content", [b"<html>Log in</html>", b"null", b"3", b'["t1"]', b'[{"id": 3}]', b"{}x", b"\xff"]
+    "content",
+    [
+        b"<html>Log in</html>",
+        b"null",
+        b"3",
+        b'["t1"]',
+        b'[{"id": 3}]',
+        b"{}x",
+        b"\xff",
+        b"[" * 99_999,
+    ],
 )
 def test_what_is_no_langgraph_server_is_named(server, client, content):
     """A login page, nothing, and lists of other things: one line says which answer is wrong."""
@@ -669,6 +681,37 @@ def test_a_state_that_cannot_be_restored_is_not_said_to_be(server, client):
     assert stopped(client) == ("refused", f"the graph refused it (no); {LOST}")
 
 
+def test_a_repair_after_which_tasks_are_due_is_rolled_back(server, client):
+    """The next run would run them."""
+
+    def update(body: Any) -> Any:
+        found = server.on_state(body)
+        if server.runs and "checkpoint" not in body:
+            server.states[-1]["tasks"] = [task()]
+        return found
+
+    server.answers["state"] = update
+    assert stopped(client) == ("refused", f"the graph did not keep it; {KEPT}")
+
+
+def test_a_message_with_an_invalid_call_behind_the_damage(server, client):
+    """It is sent as a call, since the server would drop an invalid one, and is answered."""
+    cut = {"name": "f", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
+    late = {"type": "ai", "id": "b", "content": "", "invalid_tool_calls": [cut]}
+    server.states = [state(0, [*DAMAGED, late, {**DAMAGED[1], "id": "i"}])]
+    assert repair_thread(client, CONFIG).outcome == "repaired"
+    written = server.states[-1]["values"]["messages"]
+    assert [message["type"] for message in written] == ["ai", "tool", "human"] * 2
+    assert [message.get("tool_call_id") for message in written] == [
+        None,
+        "c",
+        None,
+        None,
+        "d",
+        None,
+    ]
+
+
 def test_a_server_that_fails_during_a_repair_is_an_error(server, client):
     """No outcome is claimed."""
     server.answers["runs/wait"] = Reply(status=502)
@@ -725,11 +768,19 @@ def test_a_thread_that_is_deleted_during_a_repair(server, client):
 
 
 @pytest.mark.parametrize(
-    "mark", [None, 3, {}, {"langgraph_patch": "repair"}, {"langgraph_patch_written_to": "c9"}]
+    ("mark", "parent"),
+    [
+        (None, "c0"),
+        (3, "c0"),
+        ({"langgraph_patch": "repair"}, "c0"),
+        ({"langgraph_patch_written_to": "c9"}, "c0"),
+        ({}, None),
+    ],
 )
-def test_only_a_marked_repair_is_undone(server, client, mark):
+def test_only_a_marked_repair_is_undone(server, client, mark, parent):
     """The newest run must name the checkpoint that the newest one was made from."""
     server.states = [state(0, DAMAGED), state(1, DAMAGED)]
+    server.states[-1]["parent_checkpoint"] = parent and {"thread_id": "t", "checkpoint_id": parent}
     server.runs = [{"metadata": mark}] * (mark is not None)
     with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
         undo_repair(client, CONFIG)
