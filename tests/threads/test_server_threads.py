@@ -36,7 +36,7 @@ from langgraph_patch.threads.opening import open_database
 from support.paths import ROOT
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
-IDS = [f"t{number:03}" for number in range(150)]
+IDS = [f"t{number:03}" for number in range(120)]
 
 
 # --- a server -------------------------------------------------------------------------------
@@ -450,8 +450,8 @@ def test_only_a_client_is_a_server(client):
 
 
 def test_every_page_is_read_in_any_order(server, client):
-    """150 threads are more than one page; each is reported once, in the order of the ids."""
-    server.answers["history"] = []
+    """120 threads are more than one page; each is reported once, in the order of the ids."""
+    server.answers["history"] = {}
     for ids in (IDS, IDS[::-1]):
         server.ids = list(ids)
         assert scanned(client) == IDS
@@ -505,17 +505,18 @@ def test_pages_that_do_not_hold_all_threads_are_an_error(server, client, page):
     assert len(server.seen) < 1000
 
 
-def test_threads_that_are_deleted_meanwhile_hide_no_others(server, client):
+@pytest.mark.parametrize("gone", [10, 110])
+def test_threads_that_are_deleted_meanwhile_hide_no_others(server, client, gone):
     """The pages move, and all are read again."""
-    server.answers["history"], server.ids = [], list(IDS)
+    server.answers["history"], server.ids = {}, list(IDS)
 
     def search(body: Any) -> Any:
         found = server.on_search(body)
-        del server.ids[: 120 if len(server.ids) == len(IDS) else 0]
+        del server.ids[: gone if len(server.ids) == len(IDS) else 0]
         return found
 
     server.answers["search"] = search
-    assert set(scanned(client)) >= set(IDS[120:])
+    assert set(scanned(client)) >= set(IDS[gone:])
 
 
 # --- pauses ---------------------------------------------------------------------------------
@@ -596,6 +597,8 @@ UNKNOWN = "No result of tool call f with id c is known; it may or may not have r
 def test_a_repair_is_written_by_one_run_and_undone(server, client):
     """The run names no node, gives way to others, and has a mark that the undo finds."""
     server.answers["thread"] = {"status": "idle", "metadata": {"graph_id": "g", "assistant_id": 7}}
+    assert repair_thread(client, CONFIG, dry_run=True).outcome == "planned"
+    assert server.posted("state", "runs/wait") == []
     repair = repair_thread(client, CONFIG)
     assert (repair.outcome, repair.before, repair.after) == ("repaired", "c0", "c2")
     assert contents(server) == ["", UNKNOWN, "well?"]
