@@ -12,6 +12,7 @@ history that a provider would refuse. `Agent` is a graph of one of `KINDS` with 
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import signal
 import sqlite3
@@ -305,6 +306,32 @@ OWN_TASKS = ("recorded", "send", "react_v2", "create_agent", "middleware")
 """The kinds in which each call is a task of its own, so that results beside a pause are stored."""
 
 
+def _bare_loop(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return loop(model, tools, **options).compile(checkpointer=saver)
+
+
+def _bare_react(version: Any) -> Callable[..., Any]:
+    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+            return create_react_agent(model, tools, version=version, checkpointer=saver, **options)
+
+    return build
+
+
+def _bare_agent(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    return create_agent(model, tools, checkpointer=saver, **options)
+
+
+BARE: dict[str, Callable[..., Any]] = {
+    "hand_built": _bare_loop,
+    "react_v1": _bare_react("v1"),
+    "react_v2": _bare_react("v2"),
+    "create_agent": _bare_agent,
+}
+"""The same kinds without patching, with options of `loop` or of the prebuilt agent."""
+
+
 # --- agents that are nodes ------------------------------------------------------------------
 
 
@@ -478,6 +505,24 @@ class Agent:
 def results_in(messages: Sequence[BaseMessage]) -> dict[str, str]:
     """The text of each tool message, by the id of its call."""
     return {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
+
+
+def patched(agent: Agent, **options: Any) -> Agent:
+    """An agent with the same thread, model and tools whose graph is patched."""
+    other = copy.copy(agent)
+    other.graph = with_patching(agent.graph, **options)
+    return other
+
+
+def lines(messages: Sequence[BaseMessage]) -> list[str]:
+    """Each message on a line: its type, the ids of the calls that it makes or answers, its text."""
+    found = []
+    for message in messages:
+        ids = [str(call["id"]) for call in getattr(message, "tool_calls", [])]
+        if isinstance(message, ToolMessage):
+            ids = [message.tool_call_id]
+        found.append(f"{' '.join([message.type, *ids])}: {message.text}")
+    return found
 
 
 # --- killed processes -----------------------------------------------------------------------

@@ -66,10 +66,10 @@ _OF_SERVER: Mapping[int, str] = {
 """The statuses that every other request would get too, and what to do or what they mean."""
 
 
-def _error_of(answer: httpx.Response) -> ThreadError:
+def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
     """The error of an answer with an error status."""
     status = answer.status_code
-    text = f"{status} {answer.reason_phrase}: {_on_one_line(answer.text)}"
+    text = f"{status} {answer.reason_phrase}: {_on_one_line(content.decode(errors='replace'))}"
     if status in _OF_SERVER:
         return StoreFailedError(f"LangGraph Server: {_OF_SERVER[status]} ({text}).")
     if status == HTTPStatus.CONFLICT:
@@ -123,34 +123,34 @@ def send(
         headers={"accept-encoding": "identity"},  # a small answer may unpack to a large one
     )
 
-    def synchronously() -> httpx.Response:
+    def synchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=False)
+        content = _Content()
         with _connection_errors(), stream() as response:
-            content = _Content()
             for chunk in response.iter_raw():
                 content.add(chunk)
-        return content.of(response)
+        return response, bytes(content)
 
-    async def asynchronously() -> httpx.Response:
+    async def asynchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=True)
+        content = _Content()
         with _connection_errors():
             async with stream() as response:
-                content = _Content()
                 async for chunk in response.aiter_raw():
                     content.add(chunk)
-        return content.of(response)
+        return response, bytes(content)
 
     for pause in (*_PAUSES, None):
-        answer: httpx.Response = yield IORequest(synchronously, asynchronously)
+        answer, content = yield IORequest(synchronously, asynchronously)
         if pause is None or answer.status_code not in _LATER:
             break
-        named = answer.headers["retry-after"]
+        named = answer.headers.get("retry-after", "")
         seconds = min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if answer.is_error:
-        raise _error_of(answer)
+        raise _error_of(answer, content)
     try:
-        return read(json.loads(answer.content))
+        return read(json.loads(content))
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ThreadError(
             f"LangGraph Server: its answer to {path} is not the expected one ({brief(error)}): is "
@@ -169,26 +169,22 @@ def _connection_errors() -> Iterator[None]:
         ) from error
 
 
-class _Content:
-    """The content of an answer, up to the largest size and the latest time."""
+class _Content(bytearray):
+    """The content of an answer, up to the largest size and the latest time; never unpacked."""
 
     def __init__(self) -> None:
-        self._bytes, self._end = bytearray(), time.monotonic() + _SECONDS
+        super().__init__()
+        self._end = time.monotonic() + _SECONDS
 
     def add(self, chunk: bytes) -> None:
-        self._bytes += chunk
-        if len(self._bytes) > _MOST_BYTES:
+        self.extend(chunk)
+        if len(self) > _MOST_BYTES:
             raise ThreadError(
                 f"LangGraph Server: an answer is larger than {_MOST_BYTES // 2**20} MiB, so it "
                 f"was not read."
             )
         if time.monotonic() > self._end:
             raise StoreFailedError("LangGraph Server: an answer takes too long: try again later.")
-
-    def of(self, response: httpx.Response) -> httpx.Response:
-        """The answer as a whole. It is not unpacked, if it is packed all the same."""
-        headers = {"retry-after": response.headers.get("retry-after", "")}
-        return httpx.Response(response.status_code, headers=headers, content=bytes(self._bytes))
 
 
 def check_use(value: object, *, is_async: bool, awaited: bool) -> None:

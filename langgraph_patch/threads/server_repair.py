@@ -69,8 +69,8 @@ def repair_on_server(
         Stopped: If it is not repaired.
         StoreFailedError: If the server cannot be reached.
     """
-    thread = _Thread(server, base.config["configurable"]["thread_id"])
-    stored = yield from _history(server, base, options)
+    thread = _Thread(server, base.config["configurable"]["thread_id"], options.messages_key)
+    stored = yield from thread.history(base)
     patch = (yield from plan_repair(server, base.config, stored, options)).patch
     activity = (yield from server.activity(base)) if starts_tasks(base) else None
     check_due(base, patch, options, activity)
@@ -81,38 +81,30 @@ def repair_on_server(
     try:
         yield from thread.check_newest(base)
         cleared = yield from thread.without_tasks()
-        committed = yield from _history(server, cleared, options)
+        committed = yield from thread.history(cleared)
         if not are_same(committed, stored):
             rest = yield from plan_repair(server, cleared.config, committed, options)
             patch = with_committed(stored, committed, rest.patch)
         mark = {_BEFORE: base.checkpoint["id"], _WRITTEN_TO: cleared.checkpoint["id"]}
-        return patch, (yield from _write(thread, cleared, patch, options, mark))
+        if writes := writes_between(committed, patch.messages):
+            cleared = yield from _write(thread, cleared, writes, mark, patch.messages)
     except StoreFailedError:
         raise
     except BusyError as error:
         raise Stopped("busy", f"{error}: wait until it has ended") from error
     except ThreadError as error:
         raise Stopped("refused", str(error)) from error
-
-
-def _history(
-    server: LangGraphServer, saved: CheckpointTuple, options: RepairOptions
-) -> IOGenerator[list[BaseMessage]]:
-    return (yield from history_of(server, saved, options.messages_key)) or []
+    return patch, cleared.checkpoint["id"]
 
 
 def _write(
     thread: _Thread,
     cleared: CheckpointTuple,
-    patch: Patch,
-    options: RepairOptions,
+    writes: Sequence[Sequence[BaseMessage]],
     mark: Mapping[str, str],
-) -> IOGenerator[str]:
-    """Write a repair to a thread without tasks, and read it back; the id of its checkpoint."""
-    committed = yield from _history(thread.server, cleared, options)
-    writes = writes_between(committed, patch.messages)
-    if not writes:
-        return cleared.checkpoint["id"]
+    repaired: Sequence[BaseMessage],
+) -> IOGenerator[CheckpointTuple]:
+    """Write a repair to a thread without tasks, and read it back; the checkpoint that has it."""
     assistant = yield from thread.server.request(
         path_of(thread.id),
         read=lambda it: it["metadata"].get("assistant_id") or it["metadata"]["graph_id"],
@@ -120,7 +112,7 @@ def _write(
     yield from thread.check_newest(cleared)
     run = {
         "assistant_id": assistant,
-        "command": {"update": [[options.messages_key, as_json(write)] for write in writes]},
+        "command": {"update": [[thread.messages_key, as_json(write)] for write in writes]},
         "metadata": {**MARK, **mark},
         "multitask_strategy": "reject",
         "on_disconnect": "cancel",
@@ -129,13 +121,13 @@ def _write(
     failed = answer.get("__error__") if isinstance(answer, Mapping) else None
     if failed is None:
         saved = yield from thread.update("__end__")
-        written = yield from _history(thread.server, saved, options)
-        if _is_kept(written, patch.messages) and not starts_tasks(saved):
-            return saved.checkpoint["id"]
+        written = yield from thread.history(saved)
+        if _is_kept(written, repaired) and not starts_tasks(saved):
+            return saved
     copy = yield from thread.update("__copy__", cleared.checkpoint["id"])
-    restored = yield from _history(thread.server, copy, options)
+    restored, before = (yield from thread.history(copy)), (yield from thread.history(cleared))
     problem = f"the graph refused it ({failed})" if failed else "the graph did not keep it"
-    ending = "was restored" if are_same(restored, committed) else "could not be restored"
+    ending = "was restored" if are_same(restored, before) else "could not be restored"
     raise Stopped("refused", f"{problem}; the state before {ending}")
 
 
@@ -181,10 +173,16 @@ class _Thread:
     Attributes:
         server: The server.
         id: The id of the thread.
+        messages_key: The state key of the history.
     """
 
     server: LangGraphServer
     id: str
+    messages_key: str = ""
+
+    def history(self, saved: CheckpointTuple) -> IOGenerator[list[BaseMessage]]:
+        """The history of a checkpoint."""
+        return (yield from history_of(self.server, saved, self.messages_key)) or []
 
     def checkpoint(self, checkpoint_id: str | None = None) -> IOGenerator[CheckpointTuple]:
         """A checkpoint, by default the newest.

@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import bench_core
 import bench_evidence
-import bench_first_token
 import bench_import
 import bench_loop
 import bench_scan
@@ -30,7 +29,6 @@ PARTS = {
     "evidence": bench_evidence.rows,
     "import": bench_import.rows,
     "streaming": bench_streaming.rows,
-    "first_token": bench_first_token.rows,
 }
 
 

@@ -6,13 +6,14 @@ repair is, not how dear a look is.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from measuring import Row, exponent, in_turns, ratio, spent
+from measuring import Row, exponent, in_turns, ratios, spent
 
 from langgraph_patch import patch_messages, validate_messages
 
@@ -22,8 +23,6 @@ TURN = 5
 """The messages of a turn: a question, two calls, two results, an answer."""
 
 DEEP = "deepagents"
-WALK = "a bare walk"
-"""A loop that reads one field of each message: what the memory alone costs."""
 
 
 def turn(number: int, *, blocks: bool) -> list[BaseMessage]:
@@ -62,25 +61,16 @@ def damaged(messages: list[BaseMessage]) -> list[BaseMessage]:
     return [m for place, m in enumerate(messages) if place % (10 * TURN) != 3]
 
 
-def walk(messages: list[BaseMessage]) -> None:
-    """Read one field of each message."""
-    for message in messages:
-        message.__dict__["content"]
-
-
 def ways(messages: list[BaseMessage]) -> Mapping[str, Callable[[], float]]:
     """Each function on the healthy and on the damaged list, and deepagents on the healthy one."""
     repeats = max(1, 8_000 // len(messages)) if len(messages) >= SIZES[0] else 1
-    broken = damaged(messages)
     state: Any = {"messages": messages}
-    deep = PatchToolCallsMiddleware()
     work: dict[str, Callable[[], object]] = {
-        DEEP: lambda: deep.before_agent(state, None),
-        WALK: lambda: walk(messages),
+        DEEP: partial(PatchToolCallsMiddleware().before_agent, state, None)
     }
     for function in (patch_messages, validate_messages):
         work[f"{function.__name__}, healthy"] = partial(function, messages)
-        work[f"{function.__name__}, damaged"] = partial(function, broken)
+        work[f"{function.__name__}, damaged"] = partial(function, damaged(messages))
     return {name: partial(spent, each, repeats) for name, each in work.items()}
 
 
@@ -91,22 +81,16 @@ def rows(*, quick: bool) -> Iterator[Row]:
         times = {size: in_turns(ways(healthy(size, blocks=blocks)), rounds) for size in sizes}
         content = "blocks" if blocks else "plain"
         for name in times[sizes[0]]:
-            if name in (DEEP, WALK):
+            best = {size: min(times[size][name]) for size in sizes[1:]}
+            slope = f"exponent of {name}, {content}"
+            detail = f"time over messages, from {sizes[1]:,} on"
+            yield Row(slope, exponent(best), "{:.2f}", most=1.05, detail=detail)
+            if name == DEEP:
                 continue
-            ratios = {size: ratio(times[size], name, DEEP) for size in sizes}
-            goal = (2.0 if blocks else 0.6) if name.endswith("healthy") else None
+            found = {size: statistics.median(ratios(times[size], name, DEEP)) for size in sizes}
             yield Row(
                 f"{name}, {content} / deepagents, the worst size",
-                max(ratios.values()),
-                most=goal,
-                detail=", ".join(f"{size:,}: {found:.2f}" for size, found in ratios.items()),
-            )
-        for name in times[sizes[0]]:
-            best = {size: min(times[size][name]) for size in sizes[1:]}
-            yield Row(
-                f"exponent of {name}, {content}",
-                exponent(best),
-                "{:.2f}",
-                most=None if name in (DEEP, WALK) else 1.05,
-                detail=f"time over messages, from {sizes[1]:,} on",
+                max(found.values()),
+                most=(2.0 if blocks else 0.6) if name.endswith("healthy") else None,
+                detail=", ".join(f"{size:,}: {each:.2f}" for size, each in found.items()),
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,7 +51,7 @@ class LongThread(BaseCheckpointSaver[Any]):
         """List the checkpoints, newest first."""
         newest = len(self.parts) // 2
         if before is not None:
-            newest = _step_of(before["configurable"]["checkpoint_id"]) - 1
+            newest = int(before["configurable"]["checkpoint_id"], 16) - 1
         for step in range(newest, 0, -1)[:limit]:
             self.read += 1
             yield self._checkpoint(step)
@@ -62,27 +61,19 @@ class LongThread(BaseCheckpointSaver[Any]):
         packed = b"\xdd" + len(parts).to_bytes(4, "big") + b"".join(parts)
         checkpoint: Any = {
             "v": 4,
-            "id": _id_of(step),
+            "id": f"{step:032x}",
             "ts": "2026-01-01T00:00:00+00:00",
             "channel_values": {"messages": self.serde.loads_typed(("msgpack", packed))},
             "channel_versions": {"messages": step},
             "versions_seen": {},
         }
-        parent = _config_of(step - 1) if step > 1 else None
         metadata: Any = {"step": step, "source": "loop", "parents": {}}
+        parent = _config_of(step - 1) if step > 1 else None
         return CheckpointTuple(_config_of(step), checkpoint, metadata, parent, [])
 
 
-def _id_of(step: int) -> str:
-    return str(uuid.UUID(int=step))
-
-
-def _step_of(checkpoint_id: str) -> int:
-    return uuid.UUID(checkpoint_id).int
-
-
 def _config_of(step: int) -> Any:
-    return {"configurable": {**THREAD["configurable"], "checkpoint_id": _id_of(step)}}
+    return {"configurable": {**THREAD["configurable"], "checkpoint_id": f"{step:032x}"}}
 
 
 def _thread(length: int, damaged: int) -> tuple[LongThread, AIMessage]:

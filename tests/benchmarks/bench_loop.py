@@ -1,116 +1,99 @@
-"""What patching costs a healthy thread: a ReAct loop of 100 turns, bare and patched.
+"""What patching costs a healthy thread: a loop of 100 turns, bare and patched.
 
 Every variant of an agent runs the same script into a database of its own, turn beside turn. CPU
-time is the median of the rounds' ratios; rows and bytes are all that the checkpointer keeps.
+time is the median of the rounds' ratios; rows and bytes are all that `SqliteSaver` keeps.
 """
 
 from __future__ import annotations
 
 import gc
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as Deep
 from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
-from measuring import Row, Times, ratio, spent, spread
+from langgraph.prebuilt import create_react_agent
+from measuring import Row, compared, spent
 
-from langgraph_patch import patch_node, with_patching
+from kit import Desk, StrictModel, calls, loop
+from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware as Ours
-from support.agents import KINDS, Tools, healthy_script, human, stored, thread
-from support.strict import StrictModel
 
 Build = Callable[..., Any]
 
 
-def hand_placed(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
-    """The agent of LangGraph's tutorial, with `patch_node` before the model in every step."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("patch_tool_calls", patch_node)
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode(tools))
-    builder.add_edge(START, "patch_tool_calls")
-    builder.add_edge("patch_tool_calls", "agent")
-    builder.add_conditional_edges("agent", tools_condition)
-    builder.add_edge("tools", "patch_tool_calls")
-    return builder.compile(checkpointer=checkpointer)
+def hand_built(model: Any, tools: Any, *, checkpointer: Any) -> Any:
+    """The agent of LangGraph's tutorial."""
+    return loop(model, tools).compile(checkpointer=checkpointer)
 
 
-def patched(build: Build) -> Build:
-    """The same agent, patched."""
-    return lambda *args, **options: with_patching(build(*args, **options))
-
-
-def _kind(name: str) -> Build:
-    return next(kind.build for kind in KINDS if kind.name == name)
+def both(build: Build) -> dict[str, Build]:
+    """An agent, bare and patched."""
+    return {
+        "bare": build,
+        "with_patching": lambda *a, **options: with_patching(build(*a, **options)),
+    }
 
 
 AGENTS: Mapping[str, Mapping[str, Build]] = {
-    "hand-built agent": {
-        "bare": _kind("hand_built"),
-        "with_patching": patched(_kind("hand_built")),
-        "patch_node by hand": hand_placed,
-    },
-    "create_react_agent": {
-        "bare": _kind("react_v2"),
-        "with_patching": patched(_kind("react_v2")),
-    },
+    "hand-built agent": both(hand_built),
+    "create_react_agent": both(create_react_agent),
     "create_agent": {
-        "bare": create_agent,
-        "with_patching": patched(create_agent),
+        **both(create_agent),
         "our middleware": partial(create_agent, middleware=[Ours()]),
         "deepagents' middleware": partial(create_agent, middleware=[Deep()]),
     },
 }
 
 
-class Bench:
-    """One thread that a variant of an agent talks in, over one kind of checkpointer.
+def script(turns: int) -> Iterator[AIMessage]:
+    """Turns of two parallel calls and an answer; ids and texts are as long in every turn."""
+    mails = [("mail", {"to": f"p{number}"}) for number in range(2)]
+    for turn in range(turns):
+        yield calls(*mails, first=1000 + 2 * turn, id=f"a{turn:03}")
+        yield AIMessage("done", id=f"d{turn:03}")
 
-    Attributes:
-        seconds: The CPU time of its turns.
-        rows: How many rows they left.
-        bytes: How many bytes those hold.
-    """
+
+class Bench:
+    """One thread that a variant of an agent talks in; its CPU seconds."""
 
     def __init__(self, build: Build, path: Path | None, turns: int) -> None:
-        self._path = path
-        self._opened = ExitStack()
-        self._saver: Any = InMemorySaver()
+        self.path, self.seconds = path, 0.0
+        self.saver: Any = InMemorySaver()
         if path is not None:
-            opening = SqliteSaver.from_conn_string(str(path))
-            self._saver = self._opened.enter_context(opening)
-        model = StrictModel(script=list(healthy_script(turns)))
-        self._graph = build(model, Tools().tools(), checkpointer=self._saver)
-        self.seconds = 0.0
-        self.rows = self.bytes = 0
+            self.saver = SqliteSaver(sqlite3.connect(path, check_same_thread=False))
+        model = StrictModel(script=list(script(turns)))
+        self.graph = build(model, Desk().tools(), checkpointer=self.saver)
 
     def talk(self, turn: int) -> None:
         """One turn."""
-        message = human(f"go {turn:03}", f"h{turn:03}")
-        self.seconds += spent(lambda: self._graph.invoke({"messages": [message]}, thread()))
+        state = {"messages": [HumanMessage(f"go {turn:03}", id=f"h{turn:03}")]}
+        config = {"configurable": {"thread_id": "1"}}
+        self.seconds += spent(lambda: self.graph.invoke(state, config))
 
-    def close(self) -> None:
-        """Count what was kept, and delete it."""
-        self._opened.close()
-        if self._path is None:
-            self.rows, self.bytes = kept(self._saver)
-            return
-        in_database = stored(self._path)
-        self.rows, self.bytes = sum(in_database["rows"].values()), in_database["bytes"]
-        self._path.unlink()
+    def close(self) -> dict[str, int]:
+        """Count what the database keeps, and delete it."""
+        if self.path is None:
+            return {}
+        with closing(self.saver.conn) as database:
+            tables = [database.execute(f"SELECT * FROM {t}") for t in ("checkpoints", "writes")]  # noqa: S608
+            rows = [row for table in tables for row in table]
+        self.path.unlink()
+        size = sum(len(v) if isinstance(v, bytes) else len(str(v)) for row in rows for v in row)
+        return {"rows": len(rows), "bytes": size}
 
 
 def talk_in_turns(
     builds: Mapping[str, Build], folder: Path | None, turns: int, number: int
-) -> dict[str, Bench]:
+) -> dict[str, tuple[float, dict[str, int]]]:
     """Let all variants talk: each turn of one beside the same turn of the others."""
     variants = {
         name: Bench(build, folder and folder / name, turns) for name, build in builds.items()
@@ -120,25 +103,7 @@ def talk_in_turns(
         for name in sorted(variants, reverse=bool((turn + number) % 2)):
             variants[name].talk(turn)
     gc.unfreeze()
-    for variant in variants.values():
-        variant.close()
-    return variants
-
-
-def kept(saver: InMemorySaver) -> tuple[int, int]:
-    """The rows of a saver in memory, and the bytes of what they hold."""
-    values = [
-        *saver.blobs.values(),
-        *(v for writes in saver.writes.values() for _, _, v, _ in writes.values()),
-        *(
-            part
-            for spaces in saver.storage.values()
-            for saved in spaces.values()
-            for checkpoint, metadata, _ in saved.values()
-            for part in (checkpoint, metadata)
-        ),
-    ]
-    return len(values), sum(len(data) for _, data in values)
+    return {name: (variant.seconds, variant.close()) for name, variant in variants.items()}
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
@@ -148,34 +113,19 @@ def rows(*, quick: bool) -> Iterator[Row]:
         for saver, folder in (("SqliteSaver", Path(made)), ("InMemorySaver", None)):
             for agent, builds in AGENTS.items():
                 found = [talk_in_turns(builds, folder, turns, number) for number in range(rounds)]
-                times = {name: [variants[name].seconds for variants in found] for name in builds}
-                for name in builds:
-                    if name != "bare":
-                        what = f"{agent}, {saver}, {turns} turns: {name} / bare"
-                        yield from _compared(what, name, found[-1], times)
-
-
-def _compared(what: str, name: str, variants: Mapping[str, Bench], times: Times) -> Iterator[Row]:
-    ours, bare = variants[name], variants["bare"]
-    goal = name == "with_patching"
-    yield Row(
-        f"{what}, CPU",
-        ratio(times, name, "bare"),
-        most=1.05 if goal else None,
-        detail=spread(times, name, "bare"),
-    )
-    yield Row(
-        f"{what}, rows",
-        ours.rows / bare.rows,
-        least=1 if goal else None,
-        most=1 if goal else None,
-        detail=f"{bare.rows} -> {ours.rows}",
-    )
-    yield Row(
-        f"{what}, bytes",
-        ours.bytes / bare.bytes,
-        "x{:.4f}",
-        least=0.999 if goal else None,
-        most=1.001 if goal else None,
-        detail=f"{bare.bytes} -> {ours.bytes}",
-    )
+                times = {name: [variants[name][0] for variants in found] for name in builds}
+                for name in [each for each in builds if each != "bare"]:
+                    what = f"{agent}, {saver}, {turns} turns: {name} / bare"
+                    goal = name == "with_patching"
+                    most = 1.05 if goal else None
+                    yield compared(f"{what}, CPU", times, name, "bare", most=most)
+                    bare, ours = found[-1]["bare"][1], found[-1][name][1]
+                    for kept, slack in (("rows", 0), ("bytes", 0.001)) if folder else ():
+                        yield Row(
+                            f"{what}, {kept}",
+                            ours[kept] / bare[kept],
+                            "x{:.4f}",
+                            least=1 - slack if goal else None,
+                            most=1 + slack if goal else None,
+                            detail=f"{bare[kept]} -> {ours[kept]}",
+                        )

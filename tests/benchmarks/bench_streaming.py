@@ -1,25 +1,27 @@
 """What a chunk costs when the stream is split, compared with the bare stream.
 
 "bare" is the same source alone: a generator that does nothing (the worst case), and
-a chat model of LangChain, which does nothing but stream.
+a chat model of LangChain, which does nothing but stream. Then: how many chunks a client waits for
+the first token of an answer.
 """
 
 from __future__ import annotations
 
-import asyncio
+import math
+import statistics
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import generate_from_stream
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessageChunk, RemoveMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from measuring import Row, in_turns, ratio, spent
+from measuring import Row, in_turns, ratios, spent
 
 from langgraph_patch.streaming import (
-    asplit_stream,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
@@ -53,41 +55,9 @@ def generator(items: Iterable[Any]) -> Iterator[Any]:
     yield from items
 
 
-async def agenerator(items: Iterable[Any]) -> AsyncIterator[Any]:
-    """The same, async."""
-    for item in items:
-        yield item
-
-
 def drain(stream: Iterable[Any]) -> None:
     """Read to the end."""
     deque(stream, maxlen=0)
-
-
-def splits(source: Callable[[], Iterable[Any]]) -> Ways:
-    """The bare source, and the source split by each checker."""
-    checkers = {
-        "first_chunk_checker": first_chunk_checker,
-        "full_stream_checker": full_stream_checker,
-    }
-    ways: dict[str, Callable[[], object]] = {"bare": lambda: drain(source())}
-    for name, checker in checkers.items():
-        split = partial(split_stream, checker=checker)
-        ways[name] = lambda split=split: drain(split(source())[1])
-    return ways
-
-
-async def adrain(tokens: Iterable[Any]) -> None:
-    """Read the async source to the end."""
-    async for _ in agenerator(tokens):
-        pass
-
-
-async def asplit(tokens: Iterable[Any]) -> None:
-    """Split the async source and read it to the end."""
-    _, chunks = await asplit_stream(agenerator(tokens), checker=first_chunk_checker)
-    async for _ in chunks:
-        pass
 
 
 def sources(count: int) -> Mapping[str, Ways]:
@@ -96,27 +66,51 @@ def sources(count: int) -> Mapping[str, Ways]:
     tokens = [AIMessageChunk("word ", id="1") for _ in range(count)]
     metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1", "ls_provider": "a"}
     pairs = [(token, metadata) for token in tokens]
+
+    def splits(source: Callable[[], Iterable[Any]], split: Callable[..., Any]) -> Ways:
+        ways: dict[str, Callable[[], object]] = {"bare": lambda: drain(source())}
+        for checker in (first_chunk_checker, full_stream_checker):
+            ways[checker.__name__] = lambda checker=checker: drain(split(source(), checker=checker))
+        return ways
+
+    def second(*args: Any, **options: Any) -> Any:
+        return split_stream(*args, **options)[1]
+
     return {
-        "split_stream, generator": splits(lambda: generator(tokens)),
-        "split_stream, chat model": splits(lambda: model.stream("hi")),
-        "asplit_stream, generator": {
-            "bare": lambda: asyncio.run(adrain(tokens)),
-            "first_chunk_checker": lambda: asyncio.run(asplit(tokens)),
-        },
-        "final_answers, generator": {
-            "bare": lambda: drain(generator(pairs)),
-            "first_chunk_checker": lambda: drain(
-                final_answers(generator(pairs), checker=first_chunk_checker)
-            ),
-            "full_stream_checker": lambda: drain(
-                final_answers(generator(pairs), checker=full_stream_checker)
-            ),
-        },
+        "split_stream, generator": splits(lambda: generator(tokens), second),
+        "split_stream, chat model": splits(lambda: model.stream("hi"), second),
+        "final_answers, generator": splits(lambda: generator(pairs), final_answers),
         "a message of all chunks": {
             "LangChain's sum": lambda: tokens[0] + tokens[1:],
             "message_from_stream": lambda: message_from_stream(tokens),
         },
     }
+
+
+def first_tokens(pause: float) -> Iterator[Row]:
+    """When a client sees the first token of a turn whose chunks come every few milliseconds."""
+    text = [AIMessageChunk(f"word{number} ", id="1") for number in range(10)]
+    piece = {"name": "weather", "args": "{}", "id": "c1", "index": 0}
+    call = AIMessageChunk("", id="1", tool_call_chunks=[piece])
+    last = AIMessageChunk("", id="1", chunk_position="last")
+
+    def paced(chunks: Iterable[AIMessageChunk]) -> Iterator[Any]:
+        for chunk in chunks:
+            time.sleep(pause)
+            yield chunk, {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1"}
+
+    for turn, chunks in {"text": [*text, last], "text, then a call": [*text, call, last]}.items():
+        for checker in (first_chunk_checker, full_stream_checker):
+            begin, first = time.perf_counter(), math.inf
+            for token, _ in final_answers(paced(chunks), checker=checker):
+                if not isinstance(token, RemoveMessage):
+                    first = min(first, time.perf_counter() - begin)
+            yield Row(
+                f"first token of {turn!r}: {checker.__name__}",
+                first / pause,
+                "{:.0f} chunks" if first < math.inf else "none",
+                detail=f"the turn has {len(chunks)}",
+            )
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
@@ -129,6 +123,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
         for name in others:
             yield Row(
                 f"{source}: {name} / {bare}",
-                ratio(times, name, bare),
+                statistics.median(ratios(times, name, bare)),
                 detail=f"{each[bare]:.2f} -> {each[name]:.2f} us a chunk",
             )
+    yield from first_tokens(0.005 if quick else 0.05)

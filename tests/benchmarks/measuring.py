@@ -8,9 +8,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any
 
-Times: TypeAlias = Mapping[str, Sequence[float]]
+Times = Mapping[str, Sequence[float]]
 """The CPU seconds of each way, round by round."""
 
 TITLE = "| what is measured | figure | goal | | in detail |\n|---|---:|---:|---|---|\n"
@@ -41,18 +41,13 @@ class Row:
         """Whether the goal is met; None if there is none."""
         if self.least is None and self.most is None:
             return None
-        low = self.least if self.least is not None else -math.inf
-        high = self.most if self.most is not None else math.inf
-        return low <= self.figure <= high
+        return (self.least or 0) <= self.figure <= (math.inf if self.most is None else self.most)
 
     def __str__(self) -> str:
-        limits = [
-            f"{sign} {self.form.format(limit)}"
-            for sign, limit in ((">=", self.least), ("<=", self.most))
-            if limit is not None
-        ]
+        limits = {">=": self.least, "<=": self.most}
+        goals = [f"{s} {self.form.format(one)}" for s, one in limits.items() if one is not None]
         verdict = {True: "met", False: "**missed**", None: ""}[self.met]
-        cells = (self.what, self.form.format(self.figure), ", ".join(limits), verdict, self.detail)
+        cells = (self.what, self.form.format(self.figure), ", ".join(goals), verdict, self.detail)
         return f"| {' | '.join(cells)} |\n"
 
 
@@ -86,17 +81,16 @@ def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> Times:
     return times
 
 
-def ratio(times: Times, ours: str, theirs: str) -> float:
-    """Ours over theirs: the median of the rounds."""
-    pairs = zip(times[ours], times[theirs], strict=True)
-    return statistics.median(one / other for one, other in pairs)
+def ratios(times: Times, ours: str, theirs: str) -> list[float]:
+    """Ours over theirs, round by round."""
+    return [one / other for one, other in zip(times[ours], times[theirs], strict=True)]
 
 
-def spread(times: Times, ours: str, theirs: str) -> str:
-    """The lowest and the highest of the rounds' ratios."""
-    pairs = zip(times[ours], times[theirs], strict=True)
-    found = [one / other for one, other in pairs]
-    return f"{min(found):.3f} to {max(found):.3f} in {len(found)} rounds"
+def compared(what: str, times: Times, ours: str, theirs: str, **goal: Any) -> Row:
+    """A row with the median of the ratios, and the lowest and the highest of them."""
+    found = ratios(times, ours, theirs)
+    detail = f"{min(found):.3f} to {max(found):.3f} in {len(found)} rounds"
+    return Row(what, statistics.median(found), **{"detail": detail, **goal})
 
 
 def exponent(best: Mapping[int, float]) -> float:

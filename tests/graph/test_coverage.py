@@ -1,4 +1,4 @@
-"""Which nodes are covered, and how: frontends, own tools, and faults that use has shown."""
+"""Which nodes are covered, and how: frontends, judges, nodes that run their own tools, the log."""
 
 from __future__ import annotations
 
@@ -7,160 +7,92 @@ import operator
 from typing import Annotated, Any
 
 import pytest
-from deepagents import create_deep_agent
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.memory import InMemorySaver
+from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, calls
-from langgraph_patch import Patch, is_placeholder, validate_messages, with_patching
+from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
+from langgraph_patch import is_placeholder, patch_node, with_patching
 from langgraph_patch.errors import GraphError
-from support.agents import history, human, lines, thread
-from support.running import run, sync_and_async
-from support.savers import each_saver
-from support.strict import StrictModel, ai
+from langgraph_patch.graph.coverage import message_keys, replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
 CHART = calls(("show_chart", {}))
+GO = HumanMessage("go", id="h1")
 
-# --- A5, A6: the calls of a frontend ------------------------------------------------------------
+# --- A5, A6: the calls of a frontend -----------------------------------------------------
 
 
-def with_frontend(model: Any, tools: Any, saver: Any, *, wrap: Any, own_tools: bool = True) -> Any:
+def frontend(model: Any, tools: Any, saver: Any, *, has_tools: bool = True) -> Any:
     """A graph whose frontend runs `show_chart`: the chat node has nothing to say meanwhile."""
-    names = {each.name for each in tools}
 
     def chat(state: Any) -> Any:
-        if getattr(state["messages"][-1], "tool_calls", None):
-            return None
-        return {"messages": [model.invoke(state["messages"])]}
+        waits = getattr(state["messages"][-1], "tool_calls", None)
+        return None if waits else {"messages": [model.invoke(state["messages"])]}
 
     def route(state: Any) -> str:
         made = getattr(state["messages"][-1], "tool_calls", [])
-        return "tools" if any(call["name"] in names for call in made) else END
+        return "tools" if any(call["name"] == "mail" for call in made) else END
 
     builder = StateGraph(MessagesState).add_node("chat", chat).add_edge(START, "chat")
-    if own_tools:
+    if has_tools:
         builder.add_node("tools", ToolNode(tools)).add_edge("tools", "chat")
         builder.add_conditional_edges("chat", route, ["tools", END])
-    return wrap(builder.compile(checkpointer=saver))
-
-
-def bare(graph: Any) -> Any:
-    """The graph as it is."""
-    return graph
+    return builder.compile(checkpointer=saver)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a5_a_call_that_waits_for_the_frontend(*, asynchronous: bool):
+def test_a_call_that_waits_for_the_frontend(*, asynchronous: bool):
     """The client syncs other state, then sends the result: all is as in the bare graph."""
     found = []
-    for wrap in (bare, with_patching):
-        options = {"wrap": wrap, "asynchronous": asynchronous}
-        agent = Agent(with_frontend, CHART, AIMessage("here it is"), **options)
-        agent.say("chart please")
-        agent.run({"messages": []})
-        waiting = [message.type for message in agent.history]
-        agent.run({"messages": [ToolMessage("shown", tool_call_id="c1")]})
-        steps = len(list(agent.graph.checkpointer.list(agent.config)))
-        found.append((waiting, [message.text for message in agent.history], steps))
+    for wrap in (lambda it: it, patched):
+        it = wrap(Agent(frontend, CHART, asynchronous=asynchronous))
+        it.say("chart please")
+        it.run({"messages": []})
+        waiting = [message.type for message in it.history]
+        it.run({"messages": [ToolMessage("shown", tool_call_id="c1")]})
+        steps = len(list(it.graph.checkpointer.list(it.config)))
+        found.append((waiting, lines(it.history), steps))
     assert found[1] == found[0]
     assert found[0][0] == ["human", "ai"]
-    assert found[0][1] == ["chart please", "", "shown", "here it is"]
+    assert found[0][1] == ["human: chart please", "ai c1: ", "tool c1: shown", "ai: done"]
 
 
-def test_a5_a_newer_message_ends_the_wait():
-    """Then the call gets a placeholder."""
-    agent = Agent(with_frontend, CHART, AIMessage("fine"), wrap=with_patching)
-    agent.say("chart please")
-    agent.say("never mind")
-    assert [message.type for message in agent.history] == ["human", "ai", "tool", "human", "ai"]
+@pytest.mark.parametrize(
+    ("messages", "options", "is_answered"),
+    [
+        ([CHART], {}, False),
+        ([CHART, HumanMessage("never mind")], {}, True),
+        ([CHART, HumanMessage("never mind"), AIMessage("hm")], {}, True),
+        ([CHART], {"model_node": "chat"}, True),
+        ([calls(("show_chart", {}), ("mail", {"to": "b"}))], {}, True),
+        ([TWO], {"has_tools": False}, False),
+        ([CHART], {"inside": True}, True),
+    ],
+)
+def test_f45_when_a_call_at_the_end_is_left_open(messages: Any, options: Any, *, is_answered: bool):
+    """A frontend's is, unless a message follows, the node is named, or a tool of the graph is open.
+
+    Without a `ToolNode` nothing shows that the node calls a model: it may run the call itself. In
+    a graph that is a node no call is a frontend's.
+    """
+    options = {"recover": False, **options}
+    has_tools, inside = options.pop("has_tools", True), options.pop("inside", False)
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = frontend(model, tools, None if inside else saver, has_tools=has_tools)
+        return above(graph).compile(checkpointer=saver) if inside else graph
+
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": [GO, *messages]}, as_node=START)
+    patched(it, **options).run(None)
+    assert bool(it.results) is is_answered
 
 
-@pytest.mark.parametrize("options", [{"model_node": "chat"}, {}])
-def test_a5_where_there_is_no_frontend(options: Any):
-    """A named model node answers every call, and a graph without a `ToolNode` runs its own."""
-    wrap = lambda graph: with_patching(graph, **options)
-    own_tools = bool(options)
-    agent = Agent(with_frontend, AIMessage("fine"), wrap=wrap, own_tools=own_tools)
-    history = [HumanMessage("chart please"), CHART]
-    agent.graph.update_state(agent.config, {"messages": history}, as_node=START)
-    agent.run(None)
-    # Without a ToolNode nothing shows that the node calls a model: it may run the call itself.
-    assert ("c1" in agent.results) is own_tools
-
-
-# --- A7: the record wins over the text of deepagents ---------------------------------------------
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a7_an_input_without_messages(*, asynchronous: bool):
-    """Deepagents ends open calls before the model runs: the repair comes before that."""
-    build = lambda model, tools, saver: with_patching(
-        create_deep_agent(model, tools, checkpointer=saver)
-    )
-    agent = Agent(build, TWO, AIMessage("fine"), asynchronous=asynchronous)
-    agent.say("pay bob")
-    agent.run({"files": {}})
-    assert agent.results["c1"] == "sent to bob"
-    assert "waiting for human input" in agent.results["c2"]
-    assert agent.desk.did == {"mail bob": 1}
-
-
-# --- A8: a repair is reported once, when it is written -------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["react_v2", "create_agent", "recorded"])
-def test_a8_a_goto_beside_a_pause(kind: str, caplog: pytest.LogCaptureFixture):
-    """The superstep of the goto is never committed, so nothing is reported before the next turn."""
-    reported: list[Patch] = []
-
-    def note(patch: Patch, config: RunnableConfig) -> None:
-        reported.append(patch)
-
-    agent = Agent(kind, TWO, AIMessage("wait"), AIMessage("fine"), on_patch=note)
-    agent.say("pay bob")
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        agent.run(Command(goto="model" if kind == "create_agent" else "agent"))
-        assert (reported, caplog.messages) == ([], [])
-        agent.say("never mind")
-    assert len(reported) == len(caplog.messages) == 1
-    assert validate_messages(agent.history) == []
-    assert agent.results["c1"] == "sent to bob"
-
-
-def no_results(old: list[Any], new: list[Any]) -> Any:
-    """A reducer that accepts no tool messages."""
-    return add_messages(old, [m for m in new if not isinstance(m, ToolMessage)])
-
-
-def test_a8_a_repair_that_cannot_be_written():
-    """The model reads a valid history. What the reducer refuses is not written or reported."""
-
-    class Stubborn(TypedDict):
-        messages: Annotated[list[AnyMessage], no_results]
-
-    reported: list[Any] = []
-
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        builder = StateGraph(Stubborn).add_edge(START, "agent")
-        builder.add_node("agent", lambda s: {"messages": [model.invoke(s["messages"])]})
-        return with_patching(builder.compile(checkpointer=saver), **options)
-
-    options = {"model_node": "agent", "on_patch": lambda *each: reported.append(each)}
-    agent = Agent(build, AIMessage("fine"), AIMessage("bye"), **options)
-    agent.graph.update_state(agent.config, {"messages": [TWO]}, as_node=START)
-    agent.run(None)
-    written = isinstance(agent.history[1], ToolMessage)
-    assert len(reported) == written
-    assert agent.read.keys() == {"c1", "c2"}
-
-
-# --- A10: a history of plain dicts ---------------------------------------------------------------
+# --- A10: a history of plain dicts -------------------------------------------------------
 
 
 class Dicts(TypedDict):
@@ -169,30 +101,148 @@ class Dicts(TypedDict):
     messages: Annotated[list[Any], operator.add]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a10_a_history_of_dicts_stays_one(*, asynchronous: bool):
+def test_a_history_of_dicts_stays_one():
     """It is left alone: the node reads `m["role"]`, in a damaged turn and in later ones."""
     seen: list[list[str]] = []
 
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        def node(state: Any) -> Any:
-            seen.append([message["role"] for message in state["messages"]])
-            return {"messages": [{"role": "assistant", "content": "fine"}]}
+    def node(state: Any) -> Any:
+        seen.append([message["role"] for message in state["messages"]])
+        return {"messages": [{"role": "assistant", "content": "fine"}]}
 
-        builder = StateGraph(Dicts).add_node("agent", node).add_edge(START, "agent")
-        return with_patching(builder.compile(checkpointer=saver), **options)
-
-    agent = Agent(build, model_node="agent", asynchronous=asynchronous)
+    it = Agent(lambda _, __, saver: above(node, state=Dicts).compile(saver))
+    it = patched(it, model_node="node1")
     call = {"id": "c1", "type": "function", "function": {"name": "wire", "arguments": "{}"}}
     damage = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     for text in ("never mind", "hello"):
-        agent.run({"messages": [*damage, {"role": "user", "content": text}]})
+        it.run({"messages": [*damage, {"role": "user", "content": text}]})
         damage = []
     assert seen == [["assistant", "user"], ["assistant", "user", "assistant", "user"]]
-    assert all(isinstance(message, dict) for message in agent.history)
+    assert all(isinstance(message, dict) for message in it.history)
 
 
-# --- A14: nothing to patch, and which node to name -----------------------------------------------
+# --- agents that run their tools in the model node, and judges ---------------------------
+
+
+class OwnTools:
+    """One node: it runs the open calls of the history, or else calls the model; then it repeats."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def build(self, model: Any, _: Any, saver: Any, *, inside: bool = False) -> Any:
+        """The graph, or a graph in which it is a node."""
+
+        def agent(state: Any) -> Any:
+            last = state["messages"][-1]
+            if not getattr(last, "tool_calls", []):
+                return {"messages": [model.invoke(state["messages"])]}
+            results = []
+            for call in last.tool_calls:
+                answer = interrupt("sure?")
+                self.ran.append(call["id"])
+                results.append(ToolMessage(f"ran: {answer}", tool_call_id=call["id"]))
+            return {"messages": results}
+
+        def onward(state: Any) -> str:
+            last = state["messages"][-1]
+            return "agent" if isinstance(last, ToolMessage) or last.tool_calls else END
+
+        builder = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent")
+        builder.add_conditional_edges("agent", onward, ["agent", END])
+        if inside:
+            builder = above(builder.compile())
+        return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
+def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
+    """The calls at the end are left to it, through a pause too; behind a message they are not."""
+    own = OwnTools()
+    build = lambda *parts: own.build(*parts, inside=inside)
+    made = calls(("wire", {})), AIMessage("ok"), calls(("wire", {}), first=2)
+    it = patched(Agent(build, *made, asynchronous=asynchronous))
+    it.say("go")
+    it.run(Command(resume="yes"))
+    assert own.ran == ["c1"]
+    assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: ran: yes", "ai: ok"]
+    it.say("again")
+    it.say("never mind")
+    assert own.ran == ["c1"]
+    assert [is_placeholder(m) for m in it.history].count(True) == 1
+
+
+def test_f45_a_named_model_node_answers_its_calls():
+    """The application says that the node is a model node: then its calls are answered."""
+    own = OwnTools()
+    it = Agent(own.build)
+    it.graph.update_state(it.config, {"messages": [GO, calls(("wire", {}))]}, as_node=START)
+    it = patched(it, model_node="agent", recover=False)
+    it.run(None)
+    assert own.ran == []
+    assert [m.type for m in it.history] == ["human", "ai", "tool", "ai"]
+
+
+# --- the log ------------------------------------------------------------------------------
+
+LEFT = "leaves calls at the end of the history alone in"
+HINT = " (if one of them calls a model, name it in model_node) "
+TOOLS = "does not touch the tool nodes "
+WHOLE = "repairs the whole history of "
+LOST = (
+    "cannot recover results beside a pause or an error, unless each call is a task of its own "
+    "(record=True), in the tool nodes "
+)
+
+
+def judged(model: Any, _: Any, name: str = "agent") -> Any:
+    """A judge looks at the calls and answers them itself."""
+    builder = StateGraph(MessagesState).add_node(name, model_node(model))
+    builder.add_node("judge", lambda _: None).add_edge(START, name).add_edge("judge", name)
+    return builder.add_conditional_edges(name, tools_condition, {"tools": "judge", END: END})
+
+
+def team(model: Any, tools: Any) -> Any:
+    """A graph with its own model and tools is a node, and a writer comes after it."""
+    return above(loop(model, tools).compile(), lambda _: None)
+
+
+def chatbot(model: Any, tools: Any) -> Any:
+    """A model node of any name, with a `ToolNode` in a retry, and a node after it."""
+    builder = StateGraph(MessagesState).add_node("chatbot", model_node(model))
+    builder.add_node("run", ToolNode(tools).with_retry()).add_node("note", lambda _: None)
+    builder.add_edge(START, "chatbot").add_edge("run", "chatbot").add_edge("chatbot", "note")
+    return builder.add_node("patch", patch_node)
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (loop, f"{WHOLE}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
+        (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
+        (lambda *parts: judged(*parts, "model"), f"{WHOLE}'model'; {LEFT}{HINT}'judge'"),
+        (lambda *parts: judged(*parts, "llm"), f"{LEFT}{HINT}'llm', 'judge'"),
+        (
+            team,
+            f"{WHOLE}'node1.agent'; {LEFT}{HINT}'node2'; {TOOLS}'node1.tools'; {LOST}'node1.tools'",
+        ),
+        (chatbot, f"{WHOLE}'chatbot'; {LEFT}{HINT}'note'; {TOOLS}'run'; {LOST}'run'"),
+        (lambda *parts: BARE["create_agent"](*parts, None), f"{WHOLE}'model'; {TOOLS}'tools'"),
+        (lambda *_: above(lambda _: None), f"{LEFT}{HINT}'node1'"),
+    ],
+)
+def test_the_log_lists_what_is_covered(build: Any, expected: str, caplog: Any):
+    """One INFO line names the model nodes, the nodes that keep calls at the end, and the rest."""
+    caplog.set_level(logging.DEBUG, logger="langgraph_patch")
+    with_patching(build(StrictModel(), Desk().tools()))
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.INFO, f"with_patching {expected}")
+
+
+def test_the_log_of_recorded_calls(caplog: Any):
+    """With `record=True` there is no tool node to warn of."""
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
+    with_patching(loop(StrictModel(), Desk().tools()), record=True)
+    assert caplog.messages == [f"with_patching {WHOLE}'agent'; {TOOLS}'tools'"]
 
 
 class Topic(TypedDict):
@@ -201,112 +251,53 @@ class Topic(TypedDict):
     topic: str
 
 
-def test_a14_a_graph_without_a_history(caplog: pytest.LogCaptureFixture):
+def test_a_graph_without_a_history(caplog: Any):
     """It is returned as it is, and one line says so; a key that is named must exist."""
-    graph = StateGraph(Topic).add_node("dig", lambda _: None).add_edge(START, "dig").compile()
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        assert with_patching(graph) is graph
+    graph = above(lambda _: None, state=Topic).compile()
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
+    assert with_patching(graph) is graph
     assert caplog.messages == ["with_patching found no node that reads a history: nothing to patch"]
     with pytest.raises(GraphError, match="messages_key='chat' is no key of the state"):
         with_patching(graph, messages_key="chat")
 
 
-def test_a14_the_log_says_which_node_to_name(caplog: pytest.LogCaptureFixture):
-    """A loop with a tool function of its own: calls at the end stay open until it is named."""
-
-    def build(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
-        builder = StateGraph(MessagesState).add_edge(START, "llm").add_node("run", lambda _: None)
-        builder.add_node("llm", lambda s: {"messages": [model.invoke(s["messages"])]})
-        builder.add_conditional_edges("llm", lambda _: END, ["run", END]).add_edge("run", "llm")
-        return with_patching(builder.compile(checkpointer=saver), **options)
-
-    with caplog.at_level(logging.INFO, logger="langgraph_patch"):
-        Agent(build)
-    assert caplog.text.count("\n") == 1
-    assert "if one of them calls a model, name it in model_node) 'run', 'llm'" in caplog.text
-    agent = Agent(build, AIMessage("fine"), model_node="llm")
-    agent.graph.update_state(agent.config, {"messages": [TWO]}, as_node="run")
-    agent.run(None)
-    assert agent.results.keys() == {"c1", "c2"}
+# --- the functions ------------------------------------------------------------------------
 
 
-# --- agents that run their tools in the model node ----------------------------------------
+class Chats(TypedDict):
+    """Keys with messages, by their type and by their reducer, and one without."""
+
+    typed: list[AnyMessage]
+    added: Annotated[list[Any], operator.add]
+    messages: Annotated[list[Any], add_messages]
 
 
-class OwnTools:
-    """One node: it runs the open calls of the history, or else calls the model; then it repeats."""
-
-    def __init__(self, *script: Any):
-        self.model = StrictModel(script=list(script))
-        self.ran: list[str] = []
-
-    def agent(self, state: Any) -> Any:
-        """One round."""
-        last = state["messages"][-1]
-        if not getattr(last, "tool_calls", []):
-            return {"messages": [self.model.invoke(state["messages"])]}
-        answers = []
-        for call in last.tool_calls:
-            answer = interrupt("sure?")
-            self.ran.append(call["id"])
-            answers.append(ToolMessage(f"ran: {answer}", tool_call_id=call["id"]))
-        return {"messages": answers}
-
-    def builder(self, name: str = "agent") -> Any:
-        """The graph."""
-        builder = StateGraph(MessagesState)
-        builder.add_node(name, self.agent)
-        builder.add_edge(START, name)
-        return builder.add_conditional_edges(name, self.onward, [name, "__end__"])
-
-    def onward(self, state: Any) -> str:
-        """Repeat until the model answers."""
-        last = state["messages"][-1]
-        return "agent" if isinstance(last, ToolMessage) or last.tool_calls else "__end__"
+def test_the_keys_that_hold_messages():
+    """They are found by the types and the reducers of their channels, sorted."""
+    assert message_keys([above(print, state=Chats)]) == ["messages", "typed"]
 
 
-@each_saver
-async def test_it_runs_its_tools(open_saver: Any):
-    """The calls at the tail are left to it, through a pause too."""
-    own = OwnTools(ai(("wire", {}, "c1"), id="a1"), AIMessage("done", id="a2"))
-    with open_saver() as saver:
-        graph = with_patching(own.builder().compile(checkpointer=saver))
-        await run(graph, "go")
-        await run(graph, Command(resume="yes"))
-        assert own.ran == ["c1"]
-        found = lines(history(graph, thread()))
-        assert found == ["human: go", "ai c1: ", "tool c1: ran: yes", "ai: done"]
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda node: node,
+        lambda node: node.with_config(tags=["a"]),
+        lambda node: node.with_retry().with_config(tags=["a"]),
+        lambda node: node.with_fallbacks([RunnableLambda(print)]),
+    ],
+)
+def test_a_tool_node_in_a_wrapper(wrap: Any):
+    """It is found in what was made of it, and another one takes its place there."""
+    node, other = ToolNode([]), ToolNode([])
+    wrapped = wrap(node)
+    assert tool_node_in(wrapped) is node
+    copied = replace_tool_node(wrapped, lambda found: other if found is node else None)
+    assert tool_node_in(copied) is other
+    assert type(copied) is type(wrapped)
+    assert tool_node_in(wrapped) is node
 
 
-@sync_and_async
-async def test_a_new_message_over_its_pause_is_repaired(*, asynchronous: bool):
-    """The call is no longer at the tail, so nobody would run it."""
-    own = OwnTools(ai(("wire", {}, "c1"), id="a1"), AIMessage("fine", id="a2"))
-    graph = with_patching(own.builder().compile(checkpointer=InMemorySaver()))
-    await run(graph, "go", asynchronous=asynchronous)
-    await run(graph, "never mind", asynchronous=asynchronous)
-    assert own.ran == []
-    assert [is_placeholder(m) for m in history(graph, thread())].count(True) == 1
-
-
-async def test_a_named_model_node_answers_its_calls():
-    """The application says that the node is a model node: then its calls are answered."""
-    own = OwnTools(AIMessage("fine", id="a2"))
-    bare = own.builder().compile(checkpointer=InMemorySaver())
-    bare.update_state(
-        thread(), {"messages": [human("go"), ai(("wire", {}, "c1"), id="a1")]}, as_node=START
-    )
-    await run(with_patching(bare, model_node="agent"), None)
-    assert own.ran == []
-    assert [m.type for m in history(bare, thread())] == ["human", "ai", "tool", "ai"]
-
-
-async def test_it_is_left_alone_inside_a_parent():
-    """The same for such an agent as a subgraph."""
-    own = OwnTools(ai(("wire", {}, "c1"), id="a1"), AIMessage("done", id="a2"))
-    builder = StateGraph(MessagesState).add_node("inside", own.builder().compile())
-    parent = builder.add_edge(START, "inside").compile(checkpointer=InMemorySaver())
-    graph = with_patching(parent)
-    await run(graph, "go")
-    await run(graph, Command(resume="yes"))
-    assert own.ran == ["c1"]
+def test_what_is_no_tool_node():
+    """A sequence with one, and anything else."""
+    assert tool_node_in(ToolNode([]) | RunnableLambda(print)) is None
+    assert tool_node_in(RunnableLambda(print)) is None

@@ -5,24 +5,17 @@ The model refuses what LangChain's constructor refuses. Each field is corrected 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import END, START
 
-from langgraph_patch import validate_messages, with_patching
+from kit import BARE, Agent, StrictModel, calls, lines, patched
+from langgraph_patch import validate_messages
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from support.agents import Graph, history, human, lines, thread
 from support.placeholder_texts import UNKNOWN
-from support.running import pairs, run
-from support.strict import StrictModel, ai
 
 # Pydantic warns when LangGraph stores a damaged message.
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
@@ -31,153 +24,112 @@ pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 class FieldModel(StrictModel):
     """Refuses messages that LangChain's constructor refuses, too."""
 
-    def _next(self, messages: list[BaseMessage]) -> AIMessage:
+    def _line(self, messages: Any) -> Any:
         for message in messages:
             type(message).model_validate(message.__dict__)
-        return super()._next(messages)
+        return super()._line(messages)
 
 
-def with_field(message: BaseMessage, **fields: Any) -> Any:
-    """A copy whose fields are not validated."""
+def field(message: Any, **fields: Any) -> Any:
+    """A copy with fields that are not validated."""
     return message.model_copy(update=fields)
 
 
-CALL = ai(("look", {}, "c1"), id="a1")
-RESULT = ToolMessage("r", tool_call_id="c1", id="t1", name="look")
-GO = human("go")
+GO = HumanMessage("go", id="h1")
+CALL = calls(("mail", {"to": "bob"}), id="a1")
+RESULT = ToolMessage("r", tool_call_id="c1", id="t1", name="mail")
+HI = AIMessage("hi", id="a")
+ANSWERED = ["human: go", "ai c1: ", "tool c1: r"]
 
-
-@dataclass(frozen=True)
-class Case:
-    """A damaged history.
-
-    Attributes:
-        messages: The messages.
-        read: What the model reads of them.
-        defects: What is wrong with it.
-    """
-
-    messages: tuple[Any, ...]
-    read: tuple[str, ...]
-    defects: tuple[str, ...] = ("bad_field",)
-
-
-ANSWERED = ("human: go", "ai c1: ", "tool c1: r")
-
-CASES: dict[str, Case] = {
-    "human content None": Case((with_field(GO, content=None),), ("human: ",)),
-    "model content None": Case((GO, with_field(CALL, content=None), RESULT), ANSWERED),
-    "model calls None": Case(
-        (GO, with_field(AIMessage("hi", id="a"), tool_calls=None)), ("human: go", "ai: hi"),
+CASES: dict[str, tuple[list[Any], list[str]]] = {
+    "human content None": ([field(GO, content=None)], ["human: "]),
+    "human content a number": ([GO, field(GO, content=7, id="x")], ["human: go", "human: 7"]),
+    "model content None": ([GO, field(CALL, content=None), RESULT], ANSWERED),
+    "model content a number": (
+        [GO, field(CALL, content=7), RESULT], ["human: go", "ai c1: 7", "tool c1: r"],
     ),
-    "invalid calls None": Case((GO, with_field(CALL, invalid_tool_calls=None), RESULT), ANSWERED),
-    "kwargs None": Case((GO, CALL, with_field(RESULT, additional_kwargs=None)), ANSWERED),
-    "metadata None": Case((GO, with_field(CALL, response_metadata=None), RESULT), ANSWERED),
-    "name a number": Case((GO, CALL, with_field(RESULT, name=7)), ANSWERED),
-    "result id None": Case(
-        (GO, CALL, with_field(RESULT, tool_call_id=None)),
-        (*ANSWERED[:2], f"tool c1: {UNKNOWN.format('look', 'c1')}"), ("dangling", "orphan"),
+    "model calls None": ([GO, field(HI, tool_calls=None)], ["human: go", "ai: hi"]),
+    "calls of texts": ([GO, field(HI, tool_calls=["c1"])], ["human: go", "ai: hi"]),
+    "invalid calls None": ([GO, field(CALL, invalid_tool_calls=None), RESULT], ANSWERED),
+    "kwargs None": ([GO, CALL, field(RESULT, additional_kwargs=None)], ANSWERED),
+    "metadata None": ([GO, field(CALL, response_metadata=None), RESULT], ANSWERED),
+    "name a number": ([GO, CALL, field(RESULT, name=7)], ANSWERED),
+    "result id None": (
+        [GO, CALL, field(RESULT, tool_call_id=None)],
+        [*ANSWERED[:2], f"tool c1: {UNKNOWN.format('mail', 'c1')}"],
     ),
-    "human content a number": Case(
-        (GO, with_field(GO, content=7, id="x")), ("human: go", "human: 7"),
-    ),
-    "model content a number": Case(
-        (GO, with_field(CALL, content=7), RESULT), ("human: go", "ai c1: 7", "tool c1: r"),
-    ),
-    "calls of texts": Case(
-        (GO, with_field(AIMessage("hi", id="a"), tool_calls=["c1"])), ("human: go", "ai: hi"),
-    ),
-    "an answered call and a result without an id": Case(
-        (GO, CALL, RESULT, with_field(RESULT, tool_call_id=None, id="t2")), ANSWERED, ("orphan",),
+    "a second result without an id": (
+        [GO, CALL, RESULT, field(RESULT, tool_call_id=None, id="t2")], ANSWERED,
     ),
 }  # fmt: skip
+"""Histories, and what the model reads of them."""
 
+DEFECTS = {
+    "result id None": {"dangling", "orphan"},
+    "a second result without an id": {"orphan"},
+}
+"""What is wrong with them, if not `bad_field`."""
 
-each_case = pytest.mark.parametrize("name", CASES)
-
-
-def bare_graph(model: FieldModel, saver: Any) -> Any:
-    """A model node."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
-    return builder.add_edge(START, "model").compile(checkpointer=saver)
-
-
-BEFORE_THE_MIDDLEWARE = ("middleware", "invalid calls None")
+BEFORE_THE_MIDDLEWARE = "invalid calls None"
 """A limit: `create_agent` reads this field before any middleware sees the request."""
 
-GRAPHS: dict[str, Callable[[FieldModel, Any], Graph]] = {
-    "with_patching": lambda model, saver: with_patching(
-        bare_graph(model, saver), model_node="model"
-    ),
-    "middleware": lambda model, saver: create_agent(
-        model, middleware=[PatchToolCallsMiddleware()], checkpointer=saver
-    ),
-}
+
+def agent(name: str, kind: str, **options: Any) -> Agent:
+    """A graph of that kind and a thread with that history."""
+    middleware = [PatchToolCallsMiddleware(recover=False)] if kind == "middleware" else []
+    maker = "hand_built" if kind == "hand_built" else "create_agent"
+    made = {"middleware": middleware} if middleware else {}
+    model = FieldModel()
+    it = Agent(lambda _, tools, saver: BARE[maker](model, tools, saver, **made), **options)
+    it.model = model
+    it.graph.update_state(it.config, {"messages": CASES[name][0]}, as_node=START)
+    it.graph.update_state(it.config, None, as_node=END)
+    return it
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "asynchronous"),
+    [
+        (name, ["hand_built", "middleware"][(n + k) % 2], bool(k))
+        for n, name in enumerate(CASES)
+        for k in range(2)
+        if not (name == BEFORE_THE_MIDDLEWARE and (n + k) % 2)
+    ],
+)
+def test_f47_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
+    """Two turns are answered, and the model reads a valid history in both."""
+    it = agent(name, kind, asynchronous=asynchronous)
+    it = it if kind == "middleware" else patched(it, recover=False)
+    it.say("and?")
+    it.say("bye")
+    messages, read = CASES[name]
+    first, second = it.model.seen
+    assert lines(first) == [*read, "human: and?"]
+    assert lines(second) == [*lines(first), "ai: done", "human: bye"]
+    assert {m.id for m in messages if m.type != "tool"} <= {m.id for m in it.history}
+    assert validate_messages(it.history) == []
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_field_that_create_agent_reads_before_the_middleware(*, wrapped: bool):
     """The middleware alone cannot correct it; `with_patching` does."""
-    graph, name = BEFORE_THE_MIDDLEWARE
-    agent = GRAPHS[graph](FieldModel(script=answers()), InMemorySaver())
-    agent.update_state(thread(), {"messages": list(CASES[name].messages)}, as_node="model")
+    it = agent(BEFORE_THE_MIDDLEWARE, "middleware")
     if wrapped:
-        with_patching(agent).invoke({"messages": [human("and?")]}, thread())
-        return
-    with pytest.raises(TypeError, match="not iterable"):
-        agent.invoke({"messages": [human("and?")]}, thread())
+        patched(it).say("and?")
+        assert lines(it.history) == [*ANSWERED, "human: and?", "ai: done"]
+    else:
+        with pytest.raises(TypeError, match="not iterable"):
+            it.say("and?")
 
 
-def answers() -> list[AIMessage]:
-    """The answers to two turns."""
-    return [AIMessage("fine", id="fine"), AIMessage("bye", id="bye")]
-
-
-def started(name: str, saver: Any) -> None:
-    """A thread with the damaged history."""
-    bare = bare_graph(FieldModel(script=answers()), saver)
-    bare.update_state(thread(), {"messages": list(CASES[name].messages)}, as_node="model")
-
-
-@pytest.mark.parametrize(
-    ("name", "graph", "asynchronous"),
-    [
-        row
-        for row in pairs(CASES, ["with_patching", "middleware"], [False, True])
-        if row.values[1::-1] != BEFORE_THE_MIDDLEWARE
-    ],
-)
-async def test_the_thread_goes_on(name: str, graph: str, *, asynchronous: bool):
-    """Two turns are answered, and the model reads a valid history in both."""
-    saver, case = InMemorySaver(), CASES[name]
-    model = FieldModel(script=answers())
-    started(name, saver)
-    patched = GRAPHS[graph](model, saver)
-    await run(patched, "and?", asynchronous=asynchronous)
-    await run(patched, "bye", asynchronous=asynchronous)
-    first, second = model.seen
-    assert lines(first) == [*case.read, "human: and?"]
-    assert lines(second) == [*lines(first), "ai: fine", "human: bye"]
-    stored = history(patched, thread())
-    assert {m.id for m in case.messages if m.type != "tool"} <= {m.id for m in stored}
-    assert validate_messages(stored) == []
-
-
-# --- stored threads --------------------------------------------------------------------------
-
-
-@each_case
-def test_a_stored_thread(name: str, tmp_path: Any):
+@pytest.mark.parametrize("name", CASES)
+def test_f47_a_stored_thread(name: str, tmp_path: Any):
     """A scan reports the damage, and a repair corrects it."""
-    case = CASES[name]
-    with SqliteSaver.from_conn_string(str(tmp_path / "db")) as saver:
-        started(name, saver)
-        [report] = scan_threads(saver)
-        assert report.status == "damaged"
-        assert {change.defect for change in report.defects} == set(case.defects)
-        graph = bare_graph(FieldModel(script=answers()), saver)
-        repair = repair_thread(graph, thread(), min_age=0)
-        [after] = scan_threads(saver)
-        assert (repair.outcome, after.status) == ("repaired", "healthy")
-        assert lines(history(graph, thread())) == list(case.read)
+    it = agent(name, "hand_built", saver=tmp_path / "db")
+    [report] = scan_threads(it.graph.checkpointer)
+    assert report.status == "damaged"
+    assert {change.defect for change in report.defects} == DEFECTS.get(name, {"bad_field"})
+    assert repair_thread(it.graph, it.config, min_age=0).outcome == "repaired"
+    assert [each.status for each in scan_threads(it.graph.checkpointer)] == ["healthy"]
+    assert lines(it.history) == CASES[name][1]
+    it.graph.checkpointer.conn.close()

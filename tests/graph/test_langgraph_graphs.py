@@ -12,17 +12,19 @@ from typing import Annotated, Any, Literal
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, ToolNode, create_react_agent
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy, interrupt
+from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from typing_extensions import TypedDict
 
+from kit import BARE, Agent, above, calls
 from langgraph_patch._langgraph_graphs import (
     AFTER_MODEL,
     branches_into,
@@ -55,59 +57,67 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
-from support.agents import thread
-from support.bare_graphs import QUESTION, State, build, nothing
-from support.callbacks import RunNames
-from support.running import sync_and_async
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
 
 
-def test_schema_keys():
-    """A builder lists the keys of the state schema."""
-    assert set(schema_keys(build(nothing))) == {"messages", "note"}
+class State(MessagesState):
+    """A state with a second key."""
+
+    note: str
 
 
-def test_output_keys():
-    """A builder lists the keys of the output schema."""
+def nothing(state: Any) -> None:
+    """A node that writes nothing."""
 
-    class Note(TypedDict):
-        note: str
 
-    assert set(output_keys(build(nothing))) == {"messages", "note"}
+def build(*nodes: Any) -> Any:
+    """A builder with these nodes, one after the other: `node1`, `node2`, and so on."""
+    return above(*nodes, state=State)
+
+
+class Note(TypedDict):
+    """A schema with one key of the state."""
+
+    note: str
+
+
+def test_keys():
+    """A builder lists the keys of its schemas; a node reads its own schema, or that of the state.
+
+    The state may be a single value.
+    """
+    builder = build(nothing).add_node("own", nothing, input_schema=Note)
+    assert set(schema_keys(builder)) == set(output_keys(builder)) == {"messages", "note"}
     assert output_keys(StateGraph(State, output_schema=Note)) == ("note",)
+    assert (set(keys_read_by(builder, "node1")), set(keys_read_by(builder, "own"))) == (
+        {"messages", "note"},
+        {"note"},
+    )
+    assert input_of_node(builder, "own")[0] is Note
+    assert input_of_node(builder, "node1")[0] is State
+    assert set(input_of_node(builder, "own")[1]) == {"note"}
+    root = StateGraph(Annotated[list[Any], operator.add]).add_node("node1", nothing)
+    assert list(keys_read_by(root, "node1")) == [ROOT_CHANNEL]
 
 
 def test_node_runnables():
     """The runnable of a graph that is a node is the compiled graph, also with a config."""
     subgraph = build(nothing).compile().with_config(tags=["a"])
     runnables = node_runnables(build(subgraph, nothing))
-    assert list(runnables) == ["n1", "n2"]
-    assert runnables["n1"] is subgraph
+    assert list(runnables) == ["node1", "node2"]
+    assert runnables["node1"] is subgraph
 
 
 def test_graph_that_returns():
     """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
-
-    class Note(TypedDict):
-        note: str
-
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
     builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
-    found = [graph_that_returns(builder, f"n{i}", "messages") for i in range(1, 6)]
+    found = [graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
     assert found == [subgraph.builder, None, None, subgraph.builder, None]
-    assert graph_that_returns(builder, "n1", "other") is None
-
-
-def test_input_of_node():
-    """A node reads its own input schema, or the state schema."""
-
-    class Part(TypedDict):
-        note: str
-
-    builder = build(nothing).add_node("own", nothing, input_schema=Part)
-    schema, keys = input_of_node(builder, "own")
-    assert (schema, set(keys)) == (Part, {"note"})
-    assert input_of_node(builder, "n1")[0] is State
+    assert graph_that_returns(builder, "node1", "other") is None
 
 
 def test_edges_that_lead_to_a_node():
@@ -120,16 +130,18 @@ def test_edges_that_lead_to_a_node():
     builder = build(goes)
     for node in nodes:
         builder.add_node(node, nothing, defer=node == "later")
-    builder.add_edge("n1", "plain").add_edge(["n1", "plain"], "joined").add_edge("n1", "later")
-    builder.add_conditional_edges("n1", lambda _: "routed", ["routed"])
-    assert [name for name, *_ in branches_into(builder, ["routed"])] == ["n1"]
+    builder.add_edge("node1", "plain").add_edge(["node1", "plain"], "joined").add_edge(
+        "node1", "later"
+    )
+    builder.add_conditional_edges("node1", lambda _: "routed", ["routed"])
+    assert [name for name, *_ in branches_into(builder, ["routed"])] == ["node1"]
     assert branches_into(builder, ["plain"]) == []
     reasons = {node: starts_it_whole(builder, node) for node in nodes}
     assert reasons == {
         "plain": "",
         "routed": "",
         "joined": "an edge from several nodes leads to it",
-        "commanded": "a Command of 'n1' leads to it",
+        "commanded": "a Command of 'node1' leads to it",
         "later": "it is deferred",
         "alone": "no edge leads to it",
     }
@@ -139,20 +151,20 @@ def test_has_cache():
     """A cache policy of a node, or of all nodes, is found."""
     policy = CachePolicy()
     builder = build(nothing).add_node("own", nothing, cache_policy=policy)
-    assert [has_cache(builder, node) for node in ("n1", "own")] == [False, True]
+    assert [has_cache(builder, node) for node in ("node1", "own")] == [False, True]
     if hasattr(builder, "set_node_defaults"):  # since langgraph 1.2
-        assert has_cache(builder.set_node_defaults(cache_policy=policy), "n1")
+        assert has_cache(builder.set_node_defaults(cache_policy=policy), "node1")
 
 
 def test_route_edge():
     """A plain edge becomes a conditional one that leads to the same node."""
     routed = []
-    router = RunnableLambda(lambda _: routed.append(1) or "n2", name="routed")
+    router = RunnableLambda(lambda _: routed.append(1) or "node2", name="routed")
     builder = build(nothing, nothing)
-    builder.edges.discard(("n1", "n2"))
-    builder.add_edge("n1", "n2")
-    route_edge(builder, "n1", "n2", router)
-    assert ("n1", "n2") not in builder.edges
+    builder.edges.discard(("node1", "node2"))
+    builder.add_edge("node1", "node2")
+    route_edge(builder, "node1", "node2", router)
+    assert ("node1", "node2") not in builder.edges
     builder.compile().invoke(QUESTION)
     assert routed == [1]
 
@@ -166,63 +178,50 @@ def test_sends_each_call():
 
     agent = create_agent(FakeListChatModel(responses=["x"]), [look])
     assert sends_each_call(agent.builder, "tools")
-    assert not sends_each_call(build(nothing), "n1")
-
-
-def test_can_be_followed():
-    """A node is followed through edges, routers and annotated commands."""
-
-    def to_n2(state: State) -> Command[Literal["n2"]]:
-        return Command(goto="n2")
-
-    edge = build(nothing, nothing)
-    assert [can_be_followed(edge, node) for node in ("n1", "n2")] == [True, False]
-    loop = build(nothing).add_conditional_edges("n1", lambda _: "n1", ["n1", END])
-    assert not can_be_followed(loop, "n1")
-    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
-    assert can_be_followed(anywhere, "n1")
-    annotated = build(to_n2).add_node("n2", nothing).add_edge(START, "n2")
-    assert can_be_followed(annotated, "n1")
-    waiting = build(nothing, nothing).add_node("n3", nothing).add_edge(["n1", "n2"], "n3")
-    assert can_be_followed(waiting, "n2")
+    builder = build(nothing).add_node("alone", nothing)
+    assert not any(sends_each_call(builder, node) for node in builder.nodes)
 
 
 def test_nodes_after():
-    """The targets of edges, routers, waiting edges and annotated commands; None if unknown."""
+    """The targets of edges, routers, waiting edges and annotated commands; None if unknown.
 
-    def to_n2(state: State) -> Command[Literal["n2"]]:
-        return Command(goto="n2")
+    Another node may follow a node if there is such a target, or if it is unknown.
+    """
 
-    builder = build(to_n2).add_node("n2", nothing).add_node("n3", nothing).add_node("n4", nothing)
-    builder.add_conditional_edges("n1", lambda _: "n3", {"go": "n3"})
-    builder.add_edge(["n1", "n2"], "n4")
-    assert nodes_after(builder, "n1") == {"n2", "n3", "n4"}
-    assert nodes_after(builder, "n3") == set()
-    anywhere = build(nothing).add_conditional_edges("n1", lambda _: END)
-    assert nodes_after(anywhere, "n1") is None
+    def to_node2(state: State) -> Command[Literal["node2"]]:
+        return Command(goto="node2")
 
-
-def test_keys_read_by():
-    """A node reads the keys of its input schema, or else those of the state."""
-
-    class Narrow(TypedDict):
-        other: str
-
-    builder = build(nothing).add_node("n2", nothing, input_schema=Narrow)
-    assert set(keys_read_by(builder, "n1")) == set(schema_keys(builder))
-    assert set(keys_read_by(builder, "n2")) == {"other"}
-    root = StateGraph(Annotated[list[Any], operator.add]).add_node("n1", nothing)
-    assert list(keys_read_by(root, "n1")) == [ROOT_CHANNEL]
+    builder = build(to_node2)
+    for name in ("node2", "node3", "node4", "loops", "anywhere"):
+        builder.add_node(name, nothing)
+    builder.add_conditional_edges("node1", lambda _: "node3", {"go": "node3"})
+    builder.add_edge(["node1", "node2"], "node4").add_edge("node3", "node4")
+    builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
+    builder.add_conditional_edges("anywhere", lambda _: END)
+    after = {node: nodes_after(builder, node) for node in builder.nodes}
+    assert after == {
+        "node1": {"node2", "node3", "node4"},
+        "node2": {"node4"},
+        "node3": {"node4"},
+        "node4": set(),
+        "loops": {"loops", END},
+        "anywhere": None,
+    }
+    followed = [node for node in builder.nodes if can_be_followed(builder, node)]
+    assert followed == ["node1", "node2", "node3", "anywhere"]
 
 
 def test_copy_builder():
     """The copy of a builder shares no container with it, and compiling it leaves it alone."""
-    builder = build(nothing, nothing).add_conditional_edges("n2", lambda _: "n1")
+    builder = build(nothing, nothing).add_conditional_edges("node2", lambda _: "node1")
     builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
     builder.compile()
     copied = copy_builder(builder)
+    assert (builder.compiled, copied.compiled) == (True, False)
     before = str(sorted(vars(builder).items()))
-    copied.add_node("n3", nothing).add_edge("n1", "n3").add_conditional_edges("n1", lambda _: "n3")
+    copied.add_node("node3", nothing).add_edge("node1", "node3").add_conditional_edges(
+        "node1", lambda _: "node3"
+    )
     copied.compile()
     assert str(sorted(vars(builder).items())) == before
     containers = {
@@ -235,10 +234,10 @@ def test_copy_builder():
 
 def test_replace_runnable():
     """A node runs another runnable with the same policies."""
-    builder = StateGraph(State).add_edge(START, "n1")
-    builder.add_node("n1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
-    replace_runnable(builder, "n1", RunnableLambda(lambda _: {"note": "replaced"}))
-    spec = builder.nodes["n1"]
+    builder = StateGraph(State).add_edge(START, "node1")
+    builder.add_node("node1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
+    replace_runnable(builder, "node1", RunnableLambda(lambda _: {"note": "replaced"}))
+    spec = builder.nodes["node1"]
     assert (spec.retry_policy, spec.defer) == (RetryPolicy(max_attempts=7), True)
     assert builder.compile().invoke(QUESTION)["note"] == "replaced"
 
@@ -247,30 +246,28 @@ def test_take_edges_and_put_branches():
     """Edges are removed from a node, and conditional edges are added again with other fields."""
 
     def router(state: State) -> str:
-        return "n2"
+        return "node2"
 
-    builder = StateGraph(State).add_node("n1", nothing).add_node("n2", lambda _: {"note": "n2"})
-    builder.add_edge(START, "n1").add_conditional_edges("n1", router, ["n1", "n2"])
-    assert (take_edges(builder, START), take_routers(builder, START)) == (["n1"], {})
-    branches = take_routers(builder, "n1")
-    assert (take_edges(builder, "n1"), list(branches)) == ([], ["router"])
+    builder = (
+        StateGraph(State).add_node("node1", nothing).add_node("node2", lambda _: {"note": "node2"})
+    )
+    builder.add_edge(START, "node1").add_conditional_edges("node1", router, ["node1", "node2"])
+    assert (take_edges(builder, START), take_routers(builder, START)) == (["node1"], {})
+    branches = take_routers(builder, "node1")
+    assert (take_edges(builder, "node1"), list(branches)) == ([], ["router"])
     assert (builder.edges, dict(builder.branches)) == (set(), {})
     (branch,) = branches.values()
-    assert (branch.ends, branch.input_schema) == ({"n1": "n1", "n2": "n2"}, State)
-    put_branch(builder, START, "router", branch, ends={"n2": "n2"})
-    assert builder.branches[START]["router"].ends == {"n2": "n2"}
-    assert builder.compile().invoke(QUESTION)["note"] == "n2"
+    assert (branch.ends, branch.input_schema) == ({"node1": "node1", "node2": "node2"}, State)
+    put_branch(builder, START, "router", branch, ends={"node2": "node2"})
+    assert builder.branches[START]["router"].ends == {"node2": "node2"}
+    assert builder.compile().invoke(QUESTION)["note"] == "node2"
 
 
 def test_read_by_branches():
     """A router reads the keys of its input schema."""
     inputs: list[Any] = []
-
-    class Note(TypedDict):
-        note: str
-
-    builder = StateGraph(State).add_node("n1", nothing, input_schema=Note)
-    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "n1")
+    builder = StateGraph(State).add_node("node1", nothing, input_schema=Note)
+    builder.add_conditional_edges(START, lambda state: inputs.append(state) or "node1")
     read_by_branches(builder, START, Note)
     builder.compile().invoke({**QUESTION, "note": "x"})
     assert inputs == [{"note": "x"}]
@@ -282,11 +279,11 @@ def test_compile_like():
         "checkpointer": InMemorySaver(),
         "cache": InMemoryCache(),
         "store": InMemoryStore(),
-        "interrupt_before": ["n1"],
-        "interrupt_after": ["n2"],
+        "interrupt_before": ["node1"],
+        "interrupt_after": ["node2"],
         "debug": True,
         "name": "graph",
-        "transformers": [],
+        "transformers": [lambda _: None],
     }
     assert set(inspect.signature(StateGraph.compile).parameters) == {"self", *options}
     builder = build(nothing, nothing)
@@ -301,24 +298,36 @@ def test_compile_like():
     }
 
 
-@sync_and_async
+class RunNames(BaseCallbackHandler):
+    """The names of the runs that start."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_chain_start(self, *_: Any, **kwargs: Any) -> None:
+        self.names.append(kwargs["name"])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
 async def test_run_start_untraced(*, asynchronous: bool):
     """Conditional edges from START run without events, and everything else is as before."""
     seen, drawn, routed = [], [], []
     for change in (None, run_start_untraced):
-        builder = StateGraph(State).add_node("n1", nothing).add_node("n2", nothing)
-        builder.add_conditional_edges(START, lambda _: routed.append(1) or "n2", ["n1", "n2"])
+        builder = StateGraph(State).add_node("node1", nothing).add_node("node2", nothing)
+        builder.add_conditional_edges(
+            START, lambda _: routed.append(1) or "node2", ["node1", "node2"]
+        )
         graph = builder.compile(checkpointer=InMemorySaver())
         if change is not None:
             change(graph)
         drawn.append(graph.get_graph().draw_mermaid())
         if asynchronous:
-            events = graph.astream_events(QUESTION, thread())
+            events = graph.astream_events(QUESTION, THREAD)
             seen.append([event["name"] async for event in events])
         else:
-            names: list[str] = []
-            graph.invoke(QUESTION, {**thread(), "callbacks": [RunNames(names)]})
-            seen.append(names)
+            handler = RunNames()
+            graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
+            seen.append(handler.names)
     assert START in seen[0]
     assert [name for name in seen[0] if name != START] == seen[1]
     assert drawn[0] == drawn[1]
@@ -338,45 +347,49 @@ class Around(AgentMiddleware[Any, Any, Any]):
         """Do nothing."""
 
 
-@pytest.mark.parametrize("maker", ["create_agent", "create_react_agent"])
-@pytest.mark.filterwarnings("ignore:create_react_agent")
-def test_sent_call(maker: str):
+@pytest.mark.parametrize("kind", ["create_agent", "react_v2"])
+def test_sent_call(kind: str):
     """Both prebuilt agents send one call to each task of the tools node."""
-
-    class Model(GenericFakeChatModel):
-        def bind_tools(self, tools: Any, **_: Any) -> Any:
-            return self
-
-    def wire(amount: int) -> None:
-        """Wire money."""
-        interrupt(amount)
-
-    calls = [{"name": "wire", "args": {"amount": n}, "id": f"c{n}"} for n in (1, 2)]
-    model = Model(messages=iter([AIMessage("", tool_calls=calls)]))
-    saver = InMemorySaver()
-    make = create_agent if maker == "create_agent" else create_react_agent
-    make(model, [wire], checkpointer=saver).invoke(QUESTION, thread())
-    saved = saver.get_tuple(thread())
-    assert saved is not None
+    agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
+    agent.say("go")
+    saved = agent.graph.checkpointer.get_tuple(THREAD)
     sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
     assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize(
+    ("payload", "is_call"),
+    [
+        ({"id": "c1", "name": "wire", "args": {}}, True),
+        ([{"id": "c1", "name": "wire", "args": {}}], True),
+        ({"tool_call": {"id": "c1", "name": "wire", "args": {}}, "state": {}}, True),
+        ({"id": "", "name": "wire", "args": {}}, False),
+        ({"id": "c1", "name": "wire"}, False),
+        ([{"id": "c1", "name": "wire", "args": {}}] * 2, False),
+        (None, False),
+    ],
+)
+def test_sent_call_of_any_payload(payload: Any, *, is_call: bool):
+    """The call itself, alone in a list, or with the state; it has an id, a name and arguments."""
+    assert (sent_call(Send("tools", payload)) is not None) is is_call
+
+
 def test_a_copy_runs_other_functions():
-    """A copy of a `ToolNode` is one, has its tools, and calls them with config and runtime."""
+    """A copy of a `ToolNode` has its tools and its key; LangGraph passes config and runtime."""
     received: list[Any] = []
 
     def func(value: Any, **kwargs: Any) -> Any:
-        received.append((value, sorted(kwargs)))
+        received.append(sorted(kwargs))
 
-    node = ToolNode([])
+    node = ToolNode([], messages_key="chat")
     copied = with_functions(node, func, None)
-    builder = StateGraph(MessagesState).add_node("tools", copied).add_edge(START, "tools")
-    builder.compile().invoke(QUESTION)
+    above(copied).compile().invoke(QUESTION)
     assert isinstance(copied, ToolNode)
     assert copied.tools_by_name is node.tools_by_name
     assert node.func is not func
-    assert received[0][1] == ["config", "runtime"]
+    assert received == [["config", "runtime"]]
+    keys = [tool_messages_key(each) for each in (copied, ToolNode([]), object())]
+    assert keys == ["chat", "messages", "messages"]
 
 
 def test_a_call_with_its_state():
@@ -390,19 +403,14 @@ def test_a_call_with_its_state():
 
     node = ToolNode([look])
     call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
-    builder = StateGraph(MessagesState)
     sent = call_with_state(call, {"a": 1})
-    builder.add_node("tools", lambda _, config: node.invoke(sent, config))
-    result = builder.add_edge(START, "tools").compile().invoke({"messages": []})
+
+    def tools(_: Any, config: RunnableConfig) -> Any:
+        return node.invoke(sent, config)
+
+    result = above(tools).compile().invoke({"messages": []})
     assert read == [{"a": 1}]
     assert result["messages"][0].text == "seen"
-
-
-def test_tool_messages_key():
-    """A `ToolNode` has the key of its history."""
-    assert tool_messages_key(ToolNode([])) == "messages"
-    assert tool_messages_key(ToolNode([], messages_key="chat")) == "chat"
-    assert tool_messages_key(object()) == "messages"
 
 
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")

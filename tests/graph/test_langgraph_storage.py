@@ -11,7 +11,7 @@ import re
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,6 +21,7 @@ from langgraph.graph.message import _messages_delta_reducer  # no public name in
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
+from kit import above
 from langgraph_patch._langgraph import thread_config
 from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
@@ -52,24 +53,57 @@ from langgraph_patch._langgraph_storage import (
     whole_value,
     wrote_in_older_superstep,
 )
-from support.agents import thread
-from support.bare_graphs import (
-    QUESTION,
-    State,
-    build,
-    checkpoints,
-    namespaces,
-    nothing,
-    pause,
-    pending,
-    run_with,
-)
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
+
+
+class State(MessagesState):
+    """A state with a second key."""
+
+    note: str
+
+
+def build(*nodes: Any, schema: Any = State) -> Any:
+    """A builder with these nodes, one after the other: `node1`, `node2`, and so on."""
+    return above(*nodes, state=schema)
+
+
+def ran(builder: Any, saver: Any = None, **options: Any) -> InMemorySaver:
+    """The checkpointer of a graph that has run once."""
+    saver = saver or InMemorySaver()
+    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, **options)
+    return saver
+
+
+def nothing(state: Any) -> None:
+    """A node that writes nothing."""
+
+
+def pause(state: Any) -> None:
+    """A node that waits for an answer."""
+    interrupt("?")
+
+
+def checkpoints(saver: InMemorySaver) -> list[Any]:
+    """The checkpoints of the thread in all namespaces, newest first."""
+    return list(saver.list(THREAD))
+
+
+def namespaces(saver: InMemorySaver) -> set[str]:
+    """The namespaces of the thread."""
+    return {saved.config["configurable"]["checkpoint_ns"] for saved in checkpoints(saver)}
+
+
+def pending(saver: InMemorySaver, namespace: str = "") -> list[Any]:
+    """The pending writes of the newest checkpoint of a graph."""
+    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
+    return list(saver.get_tuple(place).pending_writes or ())
 
 
 def test_namespaces_of_subgraphs():
     """The namespace of a subgraph is `node:task_id`, below that of its parent."""
-    saver = InMemorySaver()
-    configs: list[Any] = []
+    saver, configs = InMemorySaver(), []
 
     def leaf(state: State, config: RunnableConfig) -> None:
         configs.append(thread_config(config))
@@ -77,14 +111,14 @@ def test_namespaces_of_subgraphs():
 
     middle = build(build(leaf).compile()).compile()
     graph = build(middle).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
-    (outer,) = graph.get_state(thread()).tasks
-    child = f"n1:{outer.id}"
+    graph.invoke(QUESTION, THREAD)
+    (outer,) = graph.get_state(THREAD).tasks
+    child = f"node1:{outer.id}"
     (below,) = namespaces(saver) - {"", child}
-    assert re.fullmatch(rf"{child}\|n1:[0-9a-f-]{{36}}", below)
+    assert re.fullmatch(rf"{child}\|node1:[0-9a-f-]{{36}}", below)
     assert configs[0]["configurable"]["checkpoint_ns"] == below
     assert (parent_namespace(below), parent_namespace(child)) == (child, "")
-    assert nodes_of_namespace(below) == ["n1", "n1"]
+    assert nodes_of_namespace(below) == ["node1", "node1"]
     assert task_of_namespace(child) == outer.id
     assert not keeps_state_between_runs(below)
 
@@ -99,9 +133,9 @@ def test_namespaces_that_last_longer_than_a_task():
         child.invoke(state)
 
     graph = build(caller).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
+    graph.invoke(QUESTION, THREAD)
     lasting = namespaces(saver) - {""}
-    assert lasting == {"n1", "n1|1"}
+    assert lasting == {"node1", "node1|1"}
     assert all(map(keeps_state_between_runs, lasting))
     assert {task_of_namespace(namespace) for namespace in lasting} == {None}
     assert {subgraph_path(n) for n in lasting} == {name for name, _ in graph.get_subgraphs()}
@@ -109,18 +143,11 @@ def test_namespaces_that_last_longer_than_a_task():
 
 def test_own_interrupt_id():
     """The id of an interrupt follows from the namespace of the task that raised it."""
-    saver = InMemorySaver()
-    build(build(pause).compile()).compile(checkpointer=saver).invoke(QUESTION, thread())
-    (child,) = namespaces(saver) - {""}
-    saved = saver.get_tuple({"configurable": {"thread_id": "1", "checkpoint_ns": child}})
-    assert saved is not None
-    ((task_id, _, (paused,)),) = saved.pending_writes or ()
-    assert own_interrupt_id(child, "n1", task_id) == paused.id
-    build(pause).compile(checkpointer=saver).invoke(QUESTION, thread("2"))
-    saved = saver.get_tuple(thread("2"))
-    assert saved is not None
-    ((task_id, _, (paused,)),) = saved.pending_writes or ()
-    assert own_interrupt_id("", "n1", task_id) == paused.id
+    for node in (pause, build(pause).compile()):
+        saver = ran(build(node))
+        namespace = max(namespaces(saver))
+        ((task_id, _, (paused,)),) = pending(saver, namespace)
+        assert own_interrupt_id(namespace, "node1", task_id) == paused.id
 
 
 def test_return_channel_and_answers_without_a_task():
@@ -137,59 +164,58 @@ def test_return_channel_and_answers_without_a_task():
         interrupt("second")
 
     graph = build(node).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
+    graph.invoke(QUESTION, THREAD)
     assert (RETURN, "done") in {(channel, str(value)) for _, channel, value in pending(saver)}
-    graph.invoke(Command(resume="yes"), thread())
+    graph.invoke(Command(resume="yes"), THREAD)
     assert (NO_TASK, "__resume__", "yes") in pending(saver)
 
 
 def test_error_source_channel():
     """The task that failed writes its node to ERROR_SOURCE if the node has an error handler."""
-    saver = InMemorySaver()
 
     def fail(state: State) -> None:
         raise ConnectionError
 
-    builder = StateGraph(State).add_node("n1", fail, error_handler=pause).add_edge(START, "n1")
-    builder.compile(checkpointer=saver).invoke(QUESTION, thread())
-    assert (ERROR_SOURCE, "n1") in {(channel, str(value)) for _, channel, value in pending(saver)}
+    builder = StateGraph(State).add_node("fails", fail, error_handler=pause)
+    writes = pending(ran(builder.add_edge(START, "fails")))
+    assert (ERROR_SOURCE, "fails") in {(channel, str(value)) for _, channel, value in writes}
 
 
 def test_path_of_a_send():
     """The path of a task that a `Send` started has PUSH and the index of the `Send`."""
     builder = build(nothing).add_node("sent", pause)
-    builder.add_conditional_edges("n1", lambda _: [Send("sent", {}), Send("sent", {})])
+    builder.add_conditional_edges("node1", lambda _: [Send("sent", {}), Send("sent", {})])
     graph = builder.compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, thread())
-    paths = [task.path for task in graph.get_state(thread()).tasks]
+    graph.invoke(QUESTION, THREAD)
+    paths = [task.path for task in graph.get_state(THREAD).tasks]
     assert [path[0] for path in paths] == [PUSH, PUSH]
     assert [send_index(path) for path in paths] == [0, 1]
-    assert send_index(("__pregel_pull", "n1")) is None
+    assert send_index(("__pregel_pull", "node1")) is None
 
 
 def test_reserved_and_triggering_channels():
     """The names of the channels that are not keys of the state."""
     saver = InMemorySaver()
     builder = build(nothing, nothing).add_node("other", nothing).add_edge(START, "other")
-    builder.add_node("last", pause).add_edge(["n2", "other"], "last")
+    builder.add_node("last", pause).add_edge(["node2", "other"], "last")
     graph = builder.compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
+    graph.invoke(QUESTION, THREAD)
     keys = {"messages", "note"}
     channels = set(graph.channels) - keys
     triggers = {channel: triggered_node(channel) for channel in channels}
-    assert {"n1", "n2", "other", "last"} <= set(triggers.values())
-    assert triggers["branch:to:n1"] == "n1"
-    assert trigger_channel("n1") == "branch:to:n1"
-    assert triggers["join:n2+other:last"] == "last"
-    assert joined_nodes("join:n2+other:last") == ["n2", "other"]
-    assert joined_nodes("branch:to:n1") == []
+    assert {"node1", "node2", "other", "last"} <= set(triggers.values())
+    assert triggers["branch:to:node1"] == "node1"
+    assert trigger_channel("node1") == "branch:to:node1"
+    assert triggers["join:node2+other:last"] == "last"
+    assert joined_nodes("join:node2+other:last") == ["node2", "other"]
+    assert joined_nodes("branch:to:node1") == []
     assert all(is_reserved(channel) for channel in channels if triggers[channel] is None)
     assert {triggered_node(key) for key in keys} == {None}
     assert state_keys(graph.channels) == sorted(keys)
     versions = {
         name for saved in checkpoints(saver) for name in saved.checkpoint["channel_versions"]
     }
-    assert "branch:to:n1" in versions
+    assert "branch:to:node1" in versions
     assert {channel for _, channel, _ in pending(saver)} == {"__interrupt__"}
     assert is_reserved("__interrupt__")
 
@@ -197,46 +223,44 @@ def test_reserved_and_triggering_channels():
 def test_root_channel():
     """A state that is a single value has one channel."""
     builder = StateGraph(Annotated[list[Any], operator.add])
-    builder.add_node("n1", lambda _: [1]).add_edge(START, "n1")
+    builder.add_node("node1", lambda _: [1]).add_edge(START, "node1")
     assert ROOT_CHANNEL in builder.compile().channels
 
 
 # --- checkpoints -------------------------------------------------------------------------------
 
 
-def test_format_of_a_checkpoint():
-    """LangGraph writes the newest format that is supported."""
-    saver = InMemorySaver()
-    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
+def test_what_a_run_stores():
+    """The newest format that is supported, and the input that START has not applied yet.
+
+    Beside the thread and its namespace, the config has RUN_KEYS and reserved keys.
+    """
+    found: list[str] = []
+
+    def node(state: Any, config: RunnableConfig) -> None:
+        found.extend(key for key in config["configurable"] if not is_reserved(key))
+
+    saver = ran(build(node))
+    assert set(found) == {"thread_id", "checkpoint_ns", *RUN_KEYS}
     assert {saved.checkpoint["v"] for saved in checkpoints(saver)} == {NEWEST_FORMAT}
-
-
-def test_keys_of_a_run():
-    """Beside the thread and its namespace, the config of a run has RUN_KEYS and reserved keys."""
-    keys = run_with(lambda config: set(config["configurable"]))
-    public = {key for key in keys if not is_reserved(key)}
-    assert public == {"thread_id", "checkpoint_ns", *RUN_KEYS}
-
-
-def test_accepted_input():
-    """The first checkpoint of a run has the input that START has not applied yet."""
-    saver = InMemorySaver()
-    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
     inputs = [accepted_input(saved) for saved in reversed(checkpoints(saver))]
     assert inputs == [QUESTION, None, None]
+
+
+def delta_state(**options: Any) -> Any:
+    """A state whose history is in a `DeltaChannel`."""
+    channel = DeltaChannel(_messages_delta_reducer, **options)
+    return TypedDict("state", {"messages": Annotated[list[Any], channel]})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("frequency", [1, 1000])
 def test_delta_channels(frequency: int):
     """A delta channel stores its writes, and its value in a snapshot now and then."""
-    channel = DeltaChannel(_messages_delta_reducer, snapshot_frequency=frequency)
-    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013 - a class could not refer to the channel
-    saver = InMemorySaver()
-    graph = build(nothing, schema=state).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
-    assert is_delta_channel(graph.channels["messages"])
+    builder = build(nothing, schema=delta_state(snapshot_frequency=frequency))
+    assert is_delta_channel(builder.compile().channels["messages"])
     assert not is_delta_channel(build(nothing).compile().channels["messages"])
-    values = [saved.checkpoint["channel_values"].get("messages") for saved in checkpoints(saver)]
+    saved = checkpoints(ran(builder))
+    values = [each.checkpoint["channel_values"].get("messages") for each in saved]
     snapshots = [value for value in values if value is not None]
     assert bool(snapshots) == (frequency == 1)
     assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
@@ -245,26 +269,18 @@ def test_delta_channels(frequency: int):
 
 def test_wrote_in_older_superstep():
     """With durability "exit", the ids of tasks begin with the number of their superstep."""
-    channel = DeltaChannel(_messages_delta_reducer)
-    state = TypedDict("state", {"messages": Annotated[list[Any], channel]})  # noqa: UP013 - a class could not refer to the channel
-    saver = InMemorySaver()
     nodes = [lambda _, text=text: {"messages": [AIMessage(text)]} for text in ("one", "two")]
-    graph = build(*nodes, schema=state).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread(), durability="exit")
+    saver = ran(build(*nodes, schema=delta_state()), durability="exit")
     writes = [w for saved in checkpoints(saver) for w in saved.pending_writes or ()]
     tasks = {m.content: t for t, c, value in writes if c == "messages" for m in value}
-    asked, one, two = (tasks[text] for text in (QUESTION["messages"][0].content, "one", "two"))
-    assert wrote_in_older_superstep(asked, one)
-    assert wrote_in_older_superstep(one, two)
-    assert not wrote_in_older_superstep(two, one)
-    assert not wrote_in_older_superstep(one, one)
-    assert not wrote_in_older_superstep(one, asked)
+    ids = [tasks[text] for text in ("hi", "one", "two")]
+    older = [[wrote_in_older_superstep(one, other) for other in ids] for one in ids]
+    assert older == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 def test_later_checkpoint_id():
     """The order of checkpoint ids is the order of time, also for an id that was moved on."""
-    saver = InMemorySaver()
-    build(nothing).compile(checkpointer=saver).invoke(QUESTION, thread())
+    saver = ran(build(nothing))
     ids = [saved.checkpoint["id"] for saved in reversed(checkpoints(saver))]
     assert ids == sorted(ids)
     one, two = later_checkpoint_id(ids[-1], 1), later_checkpoint_id(ids[-1], 2)
@@ -276,29 +292,20 @@ def test_later_checkpoint_id():
 
 def test_delete_from_memory():
     """The newest checkpoint of an `InMemorySaver` is deleted, unless it has pending writes."""
-    saver = InMemorySaver()
-    graph = build(nothing).compile(checkpointer=saver)
-    graph.invoke(QUESTION, thread())
+    saver = ran(build(nothing))
     newest, older, *_ = checkpoints(saver)
     assert delete_from_memory(saver, "1", "", older.checkpoint["id"]) is False
     assert delete_from_memory(saver, "1", "", newest.checkpoint["id"]) is True
     assert checkpoints(saver)[0].config == older.config
-    paused = InMemorySaver()
-    build(pause).compile(checkpointer=paused).invoke(QUESTION, thread())
-    (saved, *_) = checkpoints(paused)
-    assert delete_from_memory(paused, "1", "", saved.checkpoint["id"]) is False
+    paused = ran(build(pause))
+    assert delete_from_memory(paused, "1", "", checkpoints(paused)[0].checkpoint["id"]) is False
     assert delete_from_memory(object(), "1", "", "any") is None
 
 
 def test_last_nodes():
     """A checkpoint notes which version of its trigger each node has seen."""
-    saver = InMemorySaver()
-    builder = StateGraph(State).add_node("first", nothing).add_node("second", nothing)
-    builder.add_edge(START, "first").add_edge("first", "second")
-    builder.compile(checkpointer=saver).invoke({"messages": []}, thread())
-    after_second, after_first, *_ = checkpoints(saver)
-    assert last_nodes(after_second) == {"second"}
-    assert last_nodes(after_first) == {"first"}
+    after_second, after_first, *_ = checkpoints(ran(build(nothing, nothing)))
+    assert (last_nodes(after_second), last_nodes(after_first)) == ({"node2"}, {"node1"})
 
 
 async def test_is_node_timeout():
@@ -310,7 +317,7 @@ async def test_is_node_timeout():
     saver = InMemorySaver()
     builder = StateGraph(State).add_node("slow", slow, timeout=0.05).add_edge(START, "slow")
     with pytest.raises(Exception, match=r"(?i)time") as raised:
-        await builder.compile(checkpointer=saver).ainvoke({"messages": []}, thread())
+        await builder.compile(checkpointer=saver).ainvoke({"messages": []}, THREAD)
     assert is_node_timeout(raised.value)
     [error] = [value for _, channel, value in pending(saver) if channel == "__error__"]
     assert is_node_timeout(error)
@@ -319,12 +326,11 @@ async def test_is_node_timeout():
 
 def test_has_ended_tasks():
     """The checkpoint of an input shows whether the input ended tasks."""
-    builder = StateGraph(MessagesState).add_node("asks", lambda _: interrupt("?") and {})
-    graph = builder.add_edge(START, "asks").compile(checkpointer=InMemorySaver())
+    graph = build(pause).compile(checkpointer=InMemorySaver())
     for _ in range(2):
-        graph.invoke({"messages": []}, thread())
-    graph.invoke(Command(resume="yes"), thread())
-    graph.invoke({"messages": []}, thread())
-    inputs = graph.checkpointer.list(thread(), filter={"source": "input"})
+        graph.invoke({"messages": []}, THREAD)
+    graph.invoke(Command(resume="yes"), THREAD)
+    graph.invoke({"messages": []}, THREAD)
+    inputs = graph.checkpointer.list(THREAD, filter={"source": "input"})
     found = [has_ended_tasks(saved.checkpoint["channel_versions"]) for saved in inputs]
     assert found == [False, True, False]

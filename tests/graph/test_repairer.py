@@ -3,49 +3,34 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import RetryPolicy
+from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.types import Command, RetryPolicy
+from typing_extensions import TypedDict
 
-from langgraph_patch import is_placeholder, patch_model, validate_messages, with_patching
+from kit import BARE, Agent, StrictModel, above, calls, lines, model_node, patched
+from langgraph_patch import is_placeholder, patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
-from support.agents import (
-    CREATE_AGENT,
-    DEEP_AGENT,
-    KINDS,
-    REACT_V2,
-    Bench,
-    Graph,
-    Kind,
-    both_calls,
-    human,
-    react_v2,
-    thread,
-)
-from support.open_calls import UNKNOWN_STATEMENTS
-from support.paused_agents import paused_agent
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
-from support.running import in_turn, pairs, run_in_worker, sync_and_async
-from support.strict import StrictModel, ai
-from support.transcripts import statements
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN, WAITED
 
-BY_NAME = {kind.name: kind for kind in KINDS}
-V2, AGENT = BY_NAME["react_v2"], BY_NAME["create_agent"]
-
+BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
+FINE, YES = AIMessage("fine"), AIMessage("yes?")
 PLACES = ["entry", "model node"]
-each_place = pytest.mark.parametrize("place", PLACES)
-each_place_in_turn = pytest.mark.parametrize(
-    ("place", "asynchronous"), in_turn(PLACES, [False, True])
-)
+RESULTS = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
+LINE = "repaired thread '1': recovered 'mail' 'c1'; inserted 'wire' 'c2' (awaiting_input)"
+INFO = [(logging.INFO, LINE)]
+
 each_way = pytest.mark.parametrize(
-    ("place", "asynchronous", "kind"), pairs(PLACES, [False, True], [V2, AGENT])
-)
+    ("place", "kind", "asynchronous"),
+    [("entry", "react_v2", True), ("model node", "create_agent", True),
+     ("entry", "create_agent", False), ("model node", "react_v2", False)],
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -62,108 +47,131 @@ def logged(caplog):
     return lines
 
 
-def says(text: str) -> dict[str, Any]:
-    """A human says something."""
-    return {"messages": [human(text)]}
-
-
-async def ready(kind: Kind, place: str, *, asynchronous: bool, saver: Any = None) -> Bench:
-    """A thread that its next run repairs, at the entry or in the model node."""
-    saver = saver or InMemorySaver()
-    bench = kind.make(both_calls(), asynchronous=asynchronous, checkpointer=saver)
-    await run_in_worker(bench.graph, says("book it"), asynchronous=asynchronous)
+def broken(place: str, kind: str = "create_agent", **options: Any) -> tuple[Agent, Any]:
+    """A bare agent, and the input with which a patched one repairs its thread at that place."""
+    it = Agent(BARE[kind], BOTH, **options)
+    it.say("go")
     if place == "model node":
         with pytest.raises(ValueError, match="c1"):
-            await run_in_worker(bench.graph, says("never mind"), asynchronous=asynchronous)
-    bench.model.script[:] = [AIMessage("fine"), AIMessage("yes?")]
-    bench.model.seen.clear()
-    return bench
-
-
-def value_for(place: str) -> Any:
-    """The input with which the next run is repaired at that place."""
-    return says("never mind") if place == "entry" else None
-
-
-LINE = (
-    "repaired thread '1': recovered 'send_email' 'c1'; inserted 'wire_money' 'c2' (awaiting_input)"
-)
-SENT_AND_WAITED = [("recovered", "c1", None), ("inserted", "c2", "awaiting_input")]
+            it.say("never mind")
+    it.model.seen.clear()
+    it.model.script[:] = [FINE, YES]
+    return it, None if place == "model node" else {"messages": [HumanMessage("never mind")]}
 
 
 # --- the report --------------------------------------------------------------------------
 
 
 @each_way
-async def test_one_repair_one_call_one_line(place, asynchronous, kind, logged):
+def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     """`on_patch` gets patch and config once, the log one INFO line; healthy runs say nothing."""
     reported: list[Any] = []
-    bench = await ready(kind, place, asynchronous=asynchronous)
-    graph = with_patching(bench.graph, on_patch=lambda *report: reported.append(report))
+    bare, value = broken(place, kind, asynchronous=asynchronous)
+    it = patched(bare, on_patch=lambda *report: reported.append(report))
     assert logged() == []
-    await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
+    it.run(value)
+    it.say("hello?")
     [(patch, config)] = reported
-    assert [(c.kind, c.tool_call_id, c.cause) for c in patch.changes] == SENT_AND_WAITED
+    changes = [(c.kind, c.tool_call_id, c.cause) for c in patch.changes]
+    assert changes == [("recovered", "c1", None), ("inserted", "c2", "awaiting_input")]
     assert config["configurable"]["thread_id"] == "1"
-    assert config["metadata"]["langgraph_node"] == (
-        "patch_tool_calls" if place == "entry" else kind.model_node
-    )
-    assert logged() == [(logging.INFO, LINE)]
-    await run_in_worker(graph, says("hello?"), asynchronous=asynchronous)
-    assert len(reported) == 1
-    assert logged() == [(logging.INFO, LINE)]
+    model = "model" if kind == "create_agent" else "agent"
+    node = "patch_tool_calls" if place == "entry" else model
+    assert config["metadata"]["langgraph_node"] == node
+    assert logged() == INFO
 
 
-@each_place_in_turn
-async def test_one_line_for_all_attempts(place, asynchronous, logged):
+@pytest.mark.parametrize("place", PLACES)
+def test_one_line_for_all_attempts(place, logged):
     """With a RetryPolicy a model node repairs in each attempt, and reports what it writes."""
     reported: list[Any] = []
     failures = [ConnectionError("one"), ConnectionError("two")]
-    policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
 
     def model(state):
         if failures:
             raise failures.pop()
-        return {"messages": [AIMessage("fine")]}
+        return {"messages": [FINE]}
 
-    builder = StateGraph(MessagesState)
-    builder.add_node("model", model, retry_policy=policy).add_edge(START, "model")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    patched = with_patching(
-        bare, model_node="model", on_patch=lambda *report: reported.append(report)
-    )
-    broken = [human("book it"), both_calls(), human("never mind")]
-    bare.update_state(thread(), {"messages": broken}, as_node=START)
-    await run_in_worker(patched, says("?") if place == "entry" else None, asynchronous=asynchronous)
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
+        builder = StateGraph(MessagesState).add_node("model", model, retry_policy=policy)
+        return builder.add_edge(START, "model").compile(checkpointer=saver)
+
+    it = Agent(build)
+    damage = [BOTH, HumanMessage("never mind")]
+    it.graph.update_state(it.config, {"messages": damage}, as_node=START)
+    options = {"model_node": "model", "on_patch": lambda *each: reported.append(each)}
+    it = patched(it, recover=False, **options)
+    it.run(None if place == "model node" else {"messages": [HumanMessage("?")]})
     assert len(reported) == 1
     assert [level for level, _ in logged()] == [logging.INFO]
-    in_state = patched.get_state(thread()).values["messages"]
-    assert validate_messages(in_state) == []
-    assert sum(map(is_placeholder, in_state)) == 2
+    assert validate_messages(it.history) == []
+    assert sum(map(is_placeholder, it.history)) == 2
 
 
-async def test_a_repair_of_a_nodes_input_is_not_reported(logged):
-    """Nothing is written before the next message: no line on INFO, and no call of `on_patch`."""
+def test_a_repair_of_a_nodes_input_is_not_reported(logged):
+    """Nothing is written before the next message: a line on DEBUG, and no call of `on_patch`."""
     reported: list[Any] = []
-    bench = await ready(V2, "model node", asynchronous=False)
-    builder = bench.graph.builder.add_node("beside", lambda _: None).add_edge(START, "beside")
-    bare = builder.compile(checkpointer=bench.graph.checkpointer)
-    bare.update_state(thread(), None, as_node=START)
-    graph = with_patching(bare, on_patch=lambda *report: reported.append(report))
-    graph.invoke(None, thread())
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = above(model_node(model)).add_node("beside", lambda _: None)
+        return builder.add_edge(START, "beside").compile(checkpointer=saver)
+
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": [BOTH, HumanMessage("?")]}, as_node=START)
+    it = patched(it, recover=False, on_patch=lambda *each: reported.append(each))
+    it.run(None)
     assert reported == []
-    assert not [level for level, _ in logged() if level >= logging.INFO]
-    graph.invoke(says("hello?"), thread())
+    changes = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
+    nodes = [f"repaired the input of the node '{n}': {changes}" for n in ("node1", "beside")]
+    assert sorted(logged()) == sorted((logging.DEBUG, line) for line in nodes)
+    it.say("hello?")
     assert len(reported) == 1
-    assert logged()[-1] == (logging.INFO, LINE)
+    assert logged()[-1] == (logging.INFO, f"repaired thread '1': {changes}")
 
 
-async def test_a_repair_of_a_models_input_is_reported(logged):
+def test_a_repair_of_a_models_input_is_logged(logged):
     """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
-    model = patch_model(StrictModel(script=[AIMessage("fine")]))
-    model.invoke([ai(("wire_money", {}, "c2")), human("never mind")])
-    line = "repaired the input of a model in thread None: inserted 'wire_money' 'c2' (unknown)"
+    patch_model(StrictModel()).invoke([calls(("wire", {})), HumanMessage("never mind")])
+    line = "repaired the input of a model in thread None: inserted 'wire' 'c1' (unknown)"
     assert logged() == [(logging.DEBUG, line)]
+
+
+@pytest.mark.parametrize("kind", ["react_v2", "create_agent", "recorded"])
+def test_a_goto_beside_a_pause_is_reported_once(kind, logged):
+    """The superstep of the goto is never committed, so nothing is reported before the next turn."""
+    reported: list[Any] = []
+    it = Agent(kind, BOTH, on_patch=lambda *each: reported.append(each))
+    it.say("go")
+    it.run(Command(goto="model" if kind == "create_agent" else "agent"))
+    assert reported == []
+    assert not [line for line in logged() if line[0] >= logging.INFO]
+    it.say("never mind")
+    assert len(reported) == len([line for line in logged() if line[0] >= logging.INFO]) == 1
+    assert validate_messages(it.history) == []
+    assert it.results["c1"] == "sent to bob"
+
+
+def no_results(old: list[Any], new: list[Any]) -> Any:
+    """A reducer that accepts no tool messages."""
+    return add_messages(old, [m for m in new if not isinstance(m, ToolMessage)])
+
+
+def test_a_repair_that_cannot_be_written_is_not_reported(logged):
+    """The model reads a valid history. What the reducer refuses is not written."""
+
+    class Stubborn(TypedDict):
+        messages: Annotated[list[AnyMessage], no_results]
+
+    reported: list[Any] = []
+    build = lambda model, _, saver: above(model_node(model), state=Stubborn).compile(saver)
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": [BOTH, HumanMessage("?")]}, as_node=START)
+    options = {"model_node": "node1", "on_patch": lambda *each: reported.append(each)}
+    it = patched(it, recover=False, **options)
+    it.run(None)
+    assert it.read.keys() == {"c1", "c2"}
+    assert len(reported) == bool(it.results) == len([x for x in logged() if x[0] == logging.INFO])
 
 
 # --- names and texts from a model --------------------------------------------------------
@@ -171,27 +179,17 @@ async def test_a_repair_of_a_models_input_is_reported(logged):
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\nINFO fake line\u202e\x00\x9b31m\u2028"
 
 
-def is_plain(text: str) -> bool:
-    """Nothing in it moves a cursor, starts a line or hides a letter."""
-    return text.isprintable()
-
-
-@sync_and_async
-async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
+def test_what_a_model_wrote_cannot_forge_the_log(logged):
     """Terminal escapes and line ends in names, ids and the thread's id are escaped."""
-    model = StrictModel(script=[AIMessage("fine")])
-    graph = with_patching(react_v2(model, [], checkpointer=InMemorySaver()))
-    history = [
-        human("book it"),
-        ai((f"wire{EVIL}", {}, f"c1{EVIL}"), (f"mail{EVIL}", {}, "c2")),
-        ToolMessage("orphan", tool_call_id=f"gone{EVIL}", name=EVIL),
-        human("never mind"),
-    ]
-    config = thread(f"1{EVIL}")
-    await run_in_worker(graph, {"messages": history}, asynchronous=asynchronous, config=config)
+    made = calls((f"wire{EVIL}", {}), (f"mail{EVIL}", {}))
+    made.tool_calls[0]["id"] += EVIL
+    orphan = ToolMessage("orphan", tool_call_id=f"gone{EVIL}", name=EVIL)
+    it = patched(Agent(BARE["react_v2"]), recover=False)
+    it.config = {"configurable": {"thread_id": f"1{EVIL}"}}
+    it.run({"messages": [HumanMessage("go"), made, orphan, HumanMessage("never mind")]})
     [(level, line)] = logged()
     assert level == logging.INFO
-    assert is_plain(line)
+    assert line.isprintable()
     assert line.startswith(r"repaired thread '1\x1b]0;owned\x07\x1b[2J\r\nINFO fake")
     # What was renamed is logged under the name that every wire accepts, the orphan as it was.
     assert r"dropped '\x1b]0;owned" in line
@@ -200,58 +198,14 @@ async def test_what_a_model_wrote_cannot_forge_the_log(asynchronous, logged):
 # --- what if it fails --------------------------------------------------------------------
 
 
-def stored(saver: InMemorySaver) -> list[Any]:
-    """All that a checkpointer holds of repairs."""
+def stored_repairs(it: Agent) -> list[str]:
+    """All that the checkpointer holds of repairs."""
     found = []
-    for saved in saver.list(thread()):
+    for saved in it.graph.checkpointer.list(it.config):
         texts = [str(value) for _, _, value in saved.pending_writes or ()]
         texts.append(str(saved.checkpoint["channel_values"].get("messages")))
         found += [text for text in texts if PLACEHOLDER_KEY in text or "RemoveMessage" in text]
     return found
-
-
-@each_way
-async def test_what_on_patch_raises(place, asynchronous, kind, logged):
-    """It reaches the caller, nothing of the repair is written or logged; the next run heals.
-
-    A model node has called its model by then: it reports the repair that it writes.
-    """
-    saver = InMemorySaver()
-    bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
-    refusals = [PermissionError("not on my watch")]
-
-    def refuse_once(patch, config):
-        if refusals:
-            raise refusals.pop()
-
-    graph = with_patching(bench.graph, on_patch=refuse_once)
-    with pytest.raises(PermissionError, match="not on my watch"):
-        await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
-    assert logged() == []
-    assert stored(saver) == []
-    assert len(bench.model.seen) == (place == "model node")
-    await run_in_worker(graph, None, asynchronous=asynchronous)
-    assert logged() == [(logging.INFO, LINE)]
-    in_state = graph.get_state(thread()).values["messages"]
-    assert validate_messages(in_state) == []
-    assert in_state[-1].text == ("fine" if place == "entry" else "yes?")
-
-
-@each_place
-async def test_what_a_placeholder_callable_raises(place, logged):
-    """It reaches the caller as it is, and nothing of the repair is written."""
-    saver = InMemorySaver()
-    bench = await ready(AGENT, place, asynchronous=False, saver=saver)
-
-    def broken(call):
-        raise LookupError(call.tool_call_id)
-
-    graph = with_patching(bench.graph, placeholder=broken)
-    with pytest.raises(LookupError, match="c2"):
-        graph.invoke(value_for(place), thread())
-    assert logged() == []
-    assert stored(saver) == []
-    assert bench.model.seen == []
 
 
 class Failing(InMemorySaver):
@@ -260,143 +214,123 @@ class Failing(InMemorySaver):
     down = False
 
     def list(self, *args, **options):
-        """Fail, or list."""
         if self.down:
             raise ConnectionError("the database is gone")
         yield from super().list(*args, **options)
 
     async def alist(self, *args, **options):
-        """Fail, or list."""
         for saved in self.list(*args, **options):
             yield saved
 
 
 @each_way
-async def test_a_checkpointer_that_fails(place, asynchronous, kind, logged):
-    """With required evidence nothing is guessed or written; the next run repairs."""
-    saver = Failing()
-    bench = await ready(kind, place, asynchronous=asynchronous, saver=saver)
-    graph = with_patching(bench.graph, recover="required")
-    saver.down = True
-    with pytest.raises(EvidenceError, match=r"'1'.*the database is gone.*recover=False") as raised:
-        await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
-    assert isinstance(raised.value.__cause__, ConnectionError)
-    saver.down = False
+@pytest.mark.parametrize("failure", ["on_patch", "placeholder", "checkpointer"])
+def test_a_failure_of_the_repair(failure, place, kind, asynchronous, logged):
+    """It reaches the caller, nothing of the repair is written or logged; the next run heals.
+
+    A model node has called its model when it reports the repair that it writes.
+    """
+    bare, value = broken(place, kind, asynchronous=asynchronous, saver=Failing())
+    refusals = [PermissionError("not on my watch")]
+
+    def refuse_once(*_: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+
+    options: Any = {failure: refuse_once}
+    error, message = PermissionError, "not on my watch"
+    if failure == "placeholder":
+        options = {failure: lambda call: refuse_once() or f"{call.tool_call_id}: gone"}
+    if failure == "checkpointer":
+        bare.graph.checkpointer.down = True
+        options = {"recover": "required"}
+        error, message = EvidenceError, r"'1'.*the database is gone.*recover=False"
+    it = patched(bare, **options)
+    with pytest.raises(error, match=message) as raised:
+        it.run(value)
+    assert failure != "checkpointer" or isinstance(raised.value.__cause__, ConnectionError)
+    it.graph.checkpointer.down = False
     assert logged() == []
-    assert stored(saver) == []
-    assert bench.model.seen == []
-    await run_in_worker(graph, None, asynchronous=asynchronous)
-    assert logged() == [(logging.INFO, LINE)]
-    in_state = graph.get_state(thread()).values["messages"]
-    assert [m.text for m in in_state if m.type == "human"] == ["book it", "never mind"]
-    assert in_state[2].text == "sent to bob"
-    assert validate_messages(in_state) == []
+    assert stored_repairs(it) == []
+    assert len(it.model.seen) == (failure == "on_patch" and place == "model node")
+    it.run(None)
+    assert logged() == INFO
+    texts = [m.text for m in it.history if m.type == "human"]
+    assert texts == ["go", "never mind"]
+    changed = {"c2": "c2: gone"} if failure == "placeholder" else {}
+    assert it.results == RESULTS | changed
+    assert validate_messages(it.history) == []
 
 
-@each_place_in_turn
-async def test_unreadable_evidence_does_not_end_the_run(place, asynchronous, logged):
+@pytest.mark.parametrize("place", PLACES)
+def test_unreadable_evidence_does_not_end_the_run(place, logged):
     """The calls are unknown, and one WARNING names the error."""
-    saver = Failing()
-    bench = await ready(V2, place, asynchronous=asynchronous, saver=saver)
-    graph = with_patching(bench.graph)
-    saver.down = True
-    await run_in_worker(graph, value_for(place), asynchronous=asynchronous)
-    saver.down = False
-    warnings = [line for level, line in logged() if level == logging.WARNING]
-    assert len(warnings) == 1
-    assert "the database is gone" in warnings[0]
-    read = bench.model.seen[-1]
-    causes = [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in read if is_placeholder(m)]
-    assert causes == ["unknown", "unknown"]
+    bare, value = broken(place, saver=Failing())
+    it = patched(bare)
+    it.graph.checkpointer.down = True
+    it.run(value)
+    it.graph.checkpointer.down = False
+    [warning] = [line for level, line in logged() if level == logging.WARNING]
+    assert "the database is gone" in warning
+    assert it.read == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
 
 
-each_kind_in_turn = pytest.mark.parametrize(
-    ("kind", "asynchronous"), in_turn([REACT_V2, DEEP_AGENT], [False, True])
-)
+# --- placeholders of earlier repairs ---------------------------------------------------------
 
 
-def check(bench: Bench, graph: Graph, *expected: tuple[str, ...]) -> None:
-    """The model was shown all but the last line, the state holds all."""
-    stored = graph.get_state(thread()).values["messages"]
-    assert statements(bench.model.seen[-1]) == list(expected[:-1])
-    assert statements(stored) == list(expected)
-    assert validate_messages(stored) == []
-
-
-START_OF_TURN = [("human", "book it"), ("calls", "c1", "c2")]
-SENT = ("c1", "sent to bob", "real")
-WAITING = ("c2", WAITED.format("wire_money", "c2"), "awaiting_input")
-FOREIGN = [
-    ("c1", DEEPAGENTS_INCOMPLETE.format("send_email", "c1"), "real"),
-    ("c2", DEEPAGENTS_INCOMPLETE.format("wire_money", "c2"), "real"),
-]
-NEVER_MIND = ("human", "never mind")
-
-
-# --- placeholders of this package --------------------------------------------------------
-
-
-@each_kind_in_turn
-async def test_a_placeholder_gives_way_to_the_checkpoint(kind, asynchronous):
+def test_a_placeholder_gives_way_to_the_checkpoint():
     """After a repair without recovery `repair_thread` still finds the recorded results."""
-    bench = await paused_agent(
-        kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous
-    )
-    blind = with_patching(bench.graph, recover=False)
-    await run_in_worker(blind, "never mind", asynchronous=asynchronous)
-    check(bench, blind, *START_OF_TURN, *UNKNOWN_STATEMENTS, NEVER_MIND, ("ai", "fine"))
-    repair_thread(bench.graph, thread(), min_age=0)
-    await run_in_worker(bench.graph, "hello?", asynchronous=asynchronous)
-    after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
-    check(bench, bench.graph, *START_OF_TURN, SENT, WAITING, *after)
+    bare, value = broken("entry")
+    it = patched(bare, recover=False)
+    it.run(value)
+    assert it.results == {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
+    repair_thread(it.graph, it.config, min_age=0)
+    assert it.results == RESULTS
+    it.say("hello?")
+    assert it.read == RESULTS
 
 
-@each_kind_in_turn
-async def test_a_placeholder_gives_way_to_a_late_result(kind, asynchronous):
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_placeholder_gives_way_to_a_late_result(asynchronous):
     """A real result that arrives after the placeholder takes its place, beside its call."""
-    bench = await paused_agent(
-        kind, AIMessage("fine"), AIMessage("yes?"), asynchronous=asynchronous
-    )
-    graph = with_patching(bench.graph)
-    await run_in_worker(graph, "never mind", asynchronous=asynchronous)
-    check(bench, graph, *START_OF_TURN, SENT, WAITING, NEVER_MIND, ("ai", "fine"))
-    late = ToolMessage("wired after all", tool_call_id="c2", name="wire_money", id="late")
-    await run_in_worker(graph, [late, human("hello?")], asynchronous=asynchronous)
-    wired = ("c2", "wired after all", "real")
-    after = [NEVER_MIND, ("ai", "fine"), ("human", "hello?"), ("ai", "yes?")]
-    check(bench, graph, *START_OF_TURN, SENT, wired, *after)
-    assert graph.get_state(thread()).values["messages"][3].id == "late"
+    bare, value = broken("entry", asynchronous=asynchronous)
+    it = patched(bare)
+    it.run(value)
+    assert it.results == RESULTS
+    late = ToolMessage("wired after all", tool_call_id="c2", name="wire", id="late")
+    it.run({"messages": [late, HumanMessage("hello?")]})
+    assert it.history[3].id == "late"
+    assert it.read == RESULTS | {"c2": "wired after all"}
+    assert validate_messages(it.history) == []
 
 
-async def test_nothing_gives_way_to_a_placeholder():
+def test_nothing_gives_way_to_a_placeholder():
     """A call that waited is searched once more; the texts stay, and then nothing is written."""
     patches: list[Any] = []
-    answers = [AIMessage("fine"), AIMessage("yes?"), AIMessage("no")]
-    bench = await paused_agent(CREATE_AGENT, *answers, asynchronous=False)
-    graph = with_patching(bench.graph, on_patch=lambda patch, _: patches.append(patch))
-    read = []
-    for text in ("never mind", "hello?", "and now?"):
-        await run_in_worker(graph, text, asynchronous=False)
-        read.append(graph.get_state(thread()).values["messages"])
-    first, second, third = read
-    assert [m.text for m in second[: len(first)]] == [m.text for m in first]
-    assert third[: len(second)] == second
+    bare, value = broken("entry")
+    it = patched(bare, on_patch=lambda *each: patches.append(each))
+    it.run(value)
+    first = it.history
+    it.say("hello?")
+    second = it.history
+    it.say("and now?")
+    assert lines(second)[: len(first)] == lines(first)
+    assert it.history[: len(second)] == second
     assert len(patches) == 1
 
 
-# --- placeholders of others --------------------------------------------------------------
-
-
-@sync_and_async
-async def test_a_deep_agent_s_own_repair_is_replaced(asynchronous):
-    """The agent replaced the mail's result; with `replace_foreign` the result is recovered."""
-    bench = await paused_agent(
-        DEEP_AGENT, AIMessage("hm"), AIMessage("fine"), asynchronous=asynchronous
-    )
-    await run_in_worker(bench.graph, "never mind", asynchronous=asynchronous)
-    check(bench, bench.graph, *START_OF_TURN, *FOREIGN, NEVER_MIND, ("ai", "hm"))
-    graph = with_patching(bench.graph, replace_foreign=True)
-    await run_in_worker(graph, "hello?", asynchronous=asynchronous)
-    after = [NEVER_MIND, ("ai", "hm"), ("human", "hello?"), ("ai", "fine")]
-    check(bench, graph, *START_OF_TURN, SENT, WAITING, *after)
-    assert bench.tools.done == ["mail to bob"]
+@pytest.mark.parametrize("replace_foreign", [False, True])
+def test_a_placeholder_of_another_package(replace_foreign):
+    """With `replace_foreign` the recorded results replace its texts; else these are results."""
+    bare, _ = broken("entry")
+    foreign = {c: DEEPAGENTS_INCOMPLETE.format(n, c) for c, n in (("c1", "mail"), ("c2", "wire"))}
+    messages = [ToolMessage(text, tool_call_id=call) for call, text in foreign.items()]
+    bare.graph.update_state(bare.config, {"messages": messages}, as_node=START)
+    bare.graph.update_state(bare.config, None, as_node=END)
+    it = patched(bare, replace_foreign=replace_foreign)
+    it.say("hello?")
+    assert it.read == it.results
+    assert (it.results == foreign) is not replace_foreign
+    if replace_foreign:
+        assert it.results["c1"] == "sent to bob"
+    assert it.desk.did == {"mail bob": 1}

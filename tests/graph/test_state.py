@@ -6,54 +6,57 @@ healthy turn. Nobody sees an `Overwrite` or a `RemoveMessage` of ours, and nothi
 
 from __future__ import annotations
 
-import json
 import operator
-import subprocess
-import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import AgentState, create_agent
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, RemoveMessage, ToolMessage
+from langchain.agents import AgentState
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph, add_messages
+from langgraph.channels import BinaryOperatorAggregate
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, Overwrite, Send, interrupt
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from langgraph_patch import patch_node, validate_messages, with_patching
+from kit import (
+    BARE,
+    Agent,
+    DataclassState,
+    DeltaState,
+    PydanticState,
+    above,
+    calls,
+    history_of,
+    lines,
+    patched,
+)
+from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
+from langgraph_patch.graph.state import (
+    are_identical,
+    get_value,
+    messages_before,
+    messages_in,
+    open_calls,
+    replace_values,
+    tail_writes,
+    update_of,
+    values_in,
+    whole_write,
+    with_update,
+)
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support import agents
-from support.agents import (
-    KINDS,
-    REDUCERS,
-    Bench,
-    Graph,
-    Kind,
-    both_calls,
-    history,
-    human,
-    lines,
-    new_turn,
-    react_v2,
-    reducer_graph,
-    thread,
-)
-from support.paths import ENVIRONMENT
 from support.placeholder_texts import UNKNOWN
-from support.running import in_turn, pairs, run, sync_and_async
-from support.strict import StrictModel, ai, refuse
+from support.strict import refuse
 
-HEALTHY = [human("hello")]
-DAMAGED = [human("book it"), both_calls(), human("never mind")]
-NEW = [
-    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
-]
+BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
+GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind", "hello"))
+OPEN = [GO, BOTH]
+NEW = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
+REPAIRED = ["human: go", "ai c1 c2: ", *NEW, "human: never mind"]
 FINE = AIMessage("fine", id="a2")
 
 
@@ -65,127 +68,135 @@ class State(TypedDict, total=False):
     steps: Annotated[list[str], operator.add]
 
 
-def model_graph(output: Any) -> Graph:
-    """A graph with one model node that returns `output`, and a node that only a goto starts."""
+def one_node(model: Any) -> Callable[..., Any]:
+    """How to build a graph with a node `model`, and a node that only a goto starts."""
 
-    def model(state: Any) -> Any:
-        refuse(state["messages"])
-        return output
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State).add_node("model", model, destinations=("after",))
+        builder.add_node("after", lambda _: None).add_edge(START, "model")
+        return builder.compile(checkpointer=saver)
 
-    builder = StateGraph(State).add_node("model", model, destinations=("after",))
-    builder.add_node("after", lambda _: None).add_edge(START, "model")
-    return builder.compile(checkpointer=InMemorySaver())
-
-
-def damaged(graph: Graph, **options: Any) -> Graph:
-    """The patched graph. Its thread is damaged, and the model node runs next."""
-    graph.update_state(thread(), {"messages": DAMAGED}, as_node=START)
-    return with_patching(graph, model_node="model", **options)
+    return build
 
 
-async def stream(
-    graph: Graph, value: Any, mode: Any = "updates", *, asynchronous: bool = False, **options: Any
-) -> list[Any]:
-    """The chunks of a run."""
-    options["stream_mode"] = mode
-    if asynchronous:
-        return [chunk async for chunk in graph.astream(value, thread(), **options)]
-    return list(graph.stream(value, thread(), **options))
+def returning(output: Any) -> Callable[[Any], Any]:
+    """A model node that refuses a broken history and returns `output`."""
+    return lambda state: refuse(state["messages"]) or output
 
 
 def shown(value: Any) -> Any:
     """A chunk with each message as a line."""
-    if isinstance(value, BaseMessage):
-        return f"remove {value.id}" if isinstance(value, RemoveMessage) else lines([value])[0]
     if isinstance(value, dict):
         return {key: shown(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [shown(part) for part in value]
     if isinstance(value, Overwrite):
         return ["overwrite", shown(value.value)]
-    return [shown(part) for part in value] if isinstance(value, list) else value
+    return lines([value])[0] if hasattr(value, "type") else value
 
 
 # --- nodes that only repair ------------------------------------------------------------------
 
 
-def with_patch_node(*beside: str) -> Graph:
+def with_patch_node(*beside: str) -> Callable[..., Any]:
     """A graph in which the patch node is placed by hand, alone or beside another node."""
-    builder = StateGraph(State).add_node("patch", patch_node)
-    builder.add_node("model", lambda state: refuse(state["messages"]) or {"messages": [FINE]})
-    builder.add_edge(START, "patch").add_edge("patch", "model")
-    for name in beside:
-        builder.add_node(name, lambda _: {"note": "beside"}).add_edge(START, name)
-    return builder.compile(checkpointer=InMemorySaver())
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State).add_node("patch", PatchNode(recover=False))
+        builder.add_node("model", returning({"messages": [FINE]}))
+        builder.add_edge(START, "patch").add_edge("patch", "model")
+        for name in beside:
+            builder.add_node(name, lambda _: {"note": "beside"}).add_edge(START, name)
+        return builder.compile(checkpointer=saver)
+
+    return build
 
 
-def with_hook() -> Graph:
-    """A prebuilt agent with the patch node as its hook."""
-    saver = InMemorySaver()
-    return react_v2(StrictModel(script=[FINE]), [], pre_model_hook=patch_node, checkpointer=saver)
-
-
-PLACES: dict[str, tuple[str, Callable[[], Graph]]] = {
-    "START": ("patch_tool_calls", lambda: with_patching(model_graph({"messages": [FINE]}))),
-    "patch node": ("patch", with_patch_node),
-    "patch node beside another": ("patch", lambda: with_patch_node("beside")),
-    "pre_model_hook": ("pre_model_hook", with_hook),
+PLACES: dict[str, tuple[str, Callable[[], Agent]]] = {
+    "START": (
+        "patch_tool_calls",
+        lambda: patched(Agent(one_node(returning({"messages": [FINE]}))), recover=False),
+    ),
+    "patch node": ("patch", lambda: Agent(with_patch_node())),
+    "patch node beside another": ("patch", lambda: Agent(with_patch_node("beside"))),
 }
 
 
-@pytest.mark.parametrize(("place", "asynchronous"), in_turn(PLACES, [False, True]))
-async def test_a_node_that_only_repairs(place: str, *, asynchronous: bool):
-    """It shows the new results, and `values` the whole history."""
+@pytest.mark.parametrize(
+    ("place", "asynchronous"), [(p, bool(n % 2)) for n, p in enumerate(PLACES)]
+)
+def test_f18_f46_a_node_that_only_repairs(place: str, *, asynchronous: bool):
+    """Clients see one dict with the new results; `values` has the whole history."""
     node, make = PLACES[place]
-    graph = make()
-    last = "agent" if place == "pre_model_hook" else "model"
-    graph.update_state(thread(), {"messages": DAMAGED[:-1]}, as_node=last)
-    modes = ["updates", "messages", "values", "custom"]
-    value = {"messages": DAMAGED[-1:]}
-    seen = await stream(graph, value, modes, asynchronous=asynchronous)
-    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in modes}
+    it = make()
+    it.asynchronous = asynchronous
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node="model")
+    seen = it.stream({"messages": [NEVER]}, ["updates", "messages", "values", "custom"])
+    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in dict(seen)}
     updates = [shown(chunk) for chunk in chunks["updates"] if "beside" not in chunk]
-    assert updates == [{node: {"messages": NEW}}, {last: {"messages": ["ai: fine"]}}]
-    assert [m.text for m, _ in chunks["messages"]][2:] == ["fine"]
-    assert [shown(m) for m, _ in chunks["messages"]][:2] == NEW
-    repaired = [*lines(DAMAGED[:2]), *NEW, "human: never mind"]
-    assert [lines(values["messages"]) for values in chunks["values"][-2:]] == [
-        repaired,
-        [*repaired, "ai: fine"],
-    ]
-    assert chunks["custom"] == []
-    assert lines(history(graph, thread())) == [*repaired, "ai: fine"]
+    assert updates == [{node: {"messages": NEW}}, {"model": {"messages": ["ai: fine"]}}]
+    assert lines([m for m, _ in chunks["messages"]]) == [*NEW, "ai: fine"]
+    values = [lines(chunk["messages"]) for chunk in chunks["values"][-2:]]
+    assert values == [REPAIRED, [*REPAIRED, "ai: fine"]]
+    assert "custom" not in chunks
 
 
-@pytest.mark.parametrize(("place", "asynchronous"), in_turn(PLACES, [False, True]))
-async def test_calls_that_only_get_other_ids(place: str, *, asynchronous: bool):
-    """They are edited in their places, and clients see the edited messages."""
-    long, (node, make) = "c" * 60, PLACES[place]
-    graph = make()
-    called = ai(("look", {}, long), id="a1")
-    result = ToolMessage("r", tool_call_id=long, id="t1")
-    last = "agent" if place == "pre_model_hook" else "model"
-    graph.update_state(thread(), {"messages": [called, result]}, as_node=last)
-    chunks = await stream(graph, {"messages": HEALTHY}, asynchronous=asynchronous)
-    after = history(graph, thread())
-    assert [m.id for m in after] == ["a1", "t1", "hello", "a2"]
+def test_a_patch_node_beside_another_where_nothing_can_be_removed():
+    """With such a reducer it writes nothing, and reports nothing."""
+    reported: list[Any] = []
+    node = PatchNode(recover=False, on_patch=lambda *each: reported.append(each))
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = above(node, state=REDUCERS["operator_add"]).add_node("beside", lambda _: None)
+        return builder.add_edge(START, "beside").compile(checkpointer=saver)
+
+    it = Agent(build)
+    chunks = it.stream({"messages": [*OPEN, NEVER]})
+    assert {"node1": None} in chunks
+    assert it.history == [*OPEN, NEVER]
+    assert reported == []
+
+
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("place", ["START", "patch node beside another"])
+def test_calls_that_get_other_ids(place: str, *, answered: bool):
+    """They are edited in their places; clients see the new messages, or else the edited ones."""
+    node, make = PLACES[place]
+    it, long = make(), "c" * 60
+    made = calls(("look", {}), id="a1")
+    made.tool_calls[0]["id"] = long
+    results = [ToolMessage("r", tool_call_id=long, id="t1")] if answered else []
+    it.graph.update_state(it.config, {"messages": [made, *results]}, as_node="model")
+    chunks = it.stream({"messages": [HELLO]})
+    after = it.history
+    assert [m.id for m in after if m is not after[1]] == ["a1", "hello", "a2"]
     assert after[1].tool_call_id == after[0].tool_calls[0]["id"] != long
-    assert {node: {"messages": after[:2]}} in chunks
+    assert {node: {"messages": after[:2] if answered else after[1:2]}} in chunks
 
 
-@sync_and_async
-async def test_a_repair_that_adds_nothing(*, asynchronous: bool):
+@pytest.mark.parametrize("damage", ["an orphan", "a mark that is settled"])
+def test_a_repair_that_adds_nothing(damage: str):
     """A dropped result and a placeholder that lost its mark: an empty list, never None."""
     marker = {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}
-    text = UNKNOWN.format("look", "c1")
+    text = UNKNOWN.format("mail", "c1")
     settled = ToolMessage(text, tool_call_id="c1", id="t1", additional_kwargs=marker)
-    orphan = ToolMessage("r", tool_call_id="gone")
-    for messages in ([orphan], [ai(("look", {}, "c1"), id="a1"), settled]):
-        graph = with_patching(model_graph({"messages": [FINE]}))
-        graph.update_state(thread(), {"messages": messages}, as_node="model")
-        chunks = await stream(graph, {"messages": HEALTHY}, asynchronous=asynchronous)
-        assert chunks[0] == {"patch_tool_calls": {"messages": []}}
+    messages = [calls(("mail", {}), id="a1"), settled]
+    if damage == "an orphan":
+        messages = [ToolMessage("r", tool_call_id="gone")]
+    it = patched(Agent(one_node(returning({"messages": [FINE]}))))
+    it.graph.update_state(it.config, {"messages": messages}, as_node="model")
+    assert it.stream({"messages": [HELLO]})[0] == {"patch_tool_calls": {"messages": []}}
 
 
 # --- a model node, in every form of output -----------------------------------------------------
+
+
+class Answered(BaseModel):
+    """A state that a node may return whole."""
+
+    messages: list[AnyMessage] = Field(default_factory=list)
+    note: str = "n"
+
 
 WRITERS: dict[str, Callable[[], Any]] = {
     "dict": lambda: {"messages": [FINE], "note": "n"},
@@ -196,60 +207,66 @@ WRITERS: dict[str, Callable[[], Any]] = {
     "command": lambda: Command(update={"messages": [FINE], "note": "n"}, goto="after"),
     "goto": lambda: Command(goto="after"),
     "list of one command": lambda: [Command(update={"messages": [FINE]}, goto="after")],
-    "removal": lambda: {"messages": [RemoveMessage(id="book it"), FINE]},
+    "removal": lambda: {"messages": [RemoveMessage(id="go"), FINE]},
     "unknown key": lambda: {"messages": [FINE], "nobody": 1},
 }
 OTHERS: dict[str, Callable[[], Any]] = {
     "pairs": lambda: Command(update=[("messages", [FINE]), ("note", "n")]),
     "commands": lambda: [Command(update={"messages": [FINE]}), Command(update={"note": "n"})],
     "a key twice": lambda: [Command(update={"steps": ["a"]}), {"steps": ["b"], "messages": [FINE]}],
-    "overwrite": lambda: {"messages": Overwrite([human("all over")])},
+    "overwrite": lambda: {"messages": Overwrite([HumanMessage("all over", id="o")])},
+    "pydantic": lambda: Answered(messages=[FINE]),
 }
 
 
-@pytest.mark.parametrize(("name", "asynchronous"), in_turn([*WRITERS, *OTHERS], [False, True]))
-async def test_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
+@pytest.mark.parametrize(
+    ("name", "asynchronous"), [(n, bool(i % 2)) for i, n in enumerate([*WRITERS, *OTHERS])]
+)
+def test_f46_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
     """If it writes the repair, the new results come first; else it shows what the bare one does."""
-    output = (WRITERS | OTHERS)[name]
-    value = {"messages": [human("book it"), *HEALTHY]}
-    bare = await stream(model_graph(output()), value)
-    graph = damaged(model_graph(output()))
-    seen = await stream(graph, None, ["updates", "messages"], asynchronous=asynchronous)
+    node = returning((WRITERS | OTHERS)[name]())
+    bare = Agent(one_node(node)).stream({"messages": [GO, HELLO]})
+    it = Agent(one_node(node), asynchronous=asynchronous)
+    it.graph.update_state(it.config, {"messages": [*OPEN, NEVER]}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
+    seen = it.stream(None, ["updates", "messages"])
     chunks = [chunk for mode, chunk in seen if mode == "updates"]
     [healthy] = [shown(chunk["model"]) for chunk in bare if "model" in chunk]
     [repaired] = [shown(chunk["model"]) for chunk in chunks if "model" in chunk]
     if name in OTHERS:
         assert repaired == healthy
+        it.run({"messages": [HELLO]})
     else:
         own = (healthy or {}).get("messages", [])
         new = [*NEW, *(own if isinstance(own, list) else [own])]
         assert repaired == {**(healthy or {}), "messages": new}
         streamed = [shown(chunk[0]) for mode, chunk in seen if mode == "messages"]
-        assert streamed[: len(NEW)] == NEW
+        assert streamed[:2] == NEW
     assert [sorted(chunk) for chunk in chunks] == [sorted(chunk) for chunk in bare]
-    if name in OTHERS:
-        await run(graph, "hello", asynchronous=asynchronous)
-    assert validate_messages(history(graph, thread())) == []
-    assert name == "overwrite" or set(NEW) <= set(lines(history(graph, thread())))
+    assert validate_messages(it.history) == []
+    assert name == "overwrite" or set(NEW) <= set(lines(it.history))
+    if name in WRITERS:
+        assert it.graph.get_state(it.config).values.get("note") == (healthy or {}).get("note")
 
 
-@sync_and_async
-async def test_two_tasks_of_one_node(*, asynchronous: bool):
+def test_two_tasks_of_one_node():
     """Neither runs alone: two chunks of the bare graph, and the next message repairs the state."""
-    builder = StateGraph(State)
-    builder.add_node("model", lambda s: refuse(s["messages"]) or {"messages": [AIMessage("fine")]})
-    send = [Send("model", {"messages": DAMAGED}) for _ in range(2)]
-    builder.add_conditional_edges(START, lambda _: send, ["model"])
-    graph = damaged(builder.compile(checkpointer=InMemorySaver()))
-    chunks = await stream(graph, None, asynchronous=asynchronous)
-    assert shown(chunks) == [{"model": {"messages": ["ai: fine"]}}] * 2
-    chunks = await stream(graph, {"messages": HEALTHY}, asynchronous=asynchronous)
-    assert shown(chunks[0]) == {"patch_tool_calls": {"messages": NEW}}
-    assert validate_messages(history(graph, thread())) == []
+    sends = [Send("model", {"messages": [*OPEN, NEVER]}) for _ in range(2)]
+
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State).add_node("model", returning({"messages": [AIMessage("ok")]}))
+        builder.add_conditional_edges(START, lambda _: sends, ["model"])
+        return builder.compile(checkpointer=saver)
+
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": [*OPEN, NEVER]}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
+    assert shown(it.stream(None)) == [{"model": {"messages": ["ai: ok"]}}] * 2
+    assert shown(it.stream({"messages": [HELLO]})[0]) == {"patch_tool_calls": {"messages": NEW}}
+    assert validate_messages(it.history) == []
 
 
-@sync_and_async
-async def test_a_node_that_raises_runs_again(*, asynchronous: bool):
+def test_a_node_that_raises_runs_again():
     """Nothing is shown before the node has returned: LangGraph would take it as finished."""
     failures = [ConnectionError("down")]
 
@@ -259,28 +276,22 @@ async def test_a_node_that_raises_runs_again(*, asynchronous: bool):
             raise failures.pop()
         return {"messages": [FINE]}
 
-    builder = StateGraph(State).add_node("model", model).add_edge(START, "model")
-    graph = damaged(builder.compile(checkpointer=InMemorySaver()))
+    it = Agent(one_node(model))
+    it.graph.update_state(it.config, {"messages": [*OPEN, NEVER]}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
     with pytest.raises(ConnectionError):
-        await run(graph, None, asynchronous=asynchronous)
-    await run(graph, None, asynchronous=asynchronous)
-    assert lines(history(graph, thread())) == [
-        *lines(DAMAGED[:2]), *NEW, "human: never mind", "ai: fine"
-    ]  # fmt: skip
+        it.run(None)
+    it.run(None)
+    assert lines(it.history) == [*REPAIRED, "ai: fine"]
 
 
 # --- what a recovered result restores ------------------------------------------------------
 
 
-def merge(old: dict[str, str] | None, new: dict[str, str]) -> dict[str, str]:
-    """The reducer of the files."""
-    return {**(old or {}), **new}
-
-
 class Files(AgentState[Any], total=False):
     """A state with a key that calls write."""
 
-    files: Annotated[dict[str, str], merge]
+    files: Annotated[dict[str, str], lambda old, new: {**(old or {}), **new}]
 
 
 @tool
@@ -291,322 +302,292 @@ def write_file(path: str, call_id: Annotated[str, InjectedToolCallId]) -> Any:
 
 
 @tool
-def wire_money() -> str:
-    """Wire money."""
-    return str(interrupt("wire?"))
+def ask() -> str:
+    """Ask a human."""
+    return str(interrupt("?"))
 
 
 @pytest.mark.parametrize(
-    ("by", "count", "asynchronous"), pairs(["entry", "middleware"], [1, 2], [False, True])
+    ("by", "count", "asynchronous"),
+    [("entry", 2, False), ("entry", 1, True), ("middleware", 2, True)],
 )
-async def test_restored_keys_are_shown(by: str, count: int, *, asynchronous: bool):
+def test_f38_restored_keys_are_shown(by: str, count: int, *, asynchronous: bool):
     """What the recovered calls wrote is in the chunk and in the state; one dict holds it all."""
-    paths = ["a", "b"][:count]
-    called = ai(*(("write_file", {"path": p}, p) for p in paths), ("wire_money", {}, "w"), id="a1")
-    graph: Any = create_agent(
-        StrictModel(script=[called, FINE]),
-        [write_file, wire_money],
-        state_schema=Files,
-        middleware=[PatchToolCallsMiddleware()] if by == "middleware" else [],
-        checkpointer=InMemorySaver(),
-    )
-    graph = with_patching(graph) if by == "entry" else graph
-    await run(graph, "go", asynchronous=asynchronous)
-    chunks = await stream(graph, {"messages": HEALTHY}, asynchronous=asynchronous)
-    files = dict.fromkeys(paths, "x")
-    [chunk] = chunks[0].values()
-    assert graph.get_state(thread()).values["files"] == files
-    assert [m.tool_call_id for m in chunk["messages"] if m.type == "tool"] == [*paths, "w"]
+    named = [("write_file", {"path": path}) for path in "ab"[:count]]
+    middleware = [PatchToolCallsMiddleware()] if by == "middleware" else []
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        options = {"state_schema": Files, "middleware": middleware}
+        return BARE["create_agent"](model, [write_file, ask], saver, **options)
+
+    it = Agent(build, calls(*named, ("ask", {})), asynchronous=asynchronous)
+    it = patched(it) if by == "entry" else it
+    it.say("go")
+    [chunk] = it.stream({"messages": [HELLO]})[0].values()
+    files = dict.fromkeys("ab"[:count], "x")
+    assert it.graph.get_state(it.config).values["files"] == files
+    results = [m.text for m in chunk["messages"] if m.type == "tool"]
+    assert results[:-1] == [f"wrote {path}" for path in files]
     assert chunk["files"] == files
 
 
 # --- under every reducer ------------------------------------------------------------------
 
 
-REMOVES = ("add_messages", "delta", "deepagents")
-"""Reducers under which a message can be put between others, beside other writers."""
-APPENDS = ("operator_add", "new_only")
-"""Reducers that only append: nothing but a step of one's own can put a message between."""
-REFORMATS = ("add_messages_openai",)
-"""A reducer that takes the ids and marks off all messages, so that none can be removed by it."""
-
-FIRST = [human("hi"), AIMessage("hello", id="a0"), human("book it"), both_calls()]
-TURN = ["human: hi", "ai: hello", "human: book it"]
-CALLS = ["ai c1 c2: "]
-RESULTS = [
-    f"tool c1: {UNKNOWN.format('send_email', 'c1')}",
-    f"tool c2: {UNKNOWN.format('wire_money', 'c2')}",
-]
-REPAIRED = [*TURN, *CALLS, *RESULTS, "human: never mind"]
+def new_only(left: list[Any], right: list[Any]) -> list[Any]:
+    """A reducer that appends what is not there yet, and knows no `RemoveMessage`."""
+    return [*left, *(m for m in right if m.id not in {old.id for old in left})]
 
 
-def build(name: str, saver: Any, *beside: str) -> tuple[Any, Any, Any]:
-    """The bare graph of a reducer, the patched one, and the model of both."""
-    answers = AIMessage("fine", id="a2"), AIMessage("yes?", id="a3")
-    bare, model = reducer_graph(REDUCERS[name], *answers, beside=beside, checkpointer=saver)
-    return bare, with_patching(bare, model_node="model"), model
+def history_with(reducer: Any) -> Any:
+    """A state with a reducer."""
+    key: Any = Annotated[list[AnyMessage], reducer] if reducer else list[AnyMessage]
+    return TypedDict("History", {"messages": key})  # type: ignore[misc]
 
 
-def at_the_entry(name: str, saver: Any, *beside: str, config: Any) -> tuple[Any, Any]:
-    """A thread with two open calls gets a new message."""
-    bare, graph, model = build(name, saver, *beside)
-    bare.update_state(config, {"messages": list(FIRST)}, as_node="model")
-    new_turn(graph, REDUCERS[name], config, human("never mind"))
-    return graph, model
+REDUCERS: dict[str, Any] = {
+    "add_messages": MessagesState,
+    "add_messages_openai": history_with(add_messages(format="langchain-openai")),
+    "delta": DeltaState,
+    "operator_add": history_with(operator.add),
+    "new_only": history_with(new_only),
+    "none": history_with(None),
+}
+"""The state of each graph, by the name of its reducer."""
 
 
-def at_the_model(
-    name: str, saver: Any, *beside: str, config: Any, edit: list[BaseMessage]
-) -> tuple[Any, Any]:
-    """The bare graph is about to run its model, with two open calls; the patched one goes on."""
-    bare, graph, model = build(name, saver, *beside)
-    bare.update_state(config, {"messages": edit}, as_node=START)
-    assert set(bare.get_state(config).next) == {"model", *beside}
-    graph.invoke(None, config)
-    return graph, model
+def reducing(name: str, *beside: str) -> Callable[..., Any]:
+    """How to build a model node, and nodes in the same superstep that say their names."""
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        def call(state: Any) -> Any:
+            answer = model.invoke(state["messages"])
+            return {"messages": [*state["messages"], answer] if name == "none" else [answer]}
+
+        builder = StateGraph(REDUCERS[name]).add_node("model", call).add_edge(START, "model")
+        for each in beside:
+            say = lambda s, n=each: {"messages": [HumanMessage(n, id=f"{n}{len(s['messages'])}")]}
+            builder.add_node(each, say).add_edge(START, each)
+        return builder.compile(checkpointer=saver)
+
+    return build
 
 
-# --- the entry check ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
-def test_entry_check_beside_other_nodes(name: str):
-    """The repair has a step of its own: no other node's message is lost, nor the answer."""
-    graph, model = at_the_entry(name, InMemorySaver(), "a_note", "z_note", config=thread())
-    assert lines(history(graph, thread())) == [
-        *REPAIRED,
-        "human: a_note",
-        "ai: fine",
-        "human: z_note",
-    ]
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-
-
-# --- beside other nodes, and alone --------------------------------------------------------
-
-STORED = [*FIRST, human("never mind")]
-
-
-@pytest.mark.parametrize("name", [*REMOVES, *APPENDS, *REFORMATS])
-def test_model_node_beside_other_nodes(name: str):
-    """The model sees a valid history; START repairs the state with the next message.
-
-    Nothing that the other nodes write is lost.
-    """
-    graph, model = at_the_model(
-        name, InMemorySaver(), "a_note", "z_note", config=thread(), edit=STORED
-    )
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    texts = ["human: never mind", "human: a_note", "ai: fine", "human: z_note"]
-    assert lines(history(graph, thread())) == [*TURN, *CALLS, *texts]
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    turn = [*TURN, *CALLS, *RESULTS, *texts, "human: hello"]
-    assert lines(model.seen[-1]) == turn
-    messages = history(graph, thread())
-    assert lines(messages) == [*turn, "human: a_note", "ai: yes?", "human: z_note"]
-    assert not any(isinstance(m, RemoveMessage) for m in messages)
+def message_under(name: str, it: Agent, message: Any) -> dict[str, Any]:
+    """An input with one more message; without a reducer the input is the whole history."""
+    return {"messages": [*(it.history if name == "none" else []), message]}
 
 
 @pytest.mark.parametrize("name", REDUCERS)
-def test_model_node_that_runs_alone(name: str):
-    """It writes the repair with its answer, whatever the reducer, or leaves it to START."""
-    graph, model = at_the_model(name, InMemorySaver(), config=thread(), edit=STORED)
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    assert lines(history(graph, thread())) in (
-        [*REPAIRED, "ai: fine"],
-        [*TURN, *CALLS, "human: never mind", "ai: fine"],
-    )
-    new_turn(graph, REDUCERS[name], thread(), human("hello"))
-    turn = [*REPAIRED, "ai: fine", "human: hello"]
-    assert lines(model.seen[-1]) == turn
-    assert lines(history(graph, thread())) == [*turn, "ai: yes?"]
+def test_f17_f32_the_entry_check_under_every_reducer(name: str):
+    """The repair has a superstep of its own: no other node's message is lost, nor the answer."""
+    beside = () if name == "none" else ("a_note", "z_note")
+    it = patched(Agent(reducing(name, *beside), FINE), recover=False)
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node="model")
+    chunks = it.stream(message_under(name, it, NEVER), "messages")
+    streamed = [message for message, _ in chunks if message.text]
+    assert lines(streamed)[:2] == NEW
+    assert sum(isinstance(message, ToolMessage) for message in streamed) == 2
+    notes = [] if name == "none" else ["human: a_note", "human: z_note"]
+    assert lines(it.history) == [*REPAIRED, *notes[:1], "ai: fine", *notes[1:]]
+    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
+    assert not any(isinstance(m, RemoveMessage) for m in it.history)
 
 
-# --- a new process -----------------------------------------------------------------------
-
-
-def stored(path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Each thread as this process saw it, and as a new process read it from SQLite."""
-    here: dict[str, Any] = {}
-    with SqliteSaver.from_conn_string(path) as saver:
-        for name in REDUCERS:
-            beside = () if name == "none" else ("a_note", "z_note")
-            for place in ("entry", "model_node"):
-                key = f"{name}:{place}"
-                if place == "entry":
-                    graph, _ = at_the_entry(name, saver, *beside, config=thread(key))
-                else:
-                    graph, _ = at_the_model(
-                        name, saver, *beside, config=thread(key), edit=list(STORED)
-                    )
-                messages = history(graph, thread(key))
-                here[key] = {"lines": lines(messages), "ids": [m.id for m in messages]}
-    command = [sys.executable, str(Path(agents.__file__)), path]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)  # noqa: S603 - our own file
-    return here, json.loads(ran.stdout)
-
-
-@pytest.mark.slow
-def test_a_new_process_reads_the_same(tmp_path: Path):
-    """Order, texts and ids come back as they were, and the next turn there goes on."""
-    here, there = stored(str(tmp_path / "threads.db"))
-    for key, read in there.items():
-        name, place = key.split(":")
-        assert {"lines": read["lines"], "ids": read["ids"]} == here[key]
-        ids = [i for i in here[key]["ids"] if i]
-        assert [i for i in read["then_ids"] if i in ids] == ids
-        assert bool(ids) is (name not in REFORMATS)
-        expected = [*here[key]["lines"], "human: next", "ai: again"]
-        if name != "none" and place == "model_node":
-            expected[len(TURN) + 1 : len(TURN) + 1] = RESULTS
-        assert read["then"] == expected
-
-
-async def broken(kind: Kind, place: str, *, asynchronous: bool = False) -> tuple[Bench, Any]:
-    """A thread that the entry check or the node wrapper will repair, and its next input."""
-    bench = kind.make(
-        both_calls(),
-        AIMessage("well then", id="a2"),
-        AIMessage("good bye", id="a3"),
-        asynchronous=asynchronous,
-        checkpointer=InMemorySaver(),
-    )
-    first = {"messages": [human("book it")]}
-    if asynchronous:
-        await bench.graph.ainvoke(first, thread())
-    else:
-        bench.graph.invoke(first, thread())
-    message = {"messages": [human("never mind")]}
-    if place == "entry":
-        return bench, message
-    bench.graph.update_state(thread(), message, as_node=kind.entry)
-    return bench, None
-
-
-async def streamed(graph: Any, value: Any, mode: Any, *, asynchronous: bool = False) -> list[Any]:
-    """All that a client sees."""
-    if asynchronous:
-        return [chunk async for chunk in graph.astream(value, thread(), stream_mode=mode)]
-    return list(graph.stream(value, thread(), stream_mode=mode))
-
-
-def chunk_summaries(
-    chunks: Iterable[tuple[BaseMessage, dict[str, Any]]],
-) -> list[tuple[str, str, str]]:
-    """Each chunk of `messages` as (its node, its kind, what it says)."""
-    return [(meta["langgraph_node"], message.type, message.text) for message, meta in chunks]
-
-
-# --- a repair ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "place", "asynchronous"), in_turn(KINDS, ["entry", "model_node"], [False, True, True])
-)
-async def test_what_clients_see_of_a_repair(kind: Kind, place: str, *, asynchronous: bool):
-    """`messages`, `updates` and `values` show the new results and the answer, and no old message.
-
-    The node of a repair comes first; a model node has written its answer when it writes the repair.
-    """
-    bench, value = await broken(kind, place, asynchronous=asynchronous)
-    graph = with_patching(bench.graph)
-    modes = ["messages", "updates", "values"]
-    seen = await streamed(graph, value, modes, asynchronous=asynchronous)
-    chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in modes}
-    node = "patch_tool_calls" if place == "entry" else kind.model_node
-    results = [(node, "tool", text) for text in kind.results]
-    answer = [(kind.model_node, "AIMessageChunk", text) for text in ("well ", "then")]
-    expected = [*results, *answer] if place == "entry" else [*answer, *results]
-    assert chunk_summaries(chunks["messages"]) == expected
-    shown = [m.id for m, _ in chunks["messages"] if isinstance(m, ToolMessage)]
-    assert shown == [m.id for m in history(graph, thread()) if isinstance(m, ToolMessage)]
-
-    new = [f"tool c{n}: {text}" for n, text in enumerate(kind.results, 1)]
-    updates = {node: update for chunk in chunks["updates"] for node, update in chunk.items()}
-    if place == "entry":
-        assert lines(updates["patch_tool_calls"]["messages"]) == new
-        assert lines(updates[kind.model_node]["messages"]) == ["ai: well then"]
-    else:
-        assert lines(updates[kind.model_node]["messages"]) == [*new, "ai: well then"]
-        assert "patch_tool_calls" not in updates
-
-    before = ["human: book it", "ai c1 c2: ", "human: never mind"]
-    after = [*before[:2], *new, before[2]]
-    values = [lines(chunk["messages"]) for chunk in chunks["values"]]
-    whole = [now for place, now in enumerate(values) if place == 0 or now != values[place - 1]]
-    steps = [before, after] if place == "entry" else [before]
-    assert whole == [*steps, [*after, "ai: well then"]]
-
-
+@pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("name", REDUCERS)
-def test_messages_under_every_reducer(name: str):
-    """However the repair is written, `messages` shows the new results and the answer only."""
-    state = REDUCERS[name]
-    bare, _ = reducer_graph(state, AIMessage("fine", id="a2"), checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    bare.update_state(thread(), {"messages": [human("book it"), both_calls()]}, as_node="model")
-    value = [human("never mind")]
-    if name == "none":
-        value = [*history(graph, thread()), *value]
-    chunks = list(graph.stream({"messages": value}, thread(), stream_mode="messages"))
-    assert [m.type for m, _ in chunks] == ["tool", "tool", "AIMessageChunk"]
-    assert [m.tool_call_id for m, _ in chunks[:2]] == ["c1", "c2"]
-    assert chunks[-1][0].text == "fine"
+def test_f32_a_model_node_under_every_reducer(name: str, *, alone: bool):
+    """The model reads a valid history; the node or START writes it, and nothing is lost."""
+    beside = () if alone or name == "none" else ("a_note", "z_note")
+    it = Agent(reducing(name, *beside), FINE, AIMessage("yes?", id="a3"))
+    it.graph.update_state(it.config, {"messages": [*OPEN, NEVER]}, as_node=START)
+    it = patched(it, model_node="model", recover=False)
+    it.run(None)
+    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
+    said = ["human: a_note", "ai: fine", "human: z_note"] if beside else ["ai: fine"]
+    written = REPAIRED if not beside else [*lines(OPEN), "human: never mind"]
+    assert lines(it.history) == [*written, *said]
+    it.run(message_under(name, it, HELLO))
+    turn = [*REPAIRED, *said, "human: hello"]
+    assert lines(it.model.seen[-1]) == turn
+    said[said.index("ai: fine")] = "ai: yes?"
+    assert lines(it.history) == [*turn, *said]
+    assert not any(isinstance(m, RemoveMessage) for m in it.history)
 
 
-# --- events ------------------------------------------------------------------------------
+# --- kinds of state ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FrozenState:
+    """A state that is a frozen dataclass."""
+
+    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
+
+
+STATES = (MessagesState, DataclassState, FrozenState, PydanticState)
 
 
 @pytest.mark.parametrize(
-    ("kind", "place"), [(KINDS[0], "entry"), (KINDS[3], "model_node")], ids=["entry", "model node"]
+    ("state", "place", "asynchronous"),
+    [
+        (state, place, bool((n + k) % 2))
+        for n, state in enumerate(STATES)
+        for k, place in enumerate(["entry", "model node", "patch node"])
+    ],
 )
-async def test_events(kind: Kind, place: str):
-    """`astream_events` v2: the model's tokens, and the repair as an `Overwrite`."""
-    bench, value = await broken(kind, place, asynchronous=True)
-    graph = with_patching(bench.graph)
-    tokens, ends = [], {}
-    async for event in graph.astream_events(value, thread(), version="v2"):
-        if event["event"] == "on_chat_model_stream":
-            tokens.append(event["data"]["chunk"].text)
-        node = event["metadata"].get("langgraph_node")
-        if event["event"] == "on_chain_end" and event["name"] == node:
-            ends[node] = event["data"]["output"]
-    assert tokens == ["well ", "then"]
-    if place == "entry":
-        assert isinstance(ends["patch_tool_calls"]["messages"], Overwrite)
-    else:
-        assert "patch_tool_calls" not in ends
+def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
+    """Dicts, dataclasses (frozen too) and pydantic models; the model gets the same kind."""
+    kinds = []
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        def node(values: Any) -> Any:
+            kinds.append(type(values))
+            return {"messages": [model.invoke(history_of(values))]}
+
+        first = [patch_node] if place == "patch node" else []
+        return above(*first, node, state=state).compile(checkpointer=saver)
+
+    it = Agent(build, FINE, asynchronous=asynchronous)
+    value: Any = {"messages": [*OPEN, NEVER]}
+    if place == "model node":
+        it.graph.update_state(it.config, value, as_node=START)
+        value = None
+    it = it if place == "patch node" else patched(it, model_node="node1", recover=False)
+    it.run(value)
+    assert lines(it.history) == [*REPAIRED, "ai: fine"]
+    assert kinds == [dict if state is MessagesState else state]
 
 
-# --- a healthy run -----------------------------------------------------------------------
+# --- the functions ------------------------------------------------------------------------------
+
+PATCH = patch_messages([*OPEN, NEVER])
 
 
-def picture(mode: str, chunk: Any) -> Any:
-    """What of a chunk can be compared between two runs."""
-    if mode == "messages":
-        return chunk_summaries([chunk])
-    if mode == "updates":
-        return sorted(chunk)
-    if mode == "values":
-        return lines(chunk["messages"])
-    payload = chunk["payload"] if mode == "debug" else chunk
-    return sorted(payload), payload.get("name"), payload.get("next")
+def test_values_of_a_state_of_any_form():
+    """A value is read and replaced in each form; the state itself is not changed."""
+    for state in ({"messages": [GO]}, PydanticState(messages=[GO]), FrozenState([GO])):
+        copied = replace_values(state, {"messages": [NEVER]})
+        assert type(copied) is type(state)
+        assert (get_value(state, "messages"), get_value(copied, "messages")) == ([GO], [NEVER])
+        assert values_in(copied)["messages"] == [NEVER]
+        assert get_value(state, "other") is None
+    for value in ("text", FrozenState, GO, None):
+        assert values_in(value) == {}
 
 
-MODES = ["messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"]
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([GO, ("user", "hi")], ["human: go", "human: hi"]),
+        ([], []),
+        ([{"role": "user", "content": "hi"}], None),
+        ([GO, object()], None),
+        ("hi", None),
+        (GO, None),
+    ],
+)
+def test_what_is_a_history(value: Any, expected: Any):
+    """A list with a message among what LangGraph takes for one; not a list of dicts alone."""
+    found = messages_in({"messages": value}, "messages")
+    assert (found if found is None else lines(found)) == expected
 
 
-@pytest.mark.parametrize(("mode", "kind"), in_turn(MODES, KINDS))
-async def test_a_healthy_stream_is_as_before(kind: Kind, mode: Any):
-    """In every mode, chunk by chunk, what the bare agent streams."""
-    streams = []
-    for wrap in (lambda graph: graph, with_patching):
-        bench = kind.make(
-            ai(("send_email", {"to": "bob"}, "c1"), id="a1"),
-            AIMessage("well done", id="a2"),
-            checkpointer=InMemorySaver(),
-        )
-        chunks = await streamed(wrap(bench.graph), {"messages": [human("go")]}, mode)
-        streams.append([picture(mode, chunk) for chunk in chunks])
-    assert streams[1] == streams[0]
-    assert bool(streams[0]) is (mode != "custom")
+def test_histories_of_the_same_objects():
+    """Equal messages are not enough."""
+    assert are_identical([GO, BOTH], [GO, BOTH])
+    assert are_identical(None, [])
+    assert not are_identical([GO], [GO.model_copy()])
+    assert not are_identical([GO], [GO, BOTH])
+
+
+def test_open_calls():
+    """Those of the last message with calls or without, each result answering one call."""
+    twice = calls(("mail", {}), ("wire", {}), ("mail", {}))
+    twice.tool_calls[2]["id"] = "c1"
+    result = ToolMessage("r", tool_call_id="c1")
+    assert [*open_calls([twice, result])] == [1, 2]
+    assert open_calls([twice, result])[1]["type"] == "tool_call"
+    assert [*open_calls([result, twice])] == [0, 1, 2]
+    assert open_calls([twice, AIMessage("no")]) == {} == open_calls([GO])
+
+
+@pytest.mark.parametrize(
+    ("output", "update"),
+    [
+        (None, {}),
+        ({"a": 1}, {"a": 1}),
+        (Command(update={"a": 1}), {"a": 1}),
+        ([Command(goto="x")], {}),
+        (Command(update={"a": 1}, graph=Command.PARENT), None),
+        (Command(update=[("a", 1)]), None),
+        ([Command(), Command()], None),
+        ("text", None),
+    ],
+)
+def test_update_of(output: Any, update: Any):
+    """Nothing, a dict, or one `Command` of this graph with a dict; None for any other form.
+
+    Another value is written beside those that there are.
+    """
+    assert update_of(output) == update
+    if update is not None:
+        assert update_of(with_update(output, {"b": 2})) == {**update, "b": 2}
+
+
+def test_messages_before_those_of_a_node():
+    """Each once; a value that overwrites the history stays as it is."""
+    whole = Overwrite([GO])
+    assert messages_before([GO, BOTH], [BOTH, FINE]) == [GO, BOTH, FINE]
+    assert messages_before([GO], FINE) == [GO, FINE]
+    assert messages_before([GO], None) == [GO]
+    assert messages_before([GO], whole) is whole
+
+
+def channel(reducer: Any) -> Any:
+    """A channel with a reducer."""
+    return BinaryOperatorAggregate(list, reducer)
+
+
+def refusing(left: Any, right: Any) -> Any:
+    """A reducer that accepts nothing."""
+    raise ValueError("no")
+
+
+def test_what_writes_a_whole_history():
+    """An `Overwrite`, with what the node adds; None if the node overwrites, or the channel fails.
+
+    Outside of a graph there is no channel.
+    """
+    assert whole_write(channel(add_messages), PATCH).value == PATCH.messages
+    assert whole_write(channel(add_messages), PATCH, [FINE]).value == [*PATCH.messages, FINE]
+    assert whole_write(channel(add_messages), PATCH, Overwrite([])) is None
+    assert whole_write(channel(refusing), PATCH, [FINE]) is None
+    assert whole_write(None, PATCH).value == PATCH.messages
+
+
+def test_what_writes_the_end_of_a_history():
+    """Two writes that remove and add it; None if the channel or a message does not allow that."""
+    first, second = tail_writes(channel(add_messages), PATCH) or []
+    assert lines([m for m in first if not isinstance(m, RemoveMessage)]) == [
+        "ai c1 c2: ", "human: never mind", *NEW,
+    ]  # fmt: skip
+    assert lines(second) == ["ai c1 c2: ", *NEW, "human: never mind"]
+    assert tail_writes(channel(operator.add), PATCH) is None
+    assert tail_writes(channel(refusing), PATCH) is None
+    assert tail_writes(None, PATCH) == [first, second]
+    without_id = patch_messages([HumanMessage("go"), BOTH, HumanMessage("never mind")])
+    assert tail_writes(None, without_id) is None
+    assert sum(map(is_placeholder, second)) == 2
+
+
+def test_a_function_that_calls_the_patch_node_has_its_own_chunk():
+    """The update is that of the function, which may still raise."""
+
+    def node(state: Any) -> Any:
+        return patch_node.invoke(state)
+
+    it = Agent(lambda _, __, saver: above(node).compile(saver))
+    chunks = it.stream({"messages": [*OPEN, NEVER]})
+    assert [isinstance(each["messages"], Overwrite) for each in chunks[0].values()] == [True]
+    assert lines(it.history) == REPAIRED

@@ -1,18 +1,16 @@
-"""`with_patching` on graphs that people build by hand: every way in, every state, nothing lost."""
+"""`with_patching` on graphs that people build by hand: every way in, every setting, every error."""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, trim_messages
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.cache.memory import InMemoryCache
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
 from langgraph.graph.state import CompiledStateGraph
@@ -20,15 +18,32 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import CachePolicy, Command, RetryPolicy, Send
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langgraph_patch import PatchError, is_placeholder, with_patching
+from kit import (
+    BARE,
+    Agent,
+    Desk,
+    StrictModel,
+    above,
+    calls,
+    lines,
+    loop,
+    model_node,
+    patched,
+)
+from langgraph_patch import PatchError, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError
-from support.agents import Graph, Tools, both_calls, history, human, lines, react_v2, thread
-from support.open_calls import OPEN, REPAIRED, Data, FrozenData, Model, messages_in, model_saying
-from support.running import in_turn, pairs, run_by
-from support.strict import RefusedError, StrictModel, ai
+from support.placeholder_texts import UNKNOWN
+from support.strict import RefusedError
+
+MAIL = ("mail", {"to": "bob"})
+BOTH = calls(MAIL, ("wire", {"amount": 5}), id="a1")
+GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind", "hello"))
+OPEN = [GO, BOTH, NEVER]
+RESULTS = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
+REPAIRED = ["human: go", "ai c1 c2: ", *RESULTS, "human: never mind"]
 
 
 class State(TypedDict):
@@ -38,30 +53,10 @@ class State(TypedDict):
     notes: Annotated[list[str], operator.add]
 
 
-class Narrow(TypedDict):
+class Narrow(BaseModel):
     """What a router may ask for: it lacks the history."""
 
-    notes: list[str]
-
-
-class NarrowModel(BaseModel):
-    """The same as a pydantic model."""
-
-    notes: list[str] = Field(default_factory=list)
-
-
-def parts(model: StrictModel, state: Any = State, *, asynchronous: bool = False) -> StateGraph[Any]:
-    """A builder with agent, tools and a node that takes a note, and no way in."""
-    builder = StateGraph(state)
-    builder.add_node("agent", lambda s: {"messages": [model.invoke(messages_in(s))]})
-    builder.add_node("tools", ToolNode(Tools(asynchronous=asynchronous).tools()))
-    builder.add_edge("tools", "agent")
-    return builder
-
-
-def noting(builder: StateGraph[Any]) -> None:
-    """Add the node that takes a note."""
-    builder.add_node("note", lambda _: {"notes": ["noted"]})
+    notes: list[str] = []
 
 
 # --- every way in ------------------------------------------------------------------------
@@ -78,9 +73,9 @@ def by_branch(builder: StateGraph[Any]) -> None:
 
 
 def by_mapped_branch(builder: StateGraph[Any]) -> None:
-    """A conditional entry with a path map."""
-    noting(builder)
-    builder.set_conditional_entry_point(lambda _: "talk", {"talk": "agent", "note": "note"})
+    """A conditional entry with a path map, which reads another key of the state."""
+    route = lambda state: "note" if state["notes"] else "talk"
+    builder.set_conditional_entry_point(route, {"talk": "agent", "note": "note"})
 
 
 def by_send(builder: StateGraph[Any]) -> None:
@@ -88,44 +83,30 @@ def by_send(builder: StateGraph[Any]) -> None:
     builder.add_conditional_edges(START, lambda state: [Send("agent", state)], ["agent"])
 
 
-def by_narrow_pydantic_router(builder: StateGraph[Any]) -> None:
-    """The same with a pydantic schema."""
+def by_narrow_router(builder: StateGraph[Any]) -> None:
+    """A router with a pydantic schema that lacks the history."""
 
-    def route(state: NarrowModel) -> str:
-        assert isinstance(state, NarrowModel)
+    def route(state: Narrow) -> str:
+        assert isinstance(state, Narrow)
         return "agent"
 
     builder.add_conditional_edges(START, route, ["agent"])
 
 
-def by_branch_and_edge(builder: StateGraph[Any]) -> None:
-    """A router beside a plain edge."""
-    noting(builder)
+def by_router_and_edge(builder: StateGraph[Any]) -> None:
+    """Two routers beside a plain edge."""
+
+    def look(state: State) -> str:
+        return "look"
+
     builder.add_edge(START, "note")
     builder.add_conditional_edges(START, lambda _: "agent", ["agent"])
-
-
-def by_two_branches(builder: StateGraph[Any]) -> None:
-    """Two routers."""
-    noting(builder)
-
-    def route(state: State) -> str:
-        return "agent"
-
-    def take_note(state: State) -> str:
-        return "note"
-
-    builder.add_conditional_edges(START, route, ["agent"])
-    builder.add_conditional_edges(START, take_note, ["note"])
+    builder.add_conditional_edges(START, look, ["look"])
 
 
 def by_waiting_edge(builder: StateGraph[Any]) -> None:
     """The model waits for two nodes."""
-    noting(builder)
-    builder.add_node("look", lambda _: {"notes": ["looked"]})
-    builder.add_edge(START, "note")
-    builder.add_edge(START, "look")
-    builder.add_edge(["note", "look"], "agent")
+    builder.add_edge(START, "note").add_edge(START, "look").add_edge(["note", "look"], "agent")
 
 
 WAYS = (
@@ -133,382 +114,165 @@ WAYS = (
     by_branch,
     by_mapped_branch,
     by_send,
-    by_narrow_pydantic_router,
-    by_branch_and_edge,
-    by_two_branches,
+    by_narrow_router,
+    by_router_and_edge,
     by_waiting_edge,
 )
 each_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 
 
-def built(
-    way: Callable[[Any], None], model: StrictModel, *, asynchronous: bool = False, **options: Any
-) -> Graph:
-    """The bare graph with that way in."""
-    builder = parts(model, asynchronous=asynchronous)
-    builder.add_conditional_edges("agent", tools_condition)
-    way(builder)
-    return builder.compile(checkpointer=InMemorySaver(), **options)
+def entered(way: Callable[[Any], None]) -> Callable[..., Any]:
+    """How to build the loop with that way in."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        builder = loop(model, tools, state=State)
+        builder.edges.discard((START, "agent"))
+        for name in ("note", "look"):
+            builder.add_node(name, lambda _, name=name: {"notes": [name]})
+        way(builder)
+        return builder.compile(checkpointer=saver)
+
+    return build
 
 
-@pytest.mark.parametrize(("way", "how"), in_turn(WAYS, ["invoke", "astream", "ainvoke", "stream"]))
-async def test_interrupt_then_a_new_message(way: Any, how: str):
-    """Whatever leads to the model: the thread goes on, twice, with the expected results."""
-    model = StrictModel(script=[both_calls(), AIMessage("fine"), AIMessage("yes?")])
-    graph = with_patching(built(way, model, asynchronous=how.startswith("a")))
-    await run_by(graph, "book it", how)
-    assert graph.get_state(thread()).next == ("tools",)
-    await run_by(graph, "never mind", how)
-    messages = history(graph, thread())
-    assert lines(messages) == [*REPAIRED, "ai: fine"]
-    assert [is_placeholder(m) for m in messages] == [False, False, True, True, False, False]
-    await run_by(graph, "hello", how)
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
+def nodes_of(it: Agent, *messages: Any) -> Counter[str]:
+    """How often each node runs in a turn."""
+    chunks = it.stream({"messages": [*messages]})
+    return Counter(node for chunk in chunks for node in chunk)
 
 
-@pytest.mark.parametrize("way", [by_edge, by_send, by_two_branches])
-def test_the_repair_has_a_checkpoint_of_its_own(way: Any):
+@each_way
+def test_the_thread_goes_on_and_the_same_nodes_run(way: Any):
+    """Valid or damaged, START leads to the same nodes; `patch_tool_calls` only if damaged."""
+    asynchronous = WAYS.index(way) % 2 == 1
+    bare = nodes_of(Agent(entered(way)), GO)
+    it = patched(Agent(entered(way), asynchronous=asynchronous), recover=False)
+    assert nodes_of(it, GO) == bare
+    it.graph.update_state(it.config, {"messages": [BOTH]}, as_node="tools")
+    it.graph.update_state(it.config, None, as_node=END)
+    assert nodes_of(it, NEVER) == bare + Counter({"patch_tool_calls": 1})
+    turn = ["human: go", "ai: done", *REPAIRED[1:], "ai: done"]
+    assert lines(it.history) == turn
+    assert nodes_of(it, HELLO) == bare
+    assert lines(it.history) == [*turn, "human: hello", "ai: done"]
+
+
+@pytest.mark.parametrize("way", [by_edge, by_mapped_branch, by_router_and_edge, by_waiting_edge])
+def test_the_drawing(way: Any):
+    """The node is drawn, between START and where START led; all else is drawn as it was."""
+    bare = Agent(entered(way)).graph
+
+    def edges(graph: Any) -> set[tuple[Any, ...]]:
+        return {(e.source, e.target, e.data) for e in graph.get_graph().edges}
+
+    before, after = edges(bare), edges(with_patching(bare))
+    entry = {edge for edge in before if edge[0] == START}
+    ours = {edge for edge in after if edge[0] == "patch_tool_calls"}
+    assert {edge[1:] for edge in ours} == {edge[1:] for edge in entry}
+    targets = {target for source, target, _ in after if source == START}
+    assert targets == {*(target for _, target, _ in entry), "patch_tool_calls"}
+    assert {e for e in after - ours if e[0] != START} == before - entry
+
+
+def test_the_repair_has_a_checkpoint_of_its_own():
     """The entry check repairs before anything else runs, even if the model then fails."""
 
     def fail(_: Any) -> AIMessage:
         raise ZeroDivisionError
 
-    graph = with_patching(built(way, StrictModel(script=[both_calls(), fail])))
-    graph.invoke({"messages": [human("book it")]}, thread())
+    it = patched(Agent(BARE["hand_built"], fail), recover=False)
     with pytest.raises(ZeroDivisionError):
-        graph.invoke({"messages": [human("never mind")]}, thread())
-    assert lines(history(graph, thread())) == REPAIRED
-
-
-@each_way
-def test_the_same_nodes_run_as_before(way: Any):
-    """Sound or damaged, START leads to the same nodes; `patch_tool_calls` only if damaged."""
-
-    def nodes_of(graph: Graph, messages: Any) -> Counter[str]:
-        chunks = graph.stream({"messages": messages}, thread(), stream_mode="updates")
-        return Counter(node for chunk in chunks for node in chunk)
-
-    bare = nodes_of(built(way, model_saying("fine")), [human("hi")])
-    assert nodes_of(with_patching(built(way, model_saying("fine"))), [human("hi")]) == bare
-    damaged = nodes_of(with_patching(built(way, model_saying("fine"))), OPEN)
-    assert damaged == bare + Counter({"patch_tool_calls": 1})
-
-
-@pytest.mark.parametrize("way", [w for w in WAYS if w is not by_branch], ids=lambda w: w.__name__)
-def test_the_drawing(way: Any):
-    """The node is drawn; everything else is drawn as it was."""
-    bare = built(way, model_saying())
-    before, after = bare.get_graph(), with_patching(bare).get_graph()
-    assert set(after.nodes) == {*before.nodes, "patch_tool_calls"}
-
-    def inner(drawing: Any) -> set[tuple[Any, ...]]:
-        outer = {START, "patch_tool_calls"}
-        return {
-            (e.source, e.target, e.data, e.conditional)
-            for e in drawing.edges
-            if e.source not in outer
-        }
-
-    assert inner(after) == inner(before)
-
-    def ends(drawing: Any, source: str) -> set[tuple[Any, Any]]:
-        return {(e.target, e.data) for e in drawing.edges if e.source == source}
-
-    assert {t for t, _ in ends(after, START)} == {
-        *(t for t, _ in ends(before, START)),
-        "patch_tool_calls",
-    }
-    assert ends(after, "patch_tool_calls") == ends(before, START)
-    assert "patch_tool_calls" in with_patching(bare).get_graph().draw_mermaid()
+        it.run({"messages": OPEN})
+    assert lines(it.history) == REPAIRED
 
 
 def test_a_graph_that_goes_by_commands():
     """Nodes that say where to go need no edges; they are patched all the same."""
-    model = StrictModel(script=[both_calls(), AIMessage("fine")])
 
-    def agent(state: State) -> Command[Literal["tools", "__end__"]]:
-        answer = model.invoke(state["messages"])
-        goto = "tools" if answer.tool_calls else END
-        return Command(update={"messages": [answer]}, goto=goto)
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        def agent(state: State) -> Command[Literal["tools", "__end__"]]:
+            answer = model.invoke(state["messages"])
+            goto = "tools" if answer.tool_calls else END
+            return Command(update={"messages": [answer]}, goto=goto)
 
-    builder = StateGraph(State)
-    builder.add_node("agent", agent)
-    builder.add_node("tools", ToolNode(Tools().tools()))
-    builder.add_edge("tools", "agent")
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    graph.invoke({"messages": [human("book it")]}, thread())
+        builder = StateGraph(State).add_node("agent", agent).add_node("tools", ToolNode(tools))
+        builder.add_edge("tools", "agent").add_edge(START, "agent")
+        return builder.compile(checkpointer=saver)
+
+    bare = Agent(build, BOTH)
+    bare.say("go")
     with pytest.raises(RefusedError):
-        bare.invoke({"messages": [human("never mind")]}, thread())
-    graph.invoke(None, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+        bare.say("never mind")
+    it = patched(bare, recover=False)
+    it.run(None)
+    assert lines(it.history) == [*REPAIRED, "ai: done"]
 
 
-# --- kinds of state and of output --------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "place", "asynchronous"),
-    pairs([State, Data, FrozenData, Model], ["entry", "model_node"], [False, True]),
-)
-async def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
-    """Dicts, dataclasses (frozen too) and pydantic models; the model gets the same kind."""
-    model = model_saying("fine")
-    kinds = []
-
-    def agent(values: Any) -> Any:
-        kinds.append(type(values))
-        return {"messages": [model.invoke(messages_in(values))]}
-
-    builder = StateGraph(state)
-    builder.add_node("agent", agent)
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare, model_node="agent")
-    how = "ainvoke" if asynchronous else "invoke"
-    if place == "entry":
-        await run_by(graph, {"messages": OPEN}, how)
-    else:
-        bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-        await run_by(graph, None, how)
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
-    assert kinds == [dict if state is State else state]
-
-
-class Answered(BaseModel):
-    """A pydantic state that a node may return whole."""
-
-    messages: Annotated[list[AnyMessage], add_messages] = Field(default_factory=list)
-    notes: Annotated[list[str], operator.add] = Field(default_factory=list)
-
-
-@dataclass
-class AnsweredData:
-    """A dataclass state that a node may return whole."""
-
-    messages: Annotated[list[AnyMessage], add_messages] = field(default_factory=list)
-    notes: Annotated[list[str], operator.add] = field(default_factory=list)
-
-
-FINE = AIMessage("fine", id="a2")
-OUTPUTS: dict[str, tuple[Any, Any, list[str], list[str]]] = {
-    "dict": (State, {"messages": [FINE]}, ["ai: fine"], []),
-    "one message": (State, {"messages": FINE}, ["ai: fine"], []),
-    "pydantic": (Answered, Answered(messages=[FINE], notes=["n"]), ["ai: fine"], ["n"]),
-    "dataclass": (AnsweredData, AnsweredData([FINE], ["n"]), ["ai: fine"], ["n"]),
-    "command": (State, Command(update={"messages": [FINE]}, goto="after"), ["ai: fine"], ["after"]),
-    "pairs": (State, Command(update=[("messages", [FINE]), ("notes", ["n"])]), ["ai: fine"], ["n"]),
-    "commands": (
-        State,
-        [
-            Command(update={"messages": [FINE]}),
-            Command(update={"notes": ["n"]}, goto=Send("after", {})),
-        ],
-        ["ai: fine"],
-        ["n", "after"],
-    ),
-    "mixed list": (
-        State,
-        [{"messages": [FINE]}, Command(update={"notes": ["n"]})],
-        ["ai: fine"],
-        ["n"],
-    ),
-    "none": (State, None, [], []),
-    "empty dict": (State, {}, [], []),
-    "other key": (State, {"notes": ["n"]}, [], ["n"]),
-}
-
-
-@pytest.mark.parametrize(("shape", "asynchronous"), in_turn(OUTPUTS, [False, True]))
-async def test_shapes_of_output(shape: str, *, asynchronous: bool):
-    """Whatever it returns arrives, and the stored history is valid after the next message."""
-    state, output, answer, notes = OUTPUTS[shape]
-    builder = StateGraph(state)
-    builder.add_node("agent", lambda _: output, destinations=("after",))
-    builder.add_node("after", lambda _: {"notes": ["after"]})
-    builder.add_edge(START, "agent")
-    bare = builder.compile(checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    await run_by(graph, None, "ainvoke" if asynchronous else "invoke")
-    assert graph.get_state(thread()).values.get("notes", []) == notes
-    await run_by(graph, "hello", "ainvoke" if asynchronous else "invoke")
-    assert lines(history(graph, thread())) == [*REPAIRED, *answer, "human: hello"]
+# --- what a graph carries ----------------------------------------------------------------
 
 
 def test_what_langgraph_injects():
     """Config, runtime, store and stream writer reach the model node through its wrapper."""
     got: dict[str, Any] = {}
+    store = InMemoryStore()
 
     def agent(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> Any:
         got.update(config=config, context=runtime.context, store=runtime.store)
         runtime.stream_writer("wrote")
         return {"messages": [AIMessage("fine")]}
 
-    builder = StateGraph(State, context_schema=Narrow)
-    builder.add_node("agent", agent)
-    builder.add_edge(START, "agent")
-    store = InMemoryStore()
-    bare = builder.compile(store=store, checkpointer=InMemorySaver())
-    graph = with_patching(bare)
-    bare.update_state(thread(), {"messages": OPEN}, as_node=START)
-    chunks = list(graph.stream(None, thread(), context={"notes": ["ctx"]}, stream_mode="custom"))
-    assert chunks == ["wrote"]
+    def build(_: Any, __: Any, saver: Any) -> Any:
+        builder = StateGraph(State, context_schema=dict).add_node("agent", agent)
+        return builder.add_edge(START, "agent").compile(store=store, checkpointer=saver)
+
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
+    assert patched(it).stream(None, "custom", context={"user": "ann"}) == ["wrote"]
     assert got["config"]["metadata"]["langgraph_node"] == "agent"
-    assert got["context"] == {"notes": ["ctx"]}
+    assert got["context"] == {"user": "ann"}
     assert got["store"] is store
 
 
-# --- the node wrapper --------------------------------------------------------------------
-
-
-def test_llm_input_messages():
-    """The list of a `pre_model_hook` is repaired; nothing is written, so nothing is reported."""
+def test_the_history_of_a_pre_model_hook():
+    """It is repaired for the model; nothing is written, so nothing is reported."""
     reported: list[Any] = []
-    model = model_saying("fine")
-
-    def hook(state: Any) -> Any:
-        kept = trim_messages(state["messages"], strategy="last", token_counter=len, max_tokens=2)
-        return {"llm_input_messages": kept}
-
-    valid = [human("go"), ai(("send_email", {"to": "b"}, "c1"), id="a1")]
-    valid += [ToolMessage("sent", tool_call_id="c1", id="t1", name="send_email"), human("thanks")]
-    bare = react_v2(model, Tools().tools(), pre_model_hook=hook, checkpointer=InMemorySaver())
-    graph = with_patching(bare, on_patch=lambda patch, _: reported.append(str(patch)))
-    graph.invoke({"messages": valid}, thread())
-    assert [lines(seen) for seen in model.seen] == [["human: thanks"]]
-    assert history(graph, thread())[:4] == valid
-    assert lines(history(graph, thread()))[4:] == ["ai: fine"]
+    valid = [GO, calls(MAIL), ToolMessage("sent", tool_call_id="c1", name="mail"), NEVER]
+    hook = lambda state: {"llm_input_messages": state["messages"][-2:]}
+    build = lambda *parts: BARE["react_v2"](*parts, pre_model_hook=hook)
+    it = patched(Agent(build), on_patch=lambda *each: reported.append(each))
+    it.run({"messages": valid})
+    assert [lines(seen) for seen in it.model.seen] == [["human: never mind"]]
+    assert lines(it.history) == [*lines(valid), "ai: done"]
     assert reported == []
 
 
-# --- what a graph carries ----------------------------------------------------------------
-
-
-class Transformer:
-    """Stands for a `stream_transformers` factory."""
-
-    def __init__(self, scope: tuple[str, ...]) -> None:
-        self.scope = scope
-
-
 @pytest.mark.needs(langgraph="1.2")
-def test_node_specs_stay():
-    """Retry, cache, metadata, defer, timeout and input schema of every node are as before."""
-    builder = StateGraph(State)
+def test_the_settings_of_nodes_and_of_the_graph_stay():
+    """Policies, metadata, schemas, checkpointer, name, config; and the input is not changed."""
+    builder = StateGraph(State).add_edge(START, "agent").add_node("after", lambda _: None)
+
+    async def agent(state: State) -> None:
+        """Do nothing."""
+
     builder.add_node(
         "agent",
-        lambda _: {"messages": [AIMessage("fine")]},
-        retry_policy=RetryPolicy(max_attempts=3, initial_interval=0.01, jitter=False),
+        agent,
+        timeout=5,
+        retry_policy=RetryPolicy(max_attempts=3),
         cache_policy=CachePolicy(ttl=9),
         metadata={"owner": "me"},
         defer=True,
         input_schema=State,
-        destinations=("note",),
+        destinations=("after",),
     )
-    noting(builder)
-    builder.add_edge(START, "agent")
-    patched = with_patching(builder)
-    for name, spec in builder.nodes.items():
-        copy = patched.nodes[name]
-        for attribute in (
-            "retry_policy",
-            "cache_policy",
-            "metadata",
-            "defer",
-            "timeout",
-            "ends",
-            "input_schema",
-        ):
-            assert getattr(copy, attribute) == getattr(spec, attribute)
-    compiled = patched.compile()
-    assert compiled.nodes["agent"].metadata == {"owner": "me"}
-
-
-@pytest.mark.needs(langgraph="1.2")
-async def test_a_node_timeout_stays():
-    """A node with a time limit is still cut off, in the patched graph too."""
-    import asyncio  # noqa: PLC0415 - this test alone waits
-
-    async def slow(_: Any) -> Any:
-        await asyncio.sleep(5)
-
-    builder = StateGraph(State)
-    builder.add_node("agent", slow, timeout=0.05)
-    builder.add_edge(START, "agent")
-    graph = with_patching(builder.compile())
-    with pytest.raises(Exception, match=r"(?i)time"):
-        await graph.ainvoke({"messages": [human("hi")]})
-
-
-@pytest.mark.needs(langgraph="1.2")
-def test_what_compile_was_given_stays():
-    """Checkpointer, store, cache, interrupts, debug, name, config and time limit."""
-    builder = parts(model_saying(), MessagesState)
-    by_edge(builder)
-    value: dict[str, Any] = {
-        "checkpointer": InMemorySaver(),
-        "store": InMemoryStore(),
-        "cache": InMemoryCache(),
-        "name": "clerk",
-        "debug": False,
-        "interrupt_before": ["tools"],
-        "interrupt_after": ["agent"],
-    }
-    bare = builder.compile(**value, transformers=[Transformer]).with_config(
-        tags=["t"], recursion_limit=77
-    )
-    bare.step_timeout = 12.5
-    bare.retry_policy = [RetryPolicy(max_attempts=2)]
-    bare.cache_policy = CachePolicy(ttl=3)
-    bare.stream_mode = "values"
-    patched = with_patching(bare)
-    for attribute in (
-        "checkpointer",
-        "store",
-        "cache",
-        "name",
-        "debug",
-        "interrupt_before_nodes",
-        "interrupt_after_nodes",
-        "config",
-        "step_timeout",
-        "retry_policy",
-        "cache_policy",
-        "stream_mode",
-        "stream_transformers",
-    ):
-        assert getattr(patched, attribute) == getattr(bare, attribute), attribute
-
-
-def test_the_input_graph_is_untouched():
-    """Nodes, edges, branches, schemas and the compiled result are what they were."""
-    bare = built(by_branch_and_edge, model_saying("fine"), name="clerk")
-    builder = bare.builder
-
-    def picture() -> Any:
-        return (
-            {
-                name: {slot: getattr(spec, slot) for slot in spec.__dataclass_fields__}
-                for name, spec in builder.nodes.items()
-            },
-            set(builder.edges),
-            {source: dict(branches) for source, branches in builder.branches.items()},
-            set(builder.waiting_edges),
-            {schema: dict(channels) for schema, channels in builder.schemas.items()},
-            dict(builder.channels),
-            dict(bare.nodes),
-            dict(bare.channels),
-            bare.get_graph().draw_mermaid(),
-        )
-
-    before = picture()
+    bare = builder.compile(name="clerk").with_config(tags=["t"])
+    before = bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)
     graph = with_patching(bare)
-    graph.invoke({"messages": OPEN}, thread())
-    assert picture() == before
-    with pytest.raises(RefusedError):
-        bare.invoke({"messages": OPEN}, thread("2"))
+    for name, spec in builder.nodes.items():
+        for attribute in set(spec.__dataclass_fields__) - {"runnable"}:
+            assert getattr(graph.builder.nodes[name], attribute) == getattr(spec, attribute)
+    assert (graph.name, graph.config) == (bare.name, bare.config)
+    assert (bare.get_graph().draw_mermaid(), set(builder.nodes), set(builder.edges)) == before
 
 
 def test_kind_in_kind_out():
@@ -518,157 +282,298 @@ def test_kind_in_kind_out():
         """A builder of one's own."""
 
     for kind in (StateGraph, MyGraph):
-        builder = kind(MessagesState)
-        builder.add_node("agent", lambda _: None)
-        builder.add_edge(START, "agent")
-        patched = with_patching(builder)
-        assert isinstance(patched, kind)
-        assert type(patched).__name__ == kind.__name__
+        builder = kind(MessagesState).add_node("agent", lambda _: None).add_edge(START, "agent")
+        assert type(with_patching(builder)).__name__ == kind.__name__
         assert type(with_patching(builder.compile())) is CompiledStateGraph
 
 
 # --- graphs in graphs --------------------------------------------------------------------
 
 
-def family(inner: Graph, **options: Any) -> Graph:
-    """A graph with one node, which is a graph."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("alice", inner)
-    builder.add_edge(START, "alice")
-    return builder.compile(checkpointer=InMemorySaver(), **options)
-
-
-@pytest.mark.parametrize(("place", "asynchronous"), in_turn(["entry", "inside"], [False, True]))
-async def test_a_graph_as_a_node(place: str, *, asynchronous: bool):
-    """Its own START repairs what goes in; the parent's history is valid after the next message."""
-    model, how = model_saying("fine", "yes?"), "ainvoke" if asynchronous else "invoke"
-    bare = family(react_v2(model, Tools(asynchronous=asynchronous).tools()))
-    graph = with_patching(bare)
-    value: Any = {"messages": OPEN}
-    if place == "inside":
-        bare.update_state(thread(), value, as_node=START)
-        value = None
-    await run_by(graph, value, how)
-    assert [lines(seen) for seen in model.seen] == [REPAIRED]
-    await run_by(graph, "hello", how)
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine", "human: hello", "ai: yes?"]
-    inner = dict(graph.get_subgraphs())
-    assert list(inner) == ["alice"]
-    assert "patch_tool_calls" in inner["alice"].nodes
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_graph_as_a_node(*, asynchronous: bool):
+    """What goes in is repaired; the parent's history is valid, and it is patched inside."""
+    build = lambda model, tools, saver: above(loop(model, tools).compile()).compile(saver)
+    it = Agent(build, asynchronous=asynchronous)
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
+    it = patched(it, recover=False)
+    it.run(None)
+    assert [lines(seen) for seen in it.model.seen] == [REPAIRED]
+    it.say("hello")
+    assert lines(it.history) == [*REPAIRED, "ai: done", "human: hello", "ai: done"]
+    [(name, inner)] = it.graph.get_subgraphs()
+    assert name == "node1"
+    assert "patch_tool_calls" in inner.nodes
 
 
 def test_a_child_that_is_patched_already():
     """A nested graph that was patched by its owner is left as it is."""
-    child = with_patching(react_v2(model_saying("fine"), Tools().tools()))
-    graph = with_patching(family(child))
-    assert dict(graph.get_subgraphs())["alice"] is child
-    graph.invoke({"messages": OPEN}, thread())
-    assert lines(history(graph, thread())) == [*REPAIRED, "ai: fine"]
+    child = with_patching(loop(StrictModel(), Desk().tools()).compile())
+    it = patched(Agent(lambda _, __, saver: above(child).compile(saver)), recover=False)
+    assert dict(it.graph.get_subgraphs())["node1"] is child
+    it.run({"messages": OPEN})
+    assert lines(it.history) == [*REPAIRED, "ai: done"]
+
+
+def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
+    """It sees the damage and repairs it, and is not in the list of covered nodes."""
+    build = lambda model, _, saver: above(patch_node, model_node(model)).compile(saver)
+    it = Agent(build)
+    it.graph.update_state(it.config, {"messages": OPEN}, as_node=START)
+    caplog.set_level("INFO", logger="langgraph_patch")
+    it = patched(it)
+    assert "node2" in caplog.text
+    assert "node1" not in caplog.text
+    it.run(None)
+    assert lines(it.history) == [*REPAIRED, "ai: done"]
+
+
+# --- several histories ---------------------------------------------------------------------
+
+KEYS = ["messages", "orders"]
+
+
+class TwoHistories(TypedDict):
+    """The history of a researcher, and that of its chief."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    orders: Annotated[list[AnyMessage], add_messages]
+
+
+class Two(Agent):
+    """A chief with a history of its own, then a researcher."""
+
+    def __init__(self, **options: Any) -> None:
+        self.chief = StrictModel()
+
+        def build(model: Any, tools: Any, saver: Any) -> Any:
+            builder = loop(model, tools, state=TwoHistories)
+            builder.edges.discard((START, "agent"))
+            builder.add_node("chief", model_node(self.chief, "orders")).add_edge(START, "chief")
+            builder.add_node("chief_tools", ToolNode(tools, messages_key="orders"))
+            builder.add_edge("chief_tools", "chief")
+            ends = {"tools": "chief_tools", END: "agent"}
+            router = lambda state: tools_condition(state, "orders")
+            builder.add_conditional_edges("chief", router, ends)
+            graph = builder.compile(checkpointer=saver)
+            return with_patching(graph, messages_key=KEYS, recover=False)
+
+        super().__init__(build, **options)
+
+    def lines(self, key: str) -> list[str]:
+        """A history of the thread, valid and on lines."""
+        messages = self.graph.get_state(self.config).values[key]
+        assert validate_messages(messages) == []
+        return lines(messages)
+
+
+ORDER = calls(("wire", {"amount": 1}), id="a9")
+ORDERED = [f"human: go|ai c1: |tool c1: {UNKNOWN.format('wire', 'c1')}|human: never mind"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_two_damaged_histories_are_repaired_by_one_node(*, asynchronous: bool):
+    """One superstep, one chunk of new messages; each history gets its own results."""
+    it = Two(asynchronous=asynchronous)
+    damage = {"messages": [GO, BOTH], "orders": [GO, ORDER]}
+    it.graph.update_state(it.config, damage, as_node="agent")
+    chunks = it.stream({"messages": [NEVER], "orders": [NEVER]})
+    [chunk] = [each["patch_tool_calls"] for each in chunks if "patch_tool_calls" in each]
+    assert {key: lines(new) for key, new in chunk.items()} == {
+        "messages": RESULTS,
+        "orders": [f"tool c1: {UNKNOWN.format('wire', 'c1')}"],
+    }
+    assert it.lines("messages") == [*REPAIRED, "ai: done"]
+    assert "|".join(it.lines("orders")) == f"{ORDERED[0]}|ai: done"
+    assert [len(model.seen) for model in (it.model, it.chief)] == [1, 1]
+
+
+@pytest.mark.parametrize("start", ["message", "goto"])
+@pytest.mark.parametrize("key", KEYS)
+def test_one_of_two_histories_is_damaged(key: str, start: str):
+    """The other one is left as it is, by the entry node and by a model node."""
+    it = Two()
+    other = next(each for each in KEYS if each != key)
+    node = {"messages": "agent", "orders": "chief"}[key]
+    value: Any = {key: [NEVER]} if start == "message" else Command(goto=node)
+    state = {other: [GO, AIMessage("hello")], key: OPEN[: 2 if start == "message" else 3]}
+    it.graph.update_state(it.config, state, as_node="agent")
+    before = it.graph.get_state(it.config).values[other]
+    it.run(value)
+    assert it.lines(key)[:5] == REPAIRED
+    assert it.graph.get_state(it.config).values[other][:2] == before
+
+
+def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
+    """While the chief's calls wait for a human, the researcher answers its own only."""
+    it = Two()
+    state = {"orders": [GO, ORDER], "messages": [GO, BOTH]}
+    it.graph.update_state(it.config, state, as_node="agent")
+    it.run(Command(goto="agent"))
+    assert lines(it.model.seen[0]) == REPAIRED[:-1]
+    assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
+
+
+# --- keys and nodes of one's own ----------------------------------------------------------
+
+
+def test_a_send_without_the_history_is_not_affected():
+    """A node that reads something else runs as before."""
+
+    def work(state: Any) -> Any:
+        assert state == {"task": "dig"}
+        return {"messages": [HumanMessage("dug")]}
+
+    builder = StateGraph(MessagesState).add_node("work", work).add_edge(START, "plan")
+    builder.add_node("plan", lambda _: Command(goto=Send("work", {"task": "dig"})))
+    out = with_patching(builder.compile()).invoke({"messages": [GO]})
+    assert lines(out["messages"]) == ["human: go", "human: dug"]
+
+
+@pytest.mark.parametrize("blob", [42, {"messages": 3}, "text"])
+def test_a_key_without_messages_beside_a_damaged_history(blob: Any):
+    """The history is repaired, and the other key is left as it is."""
+
+    class Mixed(TypedDict):
+        messages: Annotated[list[AnyMessage], add_messages]
+        blob: Any
+
+    seen: list[Any] = []
+    graph = with_patching(
+        above(seen.append, state=Mixed).compile(), messages_key=["blob", *KEYS[:1]]
+    )
+    out = graph.invoke({"messages": OPEN, "blob": blob})
+    assert [lines(seen[0]["messages"]), seen[0]["blob"]] == [REPAIRED, blob]
+    assert [lines(out["messages"]), out["blob"]] == [REPAIRED, blob]
+
+
+class ChatOnly(TypedDict):
+    """A history under another key."""
+
+    chat: list[AnyMessage]
 
 
 # --- bad input ---------------------------------------------------------------------------
 
 
-def plain(*names: str) -> StateGraph[Any]:
+def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:
     """A builder with nodes of these names."""
-    builder = StateGraph(MessagesState)
+    builder = StateGraph(state)
     for name in names:
-        builder.add_node(name, lambda _: None)
-        builder.add_edge(START, name)
+        builder.add_node(name, lambda _: None).add_edge(START, name)
     return builder
 
 
 def test_a_graph_in_which_nothing_reads_the_history():
     """The error says which keys hold messages, and lists the nodes, nested ones too."""
 
-    class Two(State):
+    class Chats(State):
         chat: list[AnyMessage]
 
     def note(_: Narrow) -> Any:
         return {"notes": ["n"]}
 
-    inner = StateGraph(Two).add_node("deep", note).add_edge(START, "deep").compile()
-    builder = StateGraph(Two).add_node("note", note).add_edge(START, "note")
     with pytest.raises(GraphError) as caught:
-        with_patching(builder, messages_key="chat")
+        with_patching(above(note, state=Chats), messages_key="chat")
     assert str(caught.value) == (
         "No node reads the state key 'chat', so there is nothing to patch: give the key of the "
         "history with messages_key=... Keys with messages: 'chat', 'messages'. "
-        "The nodes are: 'note'."
+        "The nodes are: 'node1'."
     )
-    builder = StateGraph(Narrow).add_node("inner", inner).add_edge(START, "inner")
-    with pytest.raises(GraphError, match=r"No node reads.*The nodes are: 'inner', 'inner\.deep'"):
+    builder = above(above(note, state=Chats).compile(), state=Narrow)
+    with pytest.raises(GraphError, match=r"No node reads.*nodes are: 'node1', 'node1\.node1'"):
         with_patching(builder)
+    with pytest.raises(GraphError, match=r"reads the state key 'messages'.*messages: none"):
+        with_patching(above(note, state=Narrow), messages_key=["notes", "messages"])
 
 
 def test_a_model_node_that_is_not_there():
     """One wrong name among right ones is named, with the nodes that there are."""
-    builder = plain("plan", "act")
-    builder.add_node("inner", plain("deep").compile())
-    builder.add_node("tools", ToolNode(Tools().tools()))
-    builder.add_edge(START, "inner")
+    builder = plain("plan", "act").add_node("inner", plain("deep").compile())
+    builder.add_node("tools", ToolNode(Desk().tools())).add_edge(START, "inner")
     expected = r"no node called 'missing' can call.*'plan', 'act', 'inner', 'inner\.deep', 'tools'"
-    with pytest.raises(GraphError, match=expected):
-        with_patching(builder.compile(), model_node=["plan", "missing"])
-    with pytest.raises(GraphError, match="no node called 'tools' can call a model"):
-        with_patching(builder, model_node="tools")
-    with pytest.raises(GraphError, match=r"no node called 'inner' can call.*name the node in it"):
-        with_patching(builder, model_node="inner")
+    for names, message in (
+        (["plan", "missing"], expected),
+        ("tools", "no node called 'tools' can call a model"),
+        ("inner", r"no node called 'inner' can call.*name the node in it, such as 'team.agent'"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            with_patching(builder, model_node=names)
+    for name in ("deep", "inner.deep", {"plan", "act"}):
+        assert with_patching(builder, model_node=name)
 
 
-@pytest.mark.parametrize("value", [3, [], [1], ""])
-def test_a_model_node_that_is_no_name(value: Any):
-    """What is no name is quoted."""
-    with pytest.raises(OptionError, match="model_node="):
-        with_patching(plain("agent"), model_node=value)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"messages_key": "chat"}, r"messages_key='chat'.*one of 'messages'\. Keys .*: 'messages'"),
+        ({"messages_key": ["messages", "nope"]}, r"'nope' is no key.*messages: 'messages'\."),
+        ({"state": ChatOnly}, r"messages_key='messages' is no key.*with messages: 'chat'\."),
+    ],
+)
+def test_a_key_that_is_not_in_the_schema(options: Any, message: str):
+    """Seen when the graph is wrapped; the error lists the keys that hold messages."""
+    state = options.pop("state", MessagesState)
+    with pytest.raises(GraphError, match=message):
+        with_patching(plain("agent", state=state), **options)
 
 
-def test_a_key_that_is_not_in_the_schema():
-    """Seen when the graph is wrapped, before anything runs."""
-    with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'\."):
-        with_patching(plain("agent"), messages_key="chat")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("model_node", value) for value in (3, [], [1], "")),
+        *(("messages_key", value) for value in ([], "", ["messages", 3], 3, None)),
+        ("recover", "yes"),
+        ("placeholder", 1),
+        ("on_patch", "print"),
+        ("reconcile", 1),
+    ],
+)
+def test_an_option_with_a_wrong_value(option: str, value: Any):
+    """It is quoted, before anything is built; the error says what is expected."""
+    expected = {"model_node": " the name of a node,", "messages_key": " the name of a state key,"}
+    message = f"{option}={value!r}: expected{expected.get(option, '')}"
+    with pytest.raises(OptionError, match=re.escape(message)):
+        with_patching(plain("agent"), **{option: value})
+
+
+def test_a_misspelled_tool():
+    """A name like that of a tool is an error; a name like none may be a tool of a node's own."""
+    builder = loop(StrictModel(), Desk().tools())
+    message = r"no ToolNode has a tool called 'wier'.*'boom', 'mail', 'wire'\. Did you mean 'wire'"
+    with pytest.raises(OptionError, match=message):
+        with_patching(builder, reconcile={"mail": lambda _: None, "wier": lambda _: None})
+    assert with_patching(builder, reconcile={"look_up_the_weather": lambda _: None})
 
 
 def test_a_name_that_is_taken():
     """Patched twice, or a node of that name: the error says what to do."""
-    once = with_patching(plain("agent").compile())
-    for graph in (once, plain("patch_tool_calls")):
+    for graph in (with_patching(plain("agent").compile()), plain("patch_tool_calls")):
         with pytest.raises(GraphError, match=r"'patch_tool_calls' already.*needs another one"):
             with_patching(graph)
 
 
-def things_that_are_no_graph() -> Sequence[Any]:
-    """What people may try."""
-
-    @entrypoint()
-    def chat(text: str) -> str:
-        return text
-
-    graph = plain("agent").compile()
-    return [graph.bind(stop=["x"]), graph.with_retry(), chat, None, lambda s: s, "graph", {}]
+@entrypoint()
+def chat(text: str) -> str:
+    """A graph of the functional API."""
+    return text
 
 
-@pytest.mark.parametrize("place", range(7))
-def test_something_that_is_no_graph(place: int):
+@pytest.mark.parametrize(
+    "thing",
+    [plain("agent").compile().bind(stop=["x"]), plain("agent").compile().with_retry(), chat, None],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_something_that_is_no_graph(thing: Any):
     """A bound or retried graph, an entrypoint, anything else: named, with what to do."""
-    thing = things_that_are_no_graph()[place]
-    with pytest.raises(GraphError, match="expected a StateGraph") as caught:
+    with pytest.raises(GraphError, match=r"expected a StateGraph.*use patch_model") as caught:
         with_patching(thing)
     assert type(thing).__name__ in str(caught.value)
     assert isinstance(caught.value, PatchError)
 
 
-def test_bad_options():
-    """Options are checked when the graph is wrapped."""
-    for option, value in {"recover": "yes", "placeholder": 1, "messages_key": 3}.items():
-        with pytest.raises(OptionError, match=f"{option}={value!r}"):
-            with_patching(plain("agent"), **{option: value})
-
-
-@pytest.mark.parametrize("key", ["messages", "__root__"])
-def test_a_state_that_is_a_bare_list(key: str):
+def test_a_state_that_is_a_bare_list():
     """The error says what to do."""
-    builder = StateGraph(Annotated[list[AnyMessage], add_messages])
-    builder.add_node("agent", lambda _: []).add_edge(START, "agent")
+    builder = plain("agent", state=Annotated[list[AnyMessage], add_messages])
     with pytest.raises(GraphError, match="bare value: expected a schema with a key"):
-        with_patching(builder, messages_key=key)
+        with_patching(builder, messages_key="__root__")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from deepagents import create_deep_agent
 from langchain.agents import AgentState, create_agent, middleware
 from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableLambda
@@ -74,6 +73,8 @@ def _create_agent(session):
 
 def _deep_agent(session):
     """The library's middleware is in the subagent always: `with_patching` does not reach it."""
+    from deepagents import create_deep_agent  # noqa: PLC0415 - plain `pytest` goes without it
+
     helper = {"name": "helper", "description": "helps", "system_prompt": "help"}
     parts = {"model": session.model("sub", FEW), "tools": session.tools(FEW)}
     graph = create_deep_agent(

@@ -6,10 +6,7 @@ human. The turn that breaks calls both at once.
 
 from __future__ import annotations
 
-import json
-import operator
 import sqlite3
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +21,12 @@ from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Send, interrupt
 from typing_extensions import TypedDict
 
-from langgraph_patch import with_patching
 from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import StrictModel, ai
 from support.versions import newer
@@ -279,30 +275,7 @@ def healthy_script(turns: int) -> list[AIMessage]:
     return script
 
 
-# --- one graph per reducer ---------------------------------------------------------------
-
-
-def new_only(left: list[AnyMessage], right: list[AnyMessage]) -> list[AnyMessage]:
-    """A reducer of one's own: appends what is not there yet, and knows no `RemoveMessage`."""
-    return [*left, *(m for m in right if m.id not in {old.id for old in left})]
-
-
-def in_place(left: list[AnyMessage], right: list[AnyMessage]) -> list[AnyMessage]:
-    """A reducer of one's own that extends the list in place."""
-    left.extend(right)
-    return left
-
-
-class Added(TypedDict):
-    """What nearly every graph has."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-class AddedForOpenAI(TypedDict):
-    """`add_messages` that rewrites contents."""
-
-    messages: Annotated[list[AnyMessage], add_messages(format="langchain-openai")]
+# --- a state -----------------------------------------------------------------------------
 
 
 class Delta(TypedDict):
@@ -311,99 +284,5 @@ class Delta(TypedDict):
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
-class Concatenated(TypedDict):
-    """A plain sum of lists."""
-
-    messages: Annotated[list[AnyMessage], operator.add]
-
-
-class NewOnly(TypedDict):
-    """A reducer of the application's own."""
-
-    messages: Annotated[list[AnyMessage], new_only]
-
-
-class InPlace(TypedDict):
-    """A reducer of the application's own that mutates."""
-
-    messages: Annotated[list[AnyMessage], in_place]
-
-
-class Replaced(TypedDict):
-    """No reducer: who writes, writes everything."""
-
-    messages: list[AnyMessage]
-
-
-REDUCERS: dict[str, Any] = {
-    "add_messages": Added,
-    "add_messages_openai": AddedForOpenAI,
-    "delta": Delta,
-    "deepagents": create_deep_agent(StrictModel(script=[])).builder.state_schema,
-    "operator_add": Concatenated,
-    "new_only": NewOnly,
-    "none": Replaced,
-}
-"""The state of each graph, by the name of its reducer."""
-
-
-def reducer_graph(
-    state: Any, *answers: AIMessage, beside: Sequence[str] = (), **options: Any
-) -> tuple[Graph, StrictModel]:
-    """A graph with a model that shares its superstep with nodes that write messages.
-
-    Args:
-        state: The state.
-        answers: What the model says.
-        beside: The names of the nodes in the same step; each says its name.
-        options: Of `compile`.
-    """
-    model = StrictModel(script=list(answers))
-
-    def call_model(values: Any) -> Any:
-        texts = model.invoke(values["messages"])
-        return {"messages": [*values["messages"], texts] if state is Replaced else [texts]}
-
-    builder = StateGraph(state)
-    builder.add_node("model", call_model)
-    builder.add_edge(START, "model")
-    for name in beside:
-
-        def say(values: Any, name: str = name) -> Any:
-            return {"messages": [human(name, f"{name}-{len(values['messages'])}")]}
-
-        builder.add_node(name, say)
-        builder.add_edge(START, name)
-    return builder.compile(**options), model
-
-
-def new_turn(graph: Graph, state: Any, config: Any, message: HumanMessage) -> None:
-    """Let a human say something, as the reducer of `state` wants it."""
-    texts = [message]
-    if state is Replaced:
-        texts = [*history(graph, config), message]
-    graph.invoke({"messages": texts}, config)
-
-
-def reload(path: str) -> dict[str, Any]:
-    """What a new process reads of each thread in the database, and after one more turn."""
-    report: dict[str, Any] = {}
-    with SqliteSaver.from_conn_string(path) as saver:
-        for name in sorted({str(t.config["configurable"]["thread_id"]) for t in saver.list(None)}):
-            state = REDUCERS[name.split(":")[0]]
-            bare, _ = reducer_graph(state, AIMessage("again", id="again"), checkpointer=saver)
-            graph = with_patching(bare)
-            read = history(graph, thread(name))
-            new_turn(graph, state, thread(name), human("next"))
-            then = history(graph, thread(name))
-            report[name] = {
-                "lines": lines(read),
-                "ids": [m.id for m in read],
-                "then": lines(then),
-                "then_ids": [m.id for m in then],
-            }
-    return report
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(reload(sys.argv[1])))
+REDUCERS: dict[str, Any] = {"delta": Delta}
+"""The state of a graph, by the name of its reducer."""

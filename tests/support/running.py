@@ -69,16 +69,3 @@ async def run_in_worker(
     if asynchronous:
         return await graph.ainvoke(input_of(value), config, **options)
     return await asyncio.to_thread(graph.invoke, input_of(value), config, **options)
-
-
-async def run_by(graph: Graph, value: Any, method: str, config: Any = None) -> None:
-    """Run the graph by `invoke`, `ainvoke`, `stream` or `astream`."""
-    config = config or thread()
-    if method == "ainvoke":
-        await graph.ainvoke(input_of(value), config)
-    elif method == "astream":
-        assert [chunk async for chunk in graph.astream(input_of(value), config)]
-    elif method == "stream":
-        assert list(graph.stream(input_of(value), config))
-    else:
-        graph.invoke(input_of(value), config)

@@ -10,19 +10,14 @@ from langchain_core.messages import (
     convert_to_messages,
 )
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
-from langgraph.graph.message import add_messages
-from langgraph_sdk import get_sync_client
+from langgraph.graph import add_messages
 
 from langgraph_patch import patch_messages
-from langgraph_patch.errors import MessagesError
-from langgraph_patch.evidence.tasks import read_step
-from langgraph_patch.history.texts import Finding
-from langgraph_patch.threads import LangGraphServer, repair_thread, scan_threads
-from langgraph_patch.threads.server_json import checkpoint_of, with_messages
+from langgraph_patch.threads.server import checkpoint_of, with_messages
 from langgraph_patch.threads.server_repair import as_json, writes_between
-from support.agents import thread
 
 CALLS = [{"name": name, "args": {}, "id": name, "type": "tool_call"} for name in ("a", "b", "c")]
+CUT = {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
 MODEL = AIMessage(
     "",
     id="m",
@@ -40,9 +35,8 @@ def result(call_id):
 def task(index, *, name="tools", **outcome):
     """A task that a `Send` made, as the API shows it."""
     empty = {"error": None, "interrupts": [], "result": None}
-    return {"id": f"t{index}", "name": name, "path": ["__pregel_push", index, False], **empty} | (
-        outcome
-    )
+    path = ["__pregel_push", index, False]
+    return {"id": f"t{index}", "name": name, "path": path, **empty, **outcome}
 
 
 def finished(index, call_id):
@@ -55,36 +49,35 @@ def waiting(index):
     return task(index, interrupts=[{"id": f"i{index}", "value": "well?"}])
 
 
-def saved(*tasks, checkpoint_id="c"):
+def saved(*tasks, messages=(MODEL,), **fields):
     """The checkpoint before those tasks."""
     state = {
-        "values": {"messages": [MODEL.model_dump(mode="json")]},
+        "values": {"messages": [message.model_dump(mode="json") for message in messages]},
         "tasks": list(tasks),
-        "checkpoint": {"thread_id": "1", "checkpoint_id": checkpoint_id},
+        "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
         "metadata": {"step": 1},
         "created_at": "2026-01-01T00:00:00+00:00",
+        **fields,
     }
     return checkpoint_of(state)
 
 
-def sent_calls(checkpoint):
-    """The id of the call of each `Send`; None where it is not known."""
-    sends = checkpoint.checkpoint["channel_values"].get(TASKS, [])
-    return [send.arg[0]["id"] if send.arg else None for send in sends]
+# --- messages -------------------------------------------------------------------------------
 
 
-def test_a_message_keeps_every_field():
+@pytest.mark.parametrize(
+    "message",
+    [
+        MODEL,
+        MODEL.model_copy(update={"invalid_tool_calls": [CUT]}),
+        HumanMessage("hi", id="h"),
+        AIMessageChunk("x", id="x"),
+    ],
+    ids=["calls", "invalid calls", "human", "chunk"],
+)
+def test_a_message_keeps_every_field(message):
     """Also those that `convert_to_messages` would move to `additional_kwargs`."""
-    broken = MODEL.model_copy(
-        update={
-            "invalid_tool_calls": [
-                {"name": "d", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
-            ]
-        }
-    )
-    for message in (MODEL, broken, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
-        assert with_messages([message.model_dump(mode="json")]) == [message]
-    assert with_messages([{"type": "remove", "id": "h", "content": ""}]) == [RemoveMessage(id="h")]
+    assert with_messages([message.model_dump(mode="json")]) == [message]
 
 
 @pytest.mark.parametrize(
@@ -103,52 +96,49 @@ def test_what_is_no_message_stays_as_it_is(value):
     assert with_messages([value]) == [value]
 
 
-# --- one thread --------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------
 
 
-class Answers(LangGraphServer):
-    """A server that shows one thread, and refuses to write."""
-
-    def __init__(self, *messages):
-        super().__init__(get_sync_client(url="http://127.0.0.1:9"))
-        self.messages = [
-            each if isinstance(each, dict) else each.model_dump(mode="json") for each in messages
-        ]
-
-    def get_tuple(self, config):
-        """The only checkpoint."""
-        del config
-        state = {
-            "values": {"messages": self.messages},
-            "checkpoint": {"thread_id": "1", "checkpoint_id": "c"},
-            "created_at": "2026-01-01T00:00:00+00:00",
-        }
-        return checkpoint_of(state)
-
-    def list(self, *_, **__):
-        """No older checkpoint."""
-        return iter(())
-
-    def request(self, path, *_, **__):
-        """What the server answers."""
-        assert path == "threads/1"
-        yield from ()
-        return {"thread_id": "1", "status": "idle", "metadata": {}}
+def test_a_checkpoint_has_what_the_api_shows():
+    """Its names, its values, the nodes that are due, and what came before it."""
+    pulled = {**task(0), "path": ["__pregel_pull", "agent"], "name": "agent"}
+    start = {**pulled, "name": "__start__"}
+    parent = {"thread_id": "1", "checkpoint_id": "b", "checkpoint_ns": "x", "other": 1}
+    read = saved(pulled, start, parent_checkpoint=parent)
+    values = {"messages": [MODEL], "branch:to:agent": None}
+    assert read.checkpoint["channel_values"] == values
+    assert read.checkpoint["channel_versions"].keys() == values.keys()
+    assert (read.checkpoint["id"], read.checkpoint["ts"]) == ("c", "2026-01-01T00:00:00+00:00")
+    assert (read.metadata, read.pending_writes) == ({"step": 1}, [])
+    names = {"thread_id": "1", "checkpoint_ns": "", "checkpoint_id": "c"}
+    before = {"thread_id": "1", "checkpoint_ns": "x", "checkpoint_id": "b"}
+    assert read.config == {"configurable": names}
+    assert read.parent_config == {"configurable": before}
+    assert saved().parent_config is None
 
 
-def test_a_message_that_langchain_refuses():
-    """The thread is unreadable, and the reason has the message."""
-    server = Answers(HumanMessage("hi", id="x"), {"type": "human", "id": "h", "content": 7})
-    (report,) = scan_threads(server, thread_ids=["1"])
-    assert (report.status, "'content': 7" in report.reason) == ("unreadable", True)
-    with pytest.raises(MessagesError, match="'content': 7"):
-        repair_thread(server, thread())
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [(None, {}), ([result("a")], {"__root__": [ToolMessage(**result("a"))]}), ({"n": 1}, {"n": 1})],
+    ids=["none", "a list", "other keys"],
+)
+def test_a_state_of_any_form(values, expected):
+    """A state that is no dict is in the channel that LangGraph names `__root__`."""
+    read = saved(values=values, tasks=None, metadata=None)
+    assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
 
 
 def test_the_pending_writes_of_tasks():
-    """Results, errors and interrupts."""
-    several = task(3, result={"messages": {"$writes": [[result("a")], [result("b")]]}, "n": 1})
-    writes = saved(finished(0, "a"), waiting(1), task(2, error="kaput"), several).pending_writes
+    """Results, errors, interrupts, and tasks that finished without a write."""
+    several = {"$writes": [[result("a")], [result("b")]]}
+    writes = saved(
+        finished(0, "a"),
+        waiting(1),
+        task(2, error="kaput"),
+        task(3, result={"messages": several, "n": {"$writes": [1], "and": 2}}),
+        task(4, result={}),
+        task(5),
+    ).pending_writes
     assert [(task, channel) for task, channel, _ in writes] == [
         ("t0", "messages"),
         ("t1", INTERRUPT),
@@ -156,11 +146,12 @@ def test_the_pending_writes_of_tasks():
         ("t3", "messages"),
         ("t3", "messages"),
         ("t3", "n"),
+        ("t4", "__no_writes__"),
     ]
-    assert writes[0][2][0].tool_call_id == "a"
-    assert writes[1][2][0].id == "i1"
-    [_, empty] = saved(task(0, result={}), task(1, result={})).pending_writes
-    assert empty[0] == "t1"
+    [first, asked, error, *two, other, _] = [value for *_, value in writes]
+    assert [message.tool_call_id for [message] in (first, *two)] == ["a", "a", "b"]
+    assert [(each.id, each.value) for each in asked] == [("i1", "well?")]
+    assert (error, other) == ("kaput", {"$writes": [1], "and": 2})
 
 
 @pytest.mark.parametrize(
@@ -171,10 +162,12 @@ def test_the_pending_writes_of_tasks():
         ((finished(0, "a"), waiting(1), task(2, error="no")), [None] * 3),
         ((finished(0, "b"), waiting(1), waiting(2)), ["b", "a", "c"]),
         ((finished(0, "x"), waiting(1), waiting(2)), [None] * 3),
+        ((finished(0, "a"), finished(1, "a"), waiting(2)), [None] * 3),
         ((task(0, result={}), waiting(1), waiting(2)), [None] * 3),
         ((waiting(1), finished(0, "a"), finished(2, "c")), ["a", "b", "c"]),
         ((finished(0, "a"), waiting(1)), [None] * 2),
         (tuple(task(i, name="other") for i in range(3)), [None] * 3),
+        ((), []),
     ],
     ids=[
         "one left",
@@ -182,85 +175,53 @@ def test_the_pending_writes_of_tasks():
         "two causes",
         "other order",
         "no call",
+        "two results",
         "no result",
         "tasks not in order",
         "other count",
         "other node",
+        "no tasks",
     ],
 )
 def test_the_call_of_a_send_is_derived_only_if_it_is_certain(tasks, expected):
     """A result names its call, and which of the others ended how must not matter."""
-    assert sent_calls(saved(*tasks)) == expected
+    sends = saved(*tasks).checkpoint["channel_values"].get(TASKS, [])
+    assert [send.arg[0]["id"] if send.arg else None for send in sends] == expected
 
 
-# --- writes ------------------------------------------------------------------------------
+# --- writes ---------------------------------------------------------------------------------
+
+HISTORY = [HumanMessage("go", id="h1"), MODEL, HumanMessage("never mind", id="h2")]
+EDITED = [HISTORY[0], MODEL.model_copy(update={"content": "hm"}), HISTORY[2]]
 
 
-def applied(old, new):
-    """What `add_messages` makes of the writes."""
-    value = list(old)
-    for write in writes_between(old, new):
-        value = add_messages(value, write)
-    return value
-
-
-def test_only_what_has_to_move_is_sent():
-    """Messages before the first one that changes are not."""
-    history = [HumanMessage("go", id="h1"), MODEL, HumanMessage("never mind", id="h2")]
-    patch = patch_messages(history)
-    removals, written = writes_between(history, patch.messages)
-    assert [message.id for message in removals] == ["h2"]
-    assert [message.type for message in written] == ["tool", "tool", "tool", "human"]
-    assert applied(history, patch.messages) == patch.messages
-    edited = [history[0], MODEL.model_copy(update={"content": "hm"}), history[2]]
-    removals, written = writes_between(history, edited)
-    assert ([message.id for message in removals], written) == (["m", "h2"], edited[1:])
-    assert applied(history, edited) == edited
-    assert writes_between(history, history) == []
+@pytest.mark.parametrize(
+    ("new", "removed", "types"),
+    [
+        (patch_messages(HISTORY).messages, ["h2"], ["tool", "tool", "tool", "human"]),
+        (EDITED, ["m", "h2"], ["ai", "human"]),
+        (HISTORY[:2], ["h2"], []),
+        ([*HISTORY, AIMessage("yes", id="a")], [], ["ai"]),
+        (HISTORY, [], []),
+    ],
+    ids=["repaired", "edited", "shorter", "longer", "the same"],
+)
+def test_only_what_has_to_move_is_sent(new, removed, types):
+    """Messages before the first one that changes are not; the reducer makes the rest of it."""
+    writes = writes_between(HISTORY, new)
+    sent = [message for write in writes for message in write]
+    assert [m.id for m in sent if isinstance(m, RemoveMessage)] == removed
+    assert [m.type for m in sent if not isinstance(m, RemoveMessage)] == types
+    history = HISTORY
+    for write in writes:
+        history = add_messages(history, write)
+    assert history == new
 
 
 def test_a_chunk_is_sent_as_the_message_that_it_is():
-    """LangChain reads no chunk from JSON."""
-    [sent] = as_json([AIMessageChunk("hi", id="x")])
-    assert sent == {"type": "ai", "content": "hi", "id": "x"}
-    [sent] = as_json([MODEL])
-    assert convert_to_messages([sent])[0].tool_calls == CALLS
-    assert convert_to_messages([sent])[0].additional_kwargs.keys() == {"usage_metadata"}
-
-
-OLDER, NEWER = "1ef4f797-8335-6428-8001-8a1503f9b875", "1ef4f797-8335-6429-8001-8a1503f9b875"
-
-
-class Pruned(Answers):
-    """The same with an older checkpoint: the superstep in which the tool's task has a result."""
-
-    def get_tuple(self, config):
-        """One of two checkpoints."""
-        if config["configurable"].get("checkpoint_id") not in {None, NEWER}:
-            return next(self.list())
-        state = {
-            "values": {"messages": self.messages},
-            "checkpoint": {"thread_id": "1", "checkpoint_id": NEWER},
-            "parent_checkpoint": {"thread_id": "1", "checkpoint_id": OLDER},
-            "metadata": {"step": 2},
-            "created_at": "2026-01-01T00:00:01+00:00",
-        }
-        return checkpoint_of(state)
-
-    def list(self, *_, **__):
-        """The older checkpoint; the id of its task is the one that LangGraph derives."""
-        older = saved(finished(0, "a"), checkpoint_id=OLDER)
-        [ran] = read_step(older, "messages", None)[0].tasks
-        writes = [(ran.id, channel, value) for _, channel, value in older.pending_writes]
-        yield older._replace(pending_writes=writes)
-
-
-def test_a_final_placeholder_on_a_server_gives_way_to_a_result():
-    """In the scan and in the dry run."""
-    call = MODEL.model_copy(update={"tool_calls": CALLS[:1]})
-    final = {(0, 0): Finding()}
-    server = Pruned(*patch_messages([call, HumanMessage("hi", id="h")], evidence=final).messages)
-    (report,) = scan_threads(server, thread_ids=["1"])
-    assert report.status == "damaged"
-    repair = repair_thread(server, thread(), dry_run=True)
-    assert str(repair) == "'1': planned - recovered 'a' 'a'"
+    """LangChain reads no chunk from JSON. Fields without a value are not sent."""
+    [chunk, sent] = as_json([AIMessageChunk("hi", id="x"), MODEL])
+    assert chunk == {"type": "ai", "content": "hi", "id": "x"}
+    [read] = convert_to_messages([sent])
+    assert (read.tool_calls, read.id) == (CALLS, "m")
+    assert read.additional_kwargs.keys() == {"usage_metadata"}

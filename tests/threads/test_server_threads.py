@@ -1,590 +1,804 @@
-"""Threads of a real LangGraph Server: scan, repair and undo over its API, without graph code.
+"""Threads of a LangGraph Server, over a loopback server that fails, lies and scripts its answers.
 
-The server starts once. Its agent is the bare one, which a damaged history kills. By default there
-are 16 threads, 200 with `--long`.
+`tests/server/test_dev_server.py` has the tests of the real server.
 """
 
-import asyncio
+from __future__ import annotations
+
+import gzip
 import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count, repeat, takewhile
+from typing import Any, NamedTuple
 
+import httpx
 import pytest
-from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
-from langgraph_sdk import get_client, get_sync_client
+from langchain_core.messages import ToolMessage
+from langgraph.checkpoint.serde.types import RESUME
+from langgraph.graph import add_messages
+from langgraph_sdk import get_client
+from langgraph_sdk.client import SyncLangGraphClient
 
-from langgraph_patch import validate_messages
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import MessagesError, OptionError, ThreadError
 from langgraph_patch.threads import (
     LangGraphServer,
-    arepair_thread,
     ascan_threads,
     aundo_repair,
     repair_thread,
     scan_threads,
+    server_client,
     undo_repair,
 )
 from langgraph_patch.threads.opening import open_database
-from support.agents import thread
-from support.dev_server import running_server
-from support.placeholder_texts import WAITED
+from support.paths import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
-
-SECONDS = 60
-AT_ONCE = 8
-"""How many threads are made at once: the server has as many workers."""
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+IDS = [f"t{number:03}" for number in range(120)]
 
 
-# --- threads -----------------------------------------------------------------------------
+# --- a server -------------------------------------------------------------------------------
 
 
-def says(text):
-    """The input of a run."""
-    return {"messages": [{"role": "user", "content": text}]}
+class Reply(NamedTuple):
+    """An answer; its content comes in pieces, or is a JSON value."""
+
+    value: Any = None
+    status: int = 200
+    pieces: Iterable[bytes] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Talk:
-    """One thread of the server."""
-
-    client: object
-    thread_id: str
-
-    @classmethod
-    async def begin(cls, client, **metadata):
-        """A new thread."""
-        made = await client.threads.create(metadata=metadata)
-        return cls(client, made["thread_id"])
-
-    async def start(self, text, **options):
-        """Start a run; its id."""
-        run = await self.client.runs.create(self.thread_id, "bare", input=says(text), **options)
-        return run["run_id"]
-
-    async def end(self, run_id):
-        """Wait for a run; its status."""
-        async with asyncio.timeout(SECONDS):
-            await self.client.runs.join(self.thread_id, run_id)
-        return (await self.client.runs.get(self.thread_id, run_id))["status"]
-
-    async def run(self, text, **options):
-        """A run from begin to end; its status."""
-        return await self.end(await self.start(text, **options))
-
-    async def start_until_mailed(self, text):
-        """Start a run of two tools, and return when one is finished and one is not."""
-        run_id = await self.start(text)
-        async with asyncio.timeout(SECONDS):
-            while True:
-                state = await self.client.threads.get_state(self.thread_id)
-                if sorted(bool(task["result"]) for task in state["tasks"]) == [False, True]:
-                    return run_id
-                await asyncio.sleep(0.05)
-
-    async def messages(self):
-        """The messages of the newest checkpoint, without what its tasks wrote."""
-        [newest] = await self.client.threads.get_history(self.thread_id, limit=1)
-        return newest["values"]["messages"]
+def as_reply(value: Any) -> Reply:
+    """A JSON value as a reply."""
+    return value if isinstance(value, Reply) else Reply(value)
 
 
-async def abandoned(talk):
-    """A human was asked, and wrote something else."""
-    await talk.run("wire")
-    assert await talk.run("never mind") == "error"
+def state(
+    number: int, messages: Any = (), *tasks: Any, source: str = "loop", second: float = 0
+) -> dict[str, Any]:
+    """The state of a checkpoint, as the API shows it."""
+    names = [{"thread_id": "t", "checkpoint_id": f"c{each}"} for each in (number, number - 1)]
+    return {
+        "values": {"messages": list(messages)},
+        "tasks": list(tasks),
+        "checkpoint": names[0],
+        "parent_checkpoint": names[1],
+        "metadata": {"step": number, "source": source},
+        "created_at": f"2026-01-01T00:00:{second or number:04.1f}+00:00",
+    }
 
 
-async def abandoned_long_ago(talk):
-    """The same; the human tried again."""
-    await abandoned(talk)
-    assert await talk.run("hello?") == "error"
+def task(**outcome: Any) -> dict[str, Any]:
+    """A task of the node `tools`."""
+    empty = {"result": None, "error": None, "interrupts": []}
+    return {"id": "t", "name": "tools", "path": ["__pregel_pull", "tools"], **empty, **outcome}
 
 
-async def cancelled(talk):
-    """A run was cancelled while a tool was at work."""
-    run_id = await talk.start_until_mailed("report")
-    await talk.client.runs.cancel(talk.thread_id, run_id, wait=True)
-
-
-async def double_texted(talk):
-    """A second message interrupted the run."""
-    run_id = await talk.start_until_mailed("report")
-    assert await talk.run("never mind", multitask_strategy="interrupt") == "error"
-    assert await talk.end(run_id) == "interrupted"
-
-
-async def failed(talk):
-    """A tool raised, and the human wrote again."""
-    await failed_at_the_tail(talk)
-    assert await talk.run("what happened?") == "error"
-
-
-async def failed_at_the_tail(talk):
-    """A tool raised."""
-    assert await talk.run("boom") == "error"
-
-
-async def limited(talk):
-    """The recursion limit came before the tools."""
-    assert await talk.run("wire", config={"recursion_limit": 1}) == "error"
-
-
-IMPORTED = [
-    {
-        "type": "ai",
-        "id": "a1",
-        "content": "",
-        "tool_calls": [{"name": "send_email", "args": {"to": "bob"}, "id": "c1"}],
-    },
-    {"type": "human", "id": "h2", "content": "and then?"},
-    {"type": "ai", "id": "a2", "content": "nothing", "response_metadata": {"model_name": "m"}},
+ASKS = task(interrupts=[{"value": "sure?", "id": "i"}])
+CALL = {"name": "f", "args": {}, "id": "c"}
+DAMAGED = [
+    {"type": "ai", "id": "a", "content": "", "tool_calls": [CALL]},
+    {"type": "human", "id": "h", "content": "well?"},
 ]
+RESULT = {"type": "tool", "id": "r", "content": "done", "tool_call_id": "c", "name": "f"}
 
 
-async def imported(talk):
-    """A history was written over JSON; an AI message follows the damage."""
-    await talk.run("hi")
-    state = {"messages": IMPORTED}
-    await talk.client.threads.update_state(talk.thread_id, state, as_node="model")
+class FakeServer(ThreadingHTTPServer):
+    """A server with one damaged thread, `t`. It does what the real one does.
 
-
-async def paused(talk):
-    """A human is asked."""
-    assert await talk.run("wire") == "success"
-
-
-async def healthy(talk):
-    """A turn without tools."""
-    assert await talk.run("hi") == "success"
-
-
-async def answered(talk):
-    """A human was asked and answered."""
-    await talk.run("wire")
-    run = await talk.client.runs.create(talk.thread_id, "bare", command={"resume": "yes"})
-    assert await talk.end(run["run_id"]) == "success"
-
-
-BREAKS = [
-    abandoned,
-    abandoned_long_ago,
-    cancelled,
-    double_texted,
-    failed,
-    failed_at_the_tail,
-    limited,
-    imported,
-]
-CAUSES = {
-    abandoned: {"recovered", "awaiting_input"},
-    abandoned_long_ago: {"recovered", "awaiting_input"},
-    cancelled: {"recovered", "cancelled"},
-    double_texted: {"recovered", "cancelled"},
-    imported: {"unknown"},
-    limited: {"unknown"},
-}
-"""What the repair says of the calls. Where a tool raised, its sibling may have finished or not."""
-
-
-async def make_threads(client, ways):
-    """A thread for each way, in that order."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def make(way):
-        async with gate:
-            talk = await Talk.begin(client, way=way.__name__)
-            await way(talk)
-            return talk
-
-    return await asyncio.gather(*map(make, ways))
-
-
-@dataclass(frozen=True)
-class Incident:
-    """A server with threads, and how each was made."""
-
-    url: str
-    ways: dict
-
-    def ids(self, *ways):
-        """The threads that were made in one of these ways."""
-        return [thread_id for thread_id, way in self.ways.items() if way in ways]
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    """A running server."""
-    with running_server(tmp_path_factory.mktemp("server")) as base:
-        yield base
-
-
-@pytest.fixture(scope="module")
-def incident(url, request):
-    """16 threads: 8 broken in eight ways, 2 paused, 6 healthy; 40, 10 and 150 with `--long`."""
-    broken, waiting, sound = (40, 10, 150) if request.config.getoption("--long") else (8, 2, 6)
-    ways = [BREAKS[number % len(BREAKS)] for number in range(broken)] + [paused] * waiting
-    ways += [(healthy, answered)[number % 2] for number in range(sound)]
-
-    async def make():
-        async with get_client(url=url) as client:
-            await client.threads.create()  # it never ran
-            return await make_threads(client, ways)
-
-    talks = asyncio.run(make())
-    return Incident(url, {talk.thread_id: way for talk, way in zip(talks, ways, strict=True)})
-
-
-@pytest.fixture
-def client(url):
-    """A synchronous client."""
-    with get_sync_client(url=url) as client:
-        yield client
-
-
-@pytest.fixture
-async def aclient(url):
-    """An asynchronous client."""
-    async with get_client(url=url) as client:
-        yield client
-
-
-def of_incident(incident, reports):
-    """The status of each thread of the incident: other tests use the server too."""
-    return {r.thread_id: r.status for r in reports if r.thread_id in incident.ways}
-
-
-def expected_statuses(incident):
-    """What a scan must find."""
-    named = {paused: "paused", healthy: "healthy", answered: "healthy"}
-    return {thread_id: named.get(way, "damaged") for thread_id, way in incident.ways.items()}
-
-
-# --- a whole server ----------------------------------------------------------------------
-
-
-async def test_a_server_is_healed(incident, client, aclient):
-    """Exactly the broken threads are found and healed, from Python and from the command line.
-
-    The next message of each goes through. Pauses stand, and are answered afterwards.
+    Attributes:
+        ids: The threads that it lists.
+        states: The states of the thread, the oldest first.
+        runs: The runs of the thread, the newest first.
+        answers: Other answers by the path behind the thread: values, or functions of the body.
+        seen: The path, the body and the headers of each request.
     """
-    expected = expected_statuses(incident)
-    assert of_incident(incident, scan_threads(client)) == expected
-    assert of_incident(incident, [r async for r in ascan_threads(aclient)]) == expected
-    assert command_line("scan", incident.url)[0] == 1
 
-    broken = incident.ids(*BREAKS)
-    histories = {i: await Talk(aclient, i).messages() for i in incident.ways}
-    third = len(broken) // 3
-    repairs = [repair_thread(client, thread(i), min_age=0) for i in broken[:third]]
-    repairs += await asyncio.gather(
-        *(arepair_thread(aclient, thread(i), min_age=0) for i in broken[third : 2 * third])
-    )
-    assert {repair.outcome for repair in repairs} == {"repaired"}
-    code, out = command_line("repair", incident.url, "--all", "--apply", "--yes", "--min-age", "0")
-    assert code == 0, out
-    printed = {line["thread_id"]: line for line in map(json.loads, out.splitlines())}
-    assert {i for i, line in printed.items() if line["outcome"] == "repaired"} >= {
-        *broken[2 * third :]
-    }
+    daemon_threads = True
 
-    after = {i: "paused" if expected[i] == "paused" else "healthy" for i in expected}
-    assert of_incident(incident, scan_threads(client)) == after
-    await check_histories(incident, aclient, histories)
-    await check_next_messages(incident, aclient)
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.ids, self.states, self.runs = ["t"], [state(0, DAMAGED)], []
+        self.answers: dict[str, Any] = {}
+        self.seen: list[tuple[str, Any, Any]] = []
+        self.waiting: list[Any] = []  # what a run wrote beside the newest checkpoint
 
+    def posted(self, *names: str) -> list[Any]:
+        """The bodies that were sent to these paths."""
+        return [body for name, body, _ in self.seen if name in names]
 
-async def check_histories(incident, aclient, histories):
-    """Nothing is lost, no tool and no model ran, and other threads are as they were."""
-    for thread_id, way in incident.ways.items():
-        now = await Talk(aclient, thread_id).messages()
-        if way not in BREAKS:
-            assert now == histories[thread_id]
-            continue
-        assert validate_messages(now) == []
-        assert [m for m in now if m["type"] != "tool"] == [
-            m for m in histories[thread_id] if m["type"] != "tool"
+    def answer(self, path: str, body: Any, headers: Any) -> Reply:
+        """What it answers."""
+        first, *rest = path.rpartition("/threads/")[2].split("/")
+        name = "/".join(rest) or (first if first in {"count", "search"} else "thread")
+        self.seen.append((name, body, headers))
+        if name in self.answers:
+            found = self.answers[name]
+            return as_reply(found(body) if callable(found) else found)
+        return as_reply(getattr(self, f"on_{name.replace('/', '_')}")(body))
+
+    def on_count(self, _: Any) -> Any:
+        return len(self.ids)
+
+    def on_search(self, body: Any) -> Any:
+        start = body.get("offset", 0)
+        return [{"thread_id": each} for each in self.ids[start : start + body["limit"]]]
+
+    def on_thread(self, _: Any) -> Any:
+        return {"status": "idle", "metadata": {"graph_id": "agent"}}
+
+    def on_history(self, body: Any) -> Any:
+        before = body.get("before", {"configurable": {"checkpoint_id": "d"}})["configurable"]
+        older = [
+            s for s in self.states if s["checkpoint"]["checkpoint_id"] < before["checkpoint_id"]
         ]
+        return older[::-1][: body["limit"]]
+
+    def on_state_checkpoint(self, body: Any) -> Any:
+        wanted = body["checkpoint"]["checkpoint_id"]
+        found = [s for s in self.states if s["checkpoint"]["checkpoint_id"] == wanted]
+        return found[0] if found else Reply({"detail": "Thread or checkpoint not found"}, 404)
+
+    def on_runs(self, _: Any) -> Any:
+        return self.runs
+
+    def on_runs_wait(self, body: Any) -> Any:
+        self.waiting = [write for _, write in body["command"]["update"]]
+        self.runs.insert(0, {"metadata": body["metadata"], "status": "success"})
+        return {}
+
+    def on_state(self, body: Any) -> Any:
+        begin = self.on_state_checkpoint(body) if "checkpoint" in body else self.states[-1]
+        writes, self.waiting = [] if "checkpoint" in body else self.waiting, []
+        messages = begin["values"]["messages"]
+        results = [each["result"]["messages"] for each in begin["tasks"] if each["result"]]
+        for write in [*results, *writes]:
+            messages = [m.model_dump(mode="json") for m in add_messages(messages, write)]
+        self.states.append(state(len(self.states), messages, source="update"))
+        self.states[-1]["parent_checkpoint"] = begin["checkpoint"]
+        return {}
 
 
-async def check_next_messages(incident, aclient):
-    """Every broken thread answers, and every pause takes its answer."""
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer takes 40 ms
+    server: FakeServer
 
-    async def go_on(thread_id):
-        talk = Talk(aclient, thread_id)
-        if incident.ways[thread_id] is paused:
-            run = await aclient.runs.create(thread_id, "bare", command={"resume": "yes"})
-            assert await talk.end(run["run_id"]) == "success"
-            assert any(m["content"] == "wired: yes" for m in await talk.messages())
+    def do_GET(self) -> None:
+        length = int(self.headers.get("content-length", 0))
+        body = json.loads(self.rfile.read(length) or "{}")
+        path, _, query = self.path.partition("?")
+        reply = Reply("a body is posted, and nothing else", 405)
+        if (self.command == "POST") == ("content-length" in self.headers):
+            reply = self.server.answer(path, body or query, self.headers)
+        self.send_response(reply.status)
+        content = json.dumps(reply.value).encode()
+        for name, value in reply.headers:
+            self.send_header(name, value)
+        if reply.pieces is None:
+            self.send_header("content-length", str(len(content)))
         else:
-            assert await talk.run("hello") == "success"
-            assert (await talk.messages())[-1]["content"] == "re: hello"
+            self.send_header("connection", "close")
+        self.end_headers()
+        try:
+            for piece in [content] if reply.pieces is None else reply.pieces:
+                self.wfile.write(piece)
+        except ConnectionError:  # the client has read enough
+            self.close_connection = True
 
-    gate = asyncio.Semaphore(AT_ONCE)
+    do_POST = do_GET  # noqa: N815 - the name of the base class
 
-    async def one(thread_id):
-        async with gate:
-            await go_on(thread_id)
-
-    await asyncio.gather(*map(one, incident.ids(*BREAKS, paused)))
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
 
 
-def command_line(*arguments):
-    """The exit code and the standard output of the command line, with JSON lines."""
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "langgraph_patch", *arguments, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    """A running server."""
+    with FakeServer() as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def client(server: FakeServer) -> Iterator[SyncLangGraphClient]:
+    """A synchronous client, which does not try to connect again and again."""
+    with httpx.Client(base_url=server.url) as http:
+        yield SyncLangGraphClient(http)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that were waited for, without waiting."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def scanned(client: Any, **options: Any) -> list[str]:
+    """The ids of the threads that a scan reports on."""
+    return [report.thread_id for report in scan_threads(client, **options)]
+
+
+def reason(client: Any) -> str:
+    """Why the only thread is unreadable."""
+    [report] = scan_threads(client)
+    assert report.status == "unreadable"
+    return report.reason or ""
+
+
+# --- requests -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (401, "check LANGGRAPH_API_KEY"),
+        (429, "it refuses more requests now"),
+        (502, "the proxy before it cannot reach it"),
+        (503, "it is not available now"),
+    ],
+)
+def test_a_server_that_fails_ends_a_scan(server, client, pauses, status, text):
+    """Otherwise each of its threads would be called unreadable, and a repair would go on."""
+    server.answers["history"] = Reply({"detail": "no"}, status)
+    with pytest.raises(ThreadError, match=rf"^LangGraph Server: {text} \({status} .*no.*\)\.$"):
+        scanned(client)
+    assert pauses == ([1.0, 2.0, 4.0] if status in {429, 503} else [])
+
+
+@pytest.mark.parametrize("status", [403, 404, 500, 504])
+def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client, status):
+    """It may be too large, or of another user: it is unreadable, and no URL is repeated."""
+    text = "http://bob:secret@host failed\n" + "x" * 1000
+    server.answers["history"] = Reply({"detail": text}, status)
+    found = reason(client)
+    assert found.startswith(f"LangGraph Server refused the request ({status} ")
+    assert "(its URL) failed" in found
+    assert len(found) < 600
+
+
+@pytest.mark.parametrize(
+    ("refusal", "waited"),
+    [
+        ((429, "7"), [7.0, 7.0]),
+        ((503, "86400"), [30.0, 30.0]),
+        ((503, "Sun, 22 Nov 2026 10:00:00 GMT"), [1.0, 2.0]),
+        ((429, ""), [1.0, 2.0]),
+    ],
+)
+def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses, refusal, waited):
+    """After the seconds that it names, but not after a day."""
+    status, named = refusal
+    refusals = [Reply(status=status, headers=(("retry-after", named),))] * 2
+    server.answers["count"] = lambda _: refusals.pop() if refusals else 1
+    assert scanned(client) == ["t"]
+    assert pauses == waited
+
+
+async def test_an_async_client_is_answered_and_refused_alike(server):
+    """It waits, asks again, and reads no answer without an end."""
+    refusals = [Reply(status=429, headers=(("retry-after", "0"),))]
+    server.answers["count"] = lambda _: refusals.pop() if refusals else 1
+    async with get_client(url=server.url) as client:
+        assert [r.status async for r in ascan_threads(client)] == ["damaged"]
+        server.answers["history"] = Reply(pieces=repeat(b" " * 2**20))
+        [report] = [r async for r in ascan_threads(client)]
+        assert "an answer is larger than 64 MiB" in report.reason
+        with pytest.raises(OptionError, match=r"LangGraphClient is asynchronous: .*ascan_threads"):
+            list(scan_threads(client))
+    synchronous = pytest.raises(
+        OptionError, match=r"SyncLangGraphClient is synchronous: .*undo_rep"
     )
-    return done.returncode, done.stdout or done.stderr
+    with httpx.Client(base_url=server.url) as http, synchronous:
+        await aundo_repair(SyncLangGraphClient(http), CONFIG)
 
 
-# --- one thread --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<html>Log in</html>",
+        b"null",
+        b"3",
+        b'["t1"]',
+        b'[{"id": 3}]',
+        b"{}x",
+        b"\xff",
+        b"[" * 99_999,
+    ],
+)
+def test_what_is_no_langgraph_server_is_named(server, client, content):
+    """A login page, nothing, and lists of other things: one line says which answer is wrong."""
+    server.answers["search"] = Reply(pieces=[content])
+    with pytest.raises(ThreadError, match=r"answer to threads/search is .*URL of a Lang") as raised:
+        scanned(client)
+    assert "\n" not in str(raised.value)
 
 
-async def test_what_a_repair_knows(aclient):
-    """Recorded results come back, and each other call gets the cause that the API shows."""
-    talks = await make_threads(aclient, CAUSES)
-    repairs = await asyncio.gather(
-        *(arepair_thread(aclient, thread(talk.thread_id), min_age=0) for talk in talks)
-    )
-    found = {
-        way: {change.cause or change.kind for change in repair.patch.changes}
-        for way, repair in zip(CAUSES, repairs, strict=True)
-    }
-    assert found == CAUSES
-    for way, talk in zip(CAUSES, talks, strict=True):
-        recovered = [m for m in await talk.messages() if m["content"] == "sent to bob"]
-        assert len(recovered) == ("recovered" in CAUSES[way])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        3,
+        [],
+        {"values": 3},
+        {"checkpoint": 3},
+        {"checkpoint": {"checkpoint_id": "c"}, "created_at": "2026-01-01"},
+        {"checkpoint": {"checkpoint_id": "c", "thread_id": "t"}},
+        {"checkpoint": {"checkpoint_id": "c"}, "created_at": "2026-01-01", "tasks": [3]},
+    ],
+)
+def test_an_odd_thread_does_not_stop_a_scan(server, client, odd):
+    """It is unreadable, with a reason in words."""
+    server.answers["history"] = [odd]
+    assert "its answer to threads/t/history is not the expected one" in reason(client)
 
 
-async def test_an_answer_that_was_given_is_known(aclient):
-    """The list of runs shows that a pause was answered; the tool was cut off afterwards."""
-    talk = await Talk.begin(aclient)
-    await talk.run("slow")
-    server, config = LangGraphServer(aclient), thread(talk.thread_id)
-    assert not is_answered(await server.aget_tuple(config))
-    resume = await aclient.runs.create(talk.thread_id, "bare", command={"resume": "yes"})
-    await asyncio.sleep(1)
-    await aclient.runs.cancel(talk.thread_id, resume["run_id"], wait=True)
-    assert is_answered(await server.aget_tuple(config))
-    assert await talk.run("never mind") == "error"
-    repair = await arepair_thread(aclient, config, min_age=0)
-    [placed] = [change for change in repair.patch.changes if change.tool_call_id == "slow"]
-    assert placed.cause in ("cancelled", "unknown")  # and not `awaiting_input`
-    # A second pause, answered or not, is not the first one.
-    await talk.run("wire")
-    assert not is_answered(await server.aget_tuple(config))
+def test_a_message_that_langchain_refuses(server, client):
+    """The thread is unreadable, and the reason has the message."""
+    server.states = [state(0, [{"type": "human", "id": "h", "content": 7}])]
+    assert "'content': 7" in reason(client)
+    with pytest.raises(MessagesError, match="'content': 7"):
+        repair_thread(client, CONFIG)
 
 
-def is_answered(saved):
-    """Whether a checkpoint has an answer to an interrupt among its pending writes."""
-    assert any(channel == INTERRUPT for _, channel, _ in saved.pending_writes)
+def test_a_server_that_shows_the_same_checkpoints_for_ever(server, client):
+    """The search for a recorded result asks for older ones, and ends where there are none."""
+    server.answers["history"] = lambda _: server.states
+    assert [report.status for report in scan_threads(client)] == ["damaged"]
+    assert len(server.posted("history")) < 10
+
+
+def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked(server, client):
+    """No packed answer is asked for, and none is read."""
+    packed = gzip.compress(b" " * 10_000_000)
+    server.answers["history"] = Reply(pieces=[packed], headers=(("content-encoding", "gzip"),))
+    assert "is not the expected one" in reason(client)
+    assert {headers["accept-encoding"] for *_, headers in server.seen} == {"identity"}
+
+
+def test_an_answer_without_an_end_is_not_read(server, client):
+    """Only that thread is unreadable; the limits page names both limits."""
+    server.answers["history"] = Reply(pieces=repeat(b" " * 2**20))
+    limit = "LangGraph Server: an answer is larger than 64 MiB, so it was not read."
+    assert reason(client) == limit
+    limits = (ROOT / "docs" / "pages" / "limits.md").read_text("utf-8")
+    seconds = server_client._SECONDS  # noqa: SLF001 - a minute is too long for a test
+    assert f"in {seconds:.0f} seconds and 64 MiB" in limits
+
+
+@pytest.mark.parametrize(
+    ("every", "text"),
+    [(0.01, "an answer takes too long: try again later"), (None, "is it running, and is the URL")],
+)
+def test_an_answer_that_drips_or_never_comes_is_not_waited_for(
+    server, client, monkeypatch, every, text
+):
+    """It ends the scan: every other answer would take as long."""
+    monkeypatch.setattr(server_client, "_SECONDS", 0.15)
+    ended = threading.Event()
+    server.answers["count"] = Reply(pieces=takewhile(lambda _: not ended.wait(every), repeat(b" ")))
+    begin = time.monotonic()
+    with pytest.raises(ThreadError, match=text):
+        scanned(client)
+    assert 0.1 < time.monotonic() - begin < 5
+    ended.set()
+
+
+def test_no_error_of_a_connection_repeats_the_url():
+    """It may hold a password."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError(f"cannot reach {request.url}", request=request)
+
+    base = "http://bob:secret@127.0.0.1:9"
+    with (
+        httpx.Client(transport=httpx.MockTransport(answer), base_url=base) as http,
+        pytest.raises(ThreadError, match=r"is the URL right\? \(.*cannot reach \(its URL\)\)"),
+    ):
+        scanned(SyncLangGraphClient(http))
+
+
+# --- connections ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "error"),
+    [
+        ("http://bob:secret@127.0.0.1", "", "puts? .* into the environment variable LANGGRAPH_HEA"),
+        ("https://secret@host/path", "", "The URL holds a user or a password"),
+        ("http://127.0.0.1", "secret", "A line of LANGGRAPH_HEADERS is not a header"),
+        ("http://127.0.0.1", "X-Key:\nsecret: 1", "expected `Name: value`"),
+        ("http://127.0.0.1", ": secret", "expected `Name: value`"),
+    ],
+)
+def test_an_address_or_a_header_that_is_invalid(monkeypatch, url, headers, error):
+    """It is refused before anything is sent, and no secret is repeated."""
+    monkeypatch.setenv("LANGGRAPH_HEADERS", headers)
+    with pytest.raises(OptionError, match=error.replace("puts?", "put")) as raised:
+        open_database(url).__enter__()
+    assert "secret" not in str(raised.value)
+
+
+def test_a_server_is_asked_once_when_it_is_opened(server, monkeypatch):
+    """With the headers of the environment; a wrong key is an error at once."""
+    monkeypatch.setenv("LANGGRAPH_HEADERS", "X-Tenant: 7:8\n\nX-Other: a b ")
+    with open_database(f"{server.url}/@"):
+        pass
+    server.answers["search"] = Reply(status=401)
+    with pytest.raises(ThreadError, match="check LANGGRAPH_API_KEY"):
+        open_database(server.url).__enter__()
+    name, body, headers = server.seen[-1]
+    assert (name, body) == ("search", {"limit": 1, "select": ["thread_id"]})
+    assert (headers["x-tenant"], headers["x-other"]) == ("7:8", "a b")
+
+
+def test_only_a_client_is_a_server(client):
+    """The error names the value and what to pass; a server is taken as it is."""
+    with pytest.raises(OptionError, match=r"'http://127.0.0.1' is a str: expected a client"):
+        LangGraphServer("http://127.0.0.1")
+    assert scanned(LangGraphServer(client)) == scanned(client) == ["t"]
+    with pytest.raises(ThreadError, match="subgraph 'child'"):
+        repair_thread(client, {"configurable": {"thread_id": "t", "checkpoint_ns": "child"}})
+
+
+# --- threads --------------------------------------------------------------------------------
+
+
+def test_every_page_is_read_in_any_order(server, client):
+    """120 threads are more than one page; each is reported once, in the order of the ids."""
+    server.answers["history"] = {}
+    for ids in (IDS, IDS[::-1]):
+        server.ids = list(ids)
+        assert scanned(client) == IDS
+    assert {tuple(body["select"]) for body in server.posted("search")} == {("thread_id",)}
+    assert server.posted("search")[0]["sort_by"] == "thread_id"
+
+
+def test_filters_choose_threads(server, client):
+    """They are sent with each request for a list; without them nothing is."""
+    filters: dict[str, Any] = {"metadata": {"mine": 1}, "status": "error"}
+    scanned(LangGraphServer(client, **filters))
+    for body in server.posted("count", "search"):
+        assert {key: body[key] for key in filters} == filters
+    scanned(client, thread_ids=["t"])
+    server.seen.clear()
+    scanned(LangGraphServer(client, metadata={}, status=None))
+    assert all(not filters.keys() & body.keys() for body in server.posted("search"))
+
+
+def test_a_thread_that_does_not_exist(server, client):
+    """It is named in a scan and in a repair; its id is quoted in the path."""
+    server.answers["thread"] = server.answers["history"] = Reply("Thread not found", 404)
+    for status in (404, 422):
+        server.answers["thread"] = Reply({"detail": "Invalid thread ID"}, status)
+        with pytest.raises(ThreadError, match="There is no thread 'a b'"):
+            scanned(client, thread_ids=["a b"])
+    with pytest.raises(ThreadError, match="There is no thread 't'"):
+        repair_thread(client, CONFIG)
+
+
+def endless(body: Any) -> Any:
+    """A page with new threads, and one of the page before."""
+    return [{"thread_id": f"{each}"} for each in (0, *range(body["offset"], body["offset"] + 99))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        lambda _: [{"thread_id": each} for each in IDS[:100]],
+        lambda body: [{"thread_id": each} for each in IDS[body["offset"] : 100]],
+        lambda _: [],
+        endless,
+    ],
+    ids=["repeats", "ends early", "has none", "has no end"],
+)
+def test_pages_that_do_not_hold_all_threads_are_an_error(server, client, page):
+    """The scan ends, and does not say that all is well."""
+    server.answers |= {"search": page, "count": 150}
+    with pytest.raises(ThreadError, match=r"lists \d+ of 150 threads, so some would be left out"):
+        scanned(client)
+    assert len(server.seen) < 1000
+
+
+@pytest.mark.parametrize("gone", [10, 110])
+def test_threads_that_are_deleted_meanwhile_hide_no_others(server, client, gone):
+    """The pages move, and all are read again."""
+    server.answers["history"], server.ids = {}, list(IDS)
+
+    def search(body: Any) -> Any:
+        found = server.on_search(body)
+        del server.ids[: gone if len(server.ids) == len(IDS) else 0]
+        return found
+
+    server.answers["search"] = search
+    assert set(scanned(client)) >= set(IDS[gone:])
+
+
+# --- pauses ---------------------------------------------------------------------------------
+
+
+def is_answered(saved: Any) -> bool:
+    """Whether a checkpoint has an answer among its pending writes."""
     return any(channel == RESUME for _, channel, _ in saved.pending_writes)
 
 
-async def test_only_what_follows_the_damage_is_sent_again(aclient):
-    """An AI message after the damage keeps its fields; the one before is not touched."""
-    [talk] = await make_threads(aclient, [imported])
-    before = await talk.messages()
-    assert str(await arepair_thread(aclient, thread(talk.thread_id), min_age=0)).endswith(
-        "repaired - inserted 'send_email' 'c1' (unknown)"
+def run_at(second: float, **options: Any) -> dict[str, Any]:
+    """A run, as the list of runs has it."""
+    options = {"input": {}, "command": None, **options}
+    return {"created_at": f"2026-01-01T00:00:{second:04.1f}+00:00", "kwargs": options}
+
+
+def test_an_answer_counts_for_every_pause_before_it(server, client):
+    """And for no later one: here the next message ended c1, c3 was answered, and c5 waits."""
+    server.states = [state(each, (), *[ASKS] * (each % 2)) for each in range(6)]
+    server.runs = [run_at(3.5, command={"resume": False}), run_at(1.5)]
+    saver = LangGraphServer(client)
+    expected = {f"c{each}": each in {1, 3} for each in range(5, -1, -1)}
+    found = {saved.checkpoint["id"]: is_answered(saved) for saved in saver.list(CONFIG)}
+    assert found == expected
+    for name, answered in expected.items():
+        exact = {"configurable": {"thread_id": "t", "checkpoint_id": name}}
+        assert is_answered(saver.get_tuple(exact)) == answered
+    server.seen.clear()
+    assert not is_answered(
+        saver.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": "c0"}})
     )
-    after = await talk.messages()
-    assert [m for m in after if m["type"] != "tool"] == before
+    assert not server.posted("runs")  # nobody was asked
 
 
-def test_a_pause_can_be_abandoned_and_not_brought_back(client, url):
-    """`on_pause="abandon"` keeps the finished result; an undo says how to answer it instead."""
-    [talk] = asyncio.run(with_client(url, [paused]))
-    config = thread(talk.thread_id)
-    assert repair_thread(client, config, min_age=0).outcome == "paused"
-    repair = repair_thread(client, config, min_age=0, on_pause="abandon")
-    assert repair.outcome == "repaired"
-    state = client.threads.get_state(talk.thread_id)
-    assert (state["next"], state["interrupts"]) == ([], [])
-    assert [m["content"][:17] for m in state["values"]["messages"][2:]] == [
-        "sent to bob",
-        "Tool call wire_mo",
+def test_a_pause_before_runs_that_are_not_shown_reads_as_answered(server, client):
+    """One of them may have been an answer, and a call is not said to be waiting then."""
+    server.states = [state(each, (), ASKS) for each in (1, 3)]
+    server.runs = [run_at(2)] * 100
+    found = [is_answered(saved) for saved in LangGraphServer(client).list(CONFIG)]
+    assert found == [False, True]
+    assert "limit=100" in server.posted("runs")[0]
+    server.runs.pop()
+    assert not any(map(is_answered, LangGraphServer(client).list(CONFIG)))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "shown", "found"),
+    [
+        ([], ("busy", "running"), "damaged"),
+        ([task()], ("busy", "running"), "healthy"),
+        ([ASKS], ("interrupted", "error"), "paused"),
+        ([task()], ("idle", "success"), "paused"),
+        ([task()], ("error", "error"), "damaged"),
+        ([task()], ("idle", None), "damaged"),
+    ],
+    ids=["at its end", "busy", "asked", "breakpoint", "failed", "no run"],
+)
+def test_an_open_call_at_the_end_may_still_get_its_result(server, client, tasks, shown, found):
+    """While a run is in progress, or the thread waits; a run that stopped at one was a success."""
+    status, run = shown
+    server.states = [state(0, DAMAGED[:1], *tasks)]
+    server.answers["thread"] = {"status": status, "metadata": {}}
+    server.runs = [run_at(0) | {"status": run}] * (run is not None)
+    assert [report.status for report in scan_threads(client)] == [found]
+
+
+# --- repair and undo ------------------------------------------------------------------------
+
+
+def contents(server: FakeServer) -> list[str]:
+    """The texts of the newest history."""
+    return [message["content"] for message in server.states[-1]["values"]["messages"]]
+
+
+UNKNOWN = "No result of tool call f with id c is known; it may or may not have run."
+
+
+def test_a_repair_is_written_by_one_run_and_undone(server, client):
+    """The run names no node, gives way to others, and has a mark that the undo finds."""
+    server.answers["thread"] = {"status": "idle", "metadata": {"graph_id": "g", "assistant_id": 7}}
+    assert repair_thread(client, CONFIG, dry_run=True).outcome == "planned"
+    assert server.posted("state", "runs/wait") == []
+    repair = repair_thread(client, CONFIG)
+    assert (repair.outcome, repair.before, repair.after) == ("repaired", "c0", "c2")
+    assert contents(server) == ["", UNKNOWN, "well?"]
+    [run] = server.posted("runs/wait")
+    mark = {"langgraph_patch_before": "c0", "langgraph_patch_written_to": "c1"}
+    removal, added = run["command"].pop("update")
+    assert run == {
+        "assistant_id": 7,
+        "command": {},
+        "metadata": {"langgraph_patch": "repair", **mark},
+        "multitask_strategy": "reject",
+        "on_disconnect": "cancel",
+    }
+    assert removal == ["messages", [{"type": "remove", "id": "h", "content": ""}]]
+    assert [message["type"] for message in added[1]] == ["tool", "human"]
+    assert undo_repair(client, CONFIG) == "c0"
+    assert server.states[-1]["values"]["messages"][1:] == [
+        {**server.states[-1]["values"]["messages"][1], "id": "h", "content": "well?"}
     ]
-    with pytest.raises(ThreadError, match=f"checkpoint_id='{repair.before}'"):
-        undo_repair(client, config)
+    with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint c3"):
+        undo_repair(client, CONFIG)
 
 
-async def with_client(url, ways):
-    """New threads, for a synchronous test."""
-    async with get_client(url=url) as client:
-        return await make_threads(client, ways)
+def test_what_finished_tasks_wrote_is_kept(server, client):
+    """It is applied before tasks are dropped; if nothing is missing then, no run is needed."""
+    server.states = [state(0, DAMAGED[:1], task(result={"messages": [RESULT]}), ASKS)]
+    assert repair_thread(client, CONFIG).outcome == "paused"
+    repair = repair_thread(client, CONFIG, on_pause="abandon")
+    assert (repair.outcome, contents(server)) == ("repaired", ["", "done"])
+    assert [str(change) for change in repair.patch.changes] == ["recovered 'f' 'c'"]
+    assert isinstance(repair.patch.changes[0].after, ToolMessage)
+    assert [body["as_node"] for body in server.posted("state")] == ["__end__"]
+    assert server.posted("runs/wait") == []
 
 
-async def test_a_repair_is_undone(aclient):
-    """A copy of the checkpoint before it becomes the newest; a second undo is an error."""
-    [talk] = await make_threads(aclient, [abandoned])
-    before = await talk.messages()
-    repair = await arepair_thread(aclient, thread(talk.thread_id), min_age=0)
-    assert await aundo_repair(aclient, thread(talk.thread_id)) == repair.before
-    assert await talk.messages() == before
-    [report] = [r async for r in ascan_threads(aclient, thread_ids=[talk.thread_id])]
-    assert report.status == "damaged"
-    assert "recovered 'send_email'" in str(report)
+def stopped(client: Any, **options: Any) -> tuple[str, str]:
+    """The outcome of a repair that is not made, and the reason."""
+    repair = repair_thread(client, CONFIG, **options)
+    assert repair.skipped
+    return repair.outcome, repair.reason or ""
+
+
+KEPT, LOST = "the state before was restored", "the state before could not be restored"
+REFUSED = {"__error__": "no"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "posts"),
+    [
+        ({"runs/wait": REFUSED}, ("refused", f"the graph refused it (no); {KEPT}"), 3),
+        ({"runs/wait": {}}, ("refused", f"the graph did not keep it; {KEPT}"), 4),
+        (
+            {"runs/wait": Reply(status=409)},
+            ("busy", "a run of it is in progress: wait until it"),
+            2,
+        ),
+        ({"state": Reply("InvalidUpdateError", 400)}, ("refused", "InvalidUpdateError"), 1),
+        ({"thread": {"metadata": {}}}, ("refused", "its answer to threads/t is not the exp"), 1),
+    ],
+)
+def test_what_the_server_does_not_keep_is_rolled_back(server, client, answers, expected, posts):
+    """A copy of the checkpoint before the run becomes the newest; refusals change nothing."""
+    server.answers = answers
+    (outcome, text), (found, said) = expected, stopped(client)
+    assert (found, text in said) == (outcome, True), said
+    assert contents(server) == ["", "well?"]
+    assert len(server.posted("state", "runs/wait")) == posts
+    if KEPT in text:
+        copied = {"values": None, "as_node": "__copy__", "checkpoint": {"checkpoint_id": "c1"}}
+        assert server.posted("state")[-1] == copied
+
+
+def test_a_state_that_cannot_be_restored_is_not_said_to_be(server, client):
+    """The copy is read back."""
+    server.answers["runs/wait"] = REFUSED
+
+    def update(body: Any) -> Any:
+        server.states.append(
+            state(len(server.states), DAMAGED[: -1 if "checkpoint" in body else 2])
+        )
+
+    server.answers["state"] = update
+    assert stopped(client) == ("refused", f"the graph refused it (no); {LOST}")
+
+
+def test_a_repair_after_which_tasks_are_due_is_rolled_back(server, client):
+    """The next run would run them."""
+
+    def update(body: Any) -> Any:
+        found = server.on_state(body)
+        if server.runs and "checkpoint" not in body:
+            server.states[-1]["tasks"] = [task()]
+        return found
+
+    server.answers["state"] = update
+    assert stopped(client) == ("refused", f"the graph did not keep it; {KEPT}")
+
+
+def test_a_message_with_an_invalid_call_behind_the_damage(server, client):
+    """It is sent as a call, since the server would drop an invalid one, and is answered."""
+    cut = {"name": "f", "args": "{", "id": "d", "error": None, "type": "invalid_tool_call"}
+    late = {"type": "ai", "id": "b", "content": "", "invalid_tool_calls": [cut]}
+    server.states = [state(0, [*DAMAGED, late, {**DAMAGED[1], "id": "i"}])]
+    assert repair_thread(client, CONFIG).outcome == "repaired"
+    written = server.states[-1]["values"]["messages"]
+    assert [message["type"] for message in written] == ["ai", "tool", "human"] * 2
+    assert [message.get("tool_call_id") for message in written] == [
+        None,
+        "c",
+        None,
+        None,
+        "d",
+        None,
+    ]
+
+
+def test_a_server_that_fails_during_a_repair_is_an_error(server, client):
+    """No outcome is claimed."""
+    server.answers["runs/wait"] = Reply(status=502)
+    with pytest.raises(ThreadError, match="the proxy before it cannot reach it"):
+        repair_thread(client, CONFIG)
+
+
+@pytest.mark.parametrize("when", ["before anything is written", "before the run"])
+def test_another_write_takes_precedence(server, client, when):
+    """Where the thread moved on during the repair, nothing of the repair is written."""
+    reads = count()
+    moves = 3 if when == "before the run" else 1
+
+    def history(body: Any) -> Any:
+        if body["limit"] == 1 and next(reads) == moves:
+            server.states.append(state(9, DAMAGED))
+        return server.on_history(body)
+
+    server.answers["history"] = history
+    outcome, text = stopped(client, recover=False)
+    assert (outcome, "that write takes precedence" in text) == ("moved", True)
+    assert server.posted("runs/wait") == []
+
+
+def test_a_graph_that_starts_tasks_for_ever_is_left(server, client):
+    """What finished tasks write may start others, but not without end."""
+    begun = server.on_state
+
+    def update(body: Any) -> Any:
+        begun(body)
+        server.states[-1]["tasks"] = [task()]
+        return {}
+
+    server.answers["state"] = update
+    outcome, text = stopped(client)
+    assert (outcome, text) == ("refused", "its graph starts new tasks whenever tasks are dropped")
+    assert len(server.posted("state")) == 5
+
+
+def test_a_run_that_was_killed_before_its_first_superstep(server, client):
+    """It has to be continued first: its input would be lost."""
+    server.states = [state(0, DAMAGED, source="input")]
+    outcome, text = stopped(client)
+    assert (outcome, "continue it with invoke(None)" in text) == ("refused", True)
+    assert server.posted("state") == []
+
+
+def test_a_thread_that_is_deleted_during_a_repair(server, client):
+    """The outcome says so."""
+    states, server.states = server.states, []
+    server.answers["history"] = lambda _: [states.pop()] if states else []
+    found = stopped(client, recover=False)
+    assert found == ("refused", "Thread 't', or a checkpoint of it, was deleted meanwhile.")
+
+
+@pytest.mark.parametrize(
+    ("mark", "parent"),
+    [
+        (None, "c0"),
+        (3, "c0"),
+        ({"langgraph_patch": "repair"}, "c0"),
+        ({"langgraph_patch_written_to": "c9"}, "c0"),
+        ({}, None),
+    ],
+)
+def test_only_a_marked_repair_is_undone(server, client, mark, parent):
+    """The newest run must name the checkpoint that the newest one was made from."""
+    server.states = [state(0, DAMAGED), state(1, DAMAGED)]
+    server.states[-1]["parent_checkpoint"] = parent and {"thread_id": "t", "checkpoint_id": parent}
+    server.runs = [{"metadata": mark}] * (mark is not None)
     with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
-        await aundo_repair(aclient, thread(talk.thread_id))
-    again = await arepair_thread(aclient, thread(talk.thread_id), min_age=0)
-    assert again.outcome == "repaired"
-    assert await talk.run("hello") == "success"
-    with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
-        await aundo_repair(aclient, thread(talk.thread_id))
+        undo_repair(client, CONFIG)
+    assert server.posted("state") == []
 
 
-async def test_an_undo_keeps_what_finished_tasks_wrote(aclient):
-    """The placeholder goes, the recorded result stays, and no task is due that would run again."""
-    [talk] = await make_threads(aclient, [cancelled])
-    await arepair_thread(aclient, thread(talk.thread_id), min_age=0)
-    await aundo_repair(aclient, thread(talk.thread_id))
-    assert [m["content"] for m in await talk.messages()] == ["report", "", "sent to bob"]
-    assert (await aclient.threads.get_state(talk.thread_id))["next"] == []
-
-
-async def test_a_thread_with_a_run_is_busy(aclient):
-    """It is healthy in a scan, and a repair says `busy` instead of raising an error."""
-    talk = await Talk.begin(aclient)
-    run_id = await talk.start_until_mailed("report")
-    [report] = [r async for r in ascan_threads(aclient, thread_ids=[talk.thread_id])]
-    assert report.status == "healthy"
-    repair = await arepair_thread(aclient, thread(talk.thread_id), min_age=0, force=True)
-    assert (repair.outcome, repair.skipped) == ("busy", True)
-    await aclient.runs.cancel(talk.thread_id, run_id, wait=True)
-
-
-async def test_a_breakpoint_is_a_pause(aclient):
-    """A run that stopped before the tools, because the caller asked for it, is left as it is."""
-    talk = await Talk.begin(aclient)
-    assert await talk.run("wire", interrupt_before=["tools"]) == "success"
-    [report] = [r async for r in ascan_threads(aclient, thread_ids=[talk.thread_id])]
-    assert report.status == "paused"
-    repair = await arepair_thread(aclient, thread(talk.thread_id), min_age=0)
-    assert repair.outcome == "paused"
-
-
-async def test_a_pause_in_a_subgraph(aclient):
-    """The thread is paused; the checkpoints of the agent inside are read by its namespace."""
-    made = await aclient.threads.create()
-    run = {"assistant_id": "nested", "input": says("wire")}
-    await aclient.runs.wait(made["thread_id"], **run)
-    [report] = [r async for r in ascan_threads(aclient, thread_ids=[made["thread_id"]])]
-    assert (report.status, report.asks) == ("paused", ("wire 3?",))
-    state = await aclient.threads.get_state(made["thread_id"])
-    [task] = state["tasks"]
-    names = {"thread_id": made["thread_id"], "checkpoint_ns": task["checkpoint"]["checkpoint_ns"]}
-    server, config = LangGraphServer(aclient), {"configurable": names}
-    inside = await server.aget_tuple(config)
-    results = [value for _, channel, value in inside.pending_writes if channel == "messages"]
-    assert [message.content for [message] in results] == ["sent to bob"]
-    first = [saved async for saved in server.alist(config)][-1]
-    assert first.metadata["step"] == -1
-    assert [s async for s in server.alist(config, before=first.config, limit=2)] == []
-    # The next message abandons the agent inside; its call never reached the history.
-    await aclient.runs.wait(made["thread_id"], assistant_id="nested", input=says("never mind"))
-    [report] = [r async for r in ascan_threads(aclient, thread_ids=[made["thread_id"]])]
-    assert report.status == "healthy"
-
-
-async def test_a_young_thread_waits_and_a_plan_writes_nothing(aclient):
-    """As with a checkpointer: `min_age`, `dry_run`, and an expected checkpoint."""
-    [talk] = await make_threads(aclient, [abandoned])
-    config = thread(talk.thread_id)
-    before = await aclient.threads.get_history(talk.thread_id)
-    assert (await arepair_thread(aclient, config)).outcome == "young"
-    plan = await arepair_thread(aclient, config, min_age=0, dry_run=True)
-    assert plan.outcome == "planned"
-    other = {"configurable": {**config["configurable"], "checkpoint_id": "other"}}
-    assert (await arepair_thread(aclient, other, min_age=0)).outcome == "moved"
-    assert await aclient.threads.get_history(talk.thread_id) == before
-    assert WAITED.format("wire_money", "wire") in [m.content for m in plan.patch.messages]
-
-
-# --- which threads -----------------------------------------------------------------------
-
-
-async def test_filters(aclient, client):
-    """Metadata and status choose the threads of a scan."""
-    ways = [healthy, abandoned]
-    mine = f"{os.getpid()}-{datetime.now(UTC)}"
-    for way in ways:
-        talk = await Talk.begin(aclient, mine=mine)
-        await way(talk)
-
-    def found(**filters):
-        chosen = LangGraphServer(client, metadata={"mine": mine}, **filters)
-        return [report.status for report in scan_threads(chosen)]
-
-    assert sorted(found()) == ["damaged", "healthy"]
-    assert found(status="error") == ["damaged"]
-
-
-def test_every_page_is_read(client, monkeypatch):
-    """Pages of three threads show each thread once, whatever the size."""
-    monkeypatch.setattr("langgraph_patch.threads.server._PAGE", 3)
-    whole = [report.thread_id for report in scan_threads(client)]
-    assert whole == sorted(t["thread_id"] for t in client.threads.search(limit=1000))
-
-
-# --- errors ------------------------------------------------------------------------------
-
-
-async def test_threads_that_have_no_history(aclient):
-    """One that never ran is healthy; one whose graph is gone is unreadable, in words."""
-    never = [await aclient.threads.create(), await aclient.threads.create(graph_id="bare")]
-    gone = await aclient.threads.create(graph_id="gone")
-    ids = [made["thread_id"] for made in (*never, gone)]
-    reports = {r.thread_id: r async for r in ascan_threads(aclient, thread_ids=ids)}
-    assert [reports[each].status for each in ids] == ["healthy", "healthy", "unreadable"]
-    assert "Graph 'gone' not found" in reports[ids[2]].reason
-    for each in ids[:2]:
-        assert (await arepair_thread(aclient, thread(each))).outcome == "healthy"
-    with pytest.raises(ThreadError, match="Graph 'gone' not found"):
-        await arepair_thread(aclient, thread(ids[2]))
-
-
-def test_wrong_use(client, aclient, url):
-    """Each error names the value and what to do."""
-    with pytest.raises(ThreadError, match="There is no thread 'nope'"):
-        list(scan_threads(client, thread_ids=["nope"]))
-    with pytest.raises(ThreadError, match="There is no thread"):
-        repair_thread(client, thread("00000000-0000-0000-0000-000000000000"))
-    with pytest.raises(OptionError, match="is asynchronous"):
-        list(scan_threads(aclient))
-    with pytest.raises(OptionError, match="expected a client"):
-        LangGraphServer("http://127.0.0.1")
-    with (
-        pytest.raises(OptionError, match="LANGGRAPH_HEADERS"),
-        open_database(url.replace("://", "://bob:secret@")),
-    ):
-        pass
-    subgraph = {"configurable": {"thread_id": "x", "checkpoint_ns": "child"}}
-    with pytest.raises(ThreadError, match="subgraph 'child'"):
-        repair_thread(client, subgraph)
-
-
-def test_a_server_that_is_gone_ends_the_scan():
-    """The error names the server; no thread is called unreadable because of it."""
-    with (
-        pytest.raises(ThreadError, match="is it running, and is the URL right"),
-        open_database("http://127.0.0.1:9"),
-    ):
-        pass
-
-
-def test_headers_come_from_the_environment(url, monkeypatch):
-    """A line that is no header is an error, and its text is not shown."""
-    monkeypatch.setenv("LANGGRAPH_HEADERS", "X-Tenant: 7\n")
-    with open_database(url) as saver:
-        assert saver.client.http.client.headers["x-tenant"] == "7"
-    monkeypatch.setenv("LANGGRAPH_HEADERS", "secret")
-    with pytest.raises(OptionError, match="Name: value") as error, open_database(url):
-        pass
-    assert "secret" not in str(error.value)
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [("c0", "answer it with a run with checkpoint_id='c0'"), ("gone", "was deleted meanwhile")],
+)
+def test_a_pause_or_a_deleted_checkpoint_is_not_brought_back(server, client, before, text):
+    """The server does not copy a pause; the error says how to answer it."""
+    server.states = [state(0, DAMAGED, ASKS), state(1, DAMAGED), state(2, DAMAGED)]
+    mark = {"langgraph_patch_before": before, "langgraph_patch_written_to": "c1"}
+    server.runs = [run_at(0) | {"metadata": mark}]
+    with pytest.raises(ThreadError, match=text):
+        undo_repair(client, CONFIG)
+    assert server.posted("state") == []

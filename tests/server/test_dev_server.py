@@ -1,0 +1,487 @@
+"""A real LangGraph Server: its threads, the command line over it, and its streams.
+
+One process serves all tests. Its agent is a bare one, which a damaged history kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from langchain_core.messages import RemoveMessage
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
+from langgraph.pregel.remote import RemoteException, RemoteGraph
+from langgraph_sdk import get_client, get_sync_client
+from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
+
+from langgraph_patch import validate_messages
+from langgraph_patch.errors import StreamError, ThreadError
+from langgraph_patch.streaming import (
+    Turn,
+    afinal_answers,
+    final_answers,
+    full_stream_checker,
+)
+from langgraph_patch.threads import (
+    LangGraphServer,
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+from support.dev_server import running_server
+from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
+
+pytestmark = pytest.mark.xdist_group("server")
+
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A running server."""
+    with running_server(tmp_path_factory.mktemp("server"), "dev_app") as base:
+        yield base
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[SyncLangGraphClient]:
+    """A synchronous client."""
+    with get_sync_client(url=url) as client:
+        yield client
+
+
+@pytest.fixture
+async def aclient(url: str) -> AsyncIterator[LangGraphClient]:
+    """An asynchronous client."""
+    async with get_client(url=url) as client:
+        yield client
+
+
+# --- threads --------------------------------------------------------------------------------
+
+
+def says(text: str) -> dict[str, Any]:
+    """The input of a run."""
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One thread of the server."""
+
+    client: LangGraphClient
+    id: str
+
+    @classmethod
+    async def begin(cls, client: LangGraphClient, *texts: str, **metadata: Any) -> Talk:
+        """A new thread, with a run for each text."""
+        talk = cls(client, (await client.threads.create(metadata=metadata))["thread_id"])
+        for text in texts:
+            await talk.run(text)
+        return talk
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the thread."""
+        return {"configurable": {"thread_id": self.id}}
+
+    async def start(self, text: str | None = None, **options: Any) -> str:
+        """Start a run; its id."""
+        options = {"input": says(text) if text else None, **options}
+        return (await self.client.runs.create(self.id, "bare", **options))["run_id"]
+
+    async def end(self, run_id: str) -> str:
+        """Wait for a run; its status."""
+        async with asyncio.timeout(SECONDS):
+            await self.client.runs.join(self.id, run_id)
+        return (await self.client.runs.get(self.id, run_id))["status"]
+
+    async def run(self, text: str | None = None, **options: Any) -> str:
+        """A run from begin to end; its status."""
+        return await self.end(await self.start(text, **options))
+
+    async def start_until_mailed(self) -> str:
+        """Start a run of two tools, and return when one is finished and one is not."""
+        run_id = await self.start("report")
+        async with asyncio.timeout(SECONDS):
+            while True:
+                tasks = (await self.state())["tasks"]
+                if sorted(bool(task["result"]) for task in tasks) == [False, True]:
+                    return run_id
+                await asyncio.sleep(0.05)
+
+    async def state(self) -> Any:
+        """The state."""
+        return await self.client.threads.get_state(self.id)
+
+    async def messages(self) -> list[Any]:
+        """The messages of the newest checkpoint, without what its tasks wrote."""
+        found = await self.client.threads.get_history(self.id, limit=1)
+        return found[0]["values"]["messages"] if found else []
+
+    async def contents(self) -> list[str]:
+        """Their texts."""
+        return [message["content"] for message in await self.messages()]
+
+    async def report(self) -> Any:
+        """What a scan says of it."""
+        [report] = [r async for r in ascan_threads(self.client, thread_ids=[self.id])]
+        return report
+
+    async def repair(self, **options: Any) -> Any:
+        """Repair it, however young it is."""
+        return await arepair_thread(self.client, self.config, **{"min_age": 0, **options})
+
+
+async def abandoned(talk: Talk) -> None:
+    """A human was asked, and wrote something else, twice."""
+    await talk.run("wire")
+    assert [await talk.run("never mind"), await talk.run("hello?")] == ["error", "error"]
+
+
+async def cancelled(talk: Talk) -> None:
+    """A run was cancelled while a tool was at work."""
+    await talk.client.runs.cancel(talk.id, await talk.start_until_mailed(), wait=True)
+
+
+async def double_texted(talk: Talk) -> None:
+    """A second message interrupted the run."""
+    run_id = await talk.start_until_mailed()
+    assert await talk.run("never mind", multitask_strategy="interrupt") == "error"
+    assert await talk.end(run_id) == "interrupted"
+
+
+async def failed(talk: Talk) -> None:
+    """A tool raised."""
+    assert await talk.run("boom") == "error"
+
+
+async def limited(talk: Talk) -> None:
+    """The recursion limit came before the tools."""
+    assert await talk.run("wire", config={"recursion_limit": 1}) == "error"
+
+
+CALL = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
+IMPORTED = [
+    {"type": "ai", "id": "a1", "content": "", "tool_calls": [CALL]},
+    {"type": "human", "id": "h2", "content": "and then?"},
+    {"type": "ai", "id": "a2", "content": "nothing", "response_metadata": {"model_name": "m"}},
+]
+
+
+async def imported(talk: Talk) -> None:
+    """A history was written over JSON; an AI message follows the damage."""
+    await talk.run("hi")
+    await talk.client.threads.update_state(talk.id, {"messages": IMPORTED}, as_node="model")
+
+
+async def paused(talk: Talk) -> None:
+    """A human is asked."""
+    assert await talk.run("wire") == "success"
+
+
+async def at_a_breakpoint(talk: Talk) -> None:
+    """A run stopped before the tools, because the caller asked for it."""
+    assert await talk.run("wire", interrupt_before=["tools"]) == "success"
+
+
+async def running(talk: Talk) -> None:
+    """A tool is at work."""
+    await talk.start_until_mailed()
+
+
+async def answered(talk: Talk) -> None:
+    """A human was asked and answered."""
+    await paused(talk)
+    assert await talk.run(command={"resume": "yes"}) == "success"
+
+
+async def never_ran(talk: Talk) -> None:
+    """There is no run."""
+
+
+BREAKS: dict[Any, set[str]] = {
+    abandoned: {"recovered", "awaiting_input"},
+    cancelled: {"recovered", "cancelled"},
+    double_texted: {"recovered", "cancelled"},
+    failed: {"recovered", "failed"},
+    imported: {"unknown"},
+    limited: {"unknown"},
+}
+"""How a thread breaks, and what its repair says of the calls."""
+
+OTHERS: dict[Any, tuple[str, str]] = {
+    paused: ("paused", "paused"),
+    at_a_breakpoint: ("paused", "paused"),
+    running: ("healthy", "busy"),
+    answered: ("healthy", "healthy"),
+    never_ran: ("healthy", "healthy"),
+}
+"""Threads that are left alone: what a scan says, and what becomes of a repair."""
+
+
+async def test_a_server_is_healed(client, aclient, cli, url):
+    """Broken threads, and no others, are found, healed as the record says, and go on."""
+    ways = [*BREAKS, *OTHERS]
+    talks = dict(zip(ways, [await Talk.begin(aclient) for _ in ways], strict=True))
+    await asyncio.gather(*(way(talk) for way, talk in talks.items()))
+    expected = {talk.id: OTHERS.get(way, ["damaged"])[0] for way, talk in talks.items()}
+    found = {report.thread_id: report.status for report in scan_threads(client)}
+    assert found == expected
+    reports = ascan_threads(aclient, thread_ids=found)
+    assert [report.status async for report in reports] == list(found.values())
+
+    before = {way: await talk.messages() for way, talk in talks.items()}
+    plans = {way: await talk.repair(dry_run=True, force=True) for way, talk in talks.items()}
+    outcomes = {way: plan.outcome for way, plan in plans.items() if way in OTHERS}
+    assert outcomes == {way: outcome for way, (_, outcome) in OTHERS.items()}
+    causes = {way: {c.cause or c.kind for c in plans[way].patch.changes} for way in BREAKS}
+    assert causes == BREAKS
+    assert {way: await talk.messages() for way, talk in talks.items()} == before
+    awaited, synchronous, *rest = (talks[way] for way in BREAKS)
+    repairs = [await awaited.repair(), repair_thread(client, synchronous.config, min_age=0)]
+    assert [repair.outcome for repair in repairs] == ["repaired", "repaired"]
+    how = ("--apply", "--yes", "--min-age", 0, "--json")
+    code, out, err = cli("repair", url, *(talk.id for talk in rest), talks[paused].id, *how)
+    ended = [json.loads(line)["outcome"] for line in out.splitlines()]
+    assert (code, sorted(ended)) == (0, ["paused", *["repaired"] * len(rest)]), err
+
+    for way, talk in talks.items():
+        now = await talk.messages()
+        kept = now if way in OTHERS else [m for m in now if m["type"] != "tool"]
+        assert kept == before[way]
+        if way in BREAKS:
+            assert validate_messages(now) == []
+            assert ("sent to bob" in await talk.contents()) == ("recovered" in BREAKS[way])
+    assert WAITED.format("wire_money", "wire") in await talks[abandoned].contents()
+    statuses = await asyncio.gather(*(talks[way].run("hello") for way in BREAKS))
+    assert set(statuses) == {"success"}
+    assert {(await talks[way].contents())[-1] for way in BREAKS} == {"re: hello"}
+    assert await talks[paused].run(command={"resume": "yes"}) == "success"
+    assert "wired: yes" in await talks[paused].contents()
+
+
+async def test_an_answer_that_was_given_is_known(aclient):
+    """The list of runs shows that a pause was answered; the tool was cut off afterwards."""
+    talk, server = await Talk.begin(aclient, "slow"), LangGraphServer(aclient)
+
+    async def is_answered() -> bool:
+        saved: Any = await server.aget_tuple(talk.config)
+        channels = {channel for _, channel, _ in saved.pending_writes}
+        assert INTERRUPT in channels
+        return RESUME in channels
+
+    assert not await is_answered()
+    resume = await talk.start(command={"resume": "yes"})
+    await asyncio.sleep(1)
+    await aclient.runs.cancel(talk.id, resume, wait=True)
+    assert await is_answered()
+    assert await talk.run("never mind") == "error"
+    causes = {change.tool_call_id: change.cause for change in (await talk.repair()).patch.changes}
+    assert causes["slow"] in {"cancelled", "unknown"}  # and not `awaiting_input`
+    await talk.run("wire")
+    assert not await is_answered()  # another pause
+
+
+async def test_a_pause_can_be_abandoned_and_not_brought_back(aclient, client):
+    """`on_pause="abandon"` keeps the finished result; an undo says how to answer it instead."""
+    talk = await Talk.begin(aclient, "wire")
+    assert (await talk.repair()).outcome == "paused"
+    repair = await talk.repair(on_pause="abandon")
+    assert repair.outcome == "repaired"
+    state = await talk.state()
+    assert (state["next"], state["interrupts"]) == ([], [])
+    ended = WAITED_UNTIL_ENDED.format("wire_money", "wire")
+    assert await talk.contents() == ["wire", "", "sent to bob", ended]
+    with pytest.raises(ThreadError, match=f"checkpoint_id='{repair.before}'"):
+        undo_repair(client, talk.config)
+
+
+async def test_a_repair_is_undone(aclient):
+    """The placeholder goes, the recorded result stays, and no task is due that would run again."""
+    talk, nothing = await Talk.begin(aclient), "no repair wrote its newest checkpoint"
+    await cancelled(talk)
+    for _ in range(2):
+        repair = await talk.repair()
+        assert (repair.outcome, len(await talk.contents())) == ("repaired", 4)
+        assert await aundo_repair(aclient, talk.config) == repair.before
+        assert await talk.contents() == ["report", "", "sent to bob"]
+        assert (await talk.state())["next"] == []
+        with pytest.raises(ThreadError, match=nothing):
+            await aundo_repair(aclient, talk.config)
+    await talk.repair()
+    assert await talk.run("hello") == "success"
+    with pytest.raises(ThreadError, match=nothing):
+        await aundo_repair(aclient, talk.config)
+
+
+async def test_a_pause_in_a_subgraph(aclient):
+    """The thread is paused; the checkpoints of the agent inside are read by its namespace."""
+    talk, server = await Talk.begin(aclient), LangGraphServer(aclient)
+    await aclient.runs.wait(talk.id, "nested", input=says("wire"))
+    report = await talk.report()
+    assert (report.status, report.asks) == ("paused", ("wire 3?",))
+    [task] = (await talk.state())["tasks"]
+    namespace = task["checkpoint"]["checkpoint_ns"]
+    config: Any = {"configurable": {"thread_id": talk.id, "checkpoint_ns": namespace}}
+    inside: Any = await server.aget_tuple(config)
+    results = [value for _, channel, value in inside.pending_writes if channel == "messages"]
+    assert [message.content for [message] in results] == ["sent to bob"]
+    *_, first = [saved async for saved in server.alist(config)]
+    assert first.metadata["step"] == -1
+    assert [s async for s in server.alist(config, before=first.config, limit=2)] == []
+    # The next message abandons the agent inside; its call never reached the history.
+    await aclient.runs.wait(talk.id, "nested", input=says("never mind"))
+    assert (await talk.report()).status == "healthy"
+
+
+async def test_threads_that_cannot_be_read(aclient, client):
+    """A graph that is gone, and ids that the server refuses in its own ways."""
+    talk = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"])
+    assert "Graph 'gone' not found" in (await talk.report()).reason
+    for nobody in ("00000000-0000-0000-0000-000000000000", "nope"):
+        with pytest.raises(ThreadError, match=f"There is no thread '{nobody}'"):
+            list(scan_threads(client, thread_ids=[nobody]))
+
+
+async def test_the_command_line_over_a_server(aclient, cli, url):
+    """The commands that a file takes, with the URL of a server and no --graph; its filters."""
+    mine = uuid.uuid4().hex
+    said = {"damaged": ["wire", "never mind"], "paused": ["wire"], "healthy": ["hi"]}
+    ids = [(await Talk.begin(aclient, *texts, mine=mine)).id for texts in said.values()]
+    broken, waiting, _ = ids
+    only = ("--metadata", f"mine={mine}")
+
+    def found(*arguments: Any) -> tuple[int, set[str]]:
+        code, out, _ = cli("scan", url, *arguments)
+        return code, {line.split("\t")[0] for line in out.splitlines()[1:]}
+
+    def shown() -> list[Any]:
+        lines = [json.loads(cli("show", url, each, "--json")[1]) for each in ids]
+        return [(line["status"], line["messages"]) for line in lines]
+
+    assert found(*only) == (1, {broken, waiting})
+    assert found(*only, "--status", "error", "--since", "1h") == (1, {broken})
+    assert "waits for a human: wire 3?" in cli("scan", url, waiting)[1]
+    before = shown()
+    assert [status for status, _ in before] == list(said)
+    repair = ("repair", url, "--all", *only, "--min-age", 0)
+    assert cli(*repair)[0] == 1
+    nobody = "00000000-0000-0000-0000-000000000000"
+    code, out, err = cli("repair", url, broken, nobody, "--force", "--apply", "--yes")
+    assert (code, out, f"There is no thread '{nobody}'" in err) == (2, "", True)
+    assert shown() == before
+    code, out, _ = cli(*repair, "--apply", "--yes", "--json")
+    last = {line["thread_id"]: line["outcome"] for line in map(json.loads, out.splitlines())}
+    assert (code, last) == (0, {broken: "repaired", waiting: "paused"})
+    assert found(*only) == (0, {waiting})
+    assert [cli("undo", url, "--all")[0], cli("undo", url, broken)[0]] == [2, 0]
+    assert shown() == before
+
+
+# --- streams --------------------------------------------------------------------------------
+
+SUNNY = ["Sunny today."]
+GRAPHS = {
+    "agent": SUNNY,
+    "direct": ["sunny in Rome"],
+    "inner": SUNNY,
+    "subgraph": SUNNY,
+    "retry": SUNNY,
+}
+"""The graphs of the server, and the answers that a client must have in the end."""
+
+SDK: dict[str, dict[str, Any]] = {
+    "SDK": {"stream_mode": "messages-tuple"},
+    "SDK, a list": {"stream_mode": ["updates", "messages-tuple", "values"]},
+    "SDK, subgraphs": {"stream_mode": ["messages-tuple", "updates"], "stream_subgraphs": True},
+    "SDK, v2": {"stream_mode": ["messages-tuple", "values"], "version": "v2"},
+}
+REMOTE: dict[str, dict[str, Any]] = {
+    "RemoteGraph": {"stream_mode": "messages"},
+    "RemoteGraph, a list": {"stream_mode": ["messages", "updates"]},
+    "RemoteGraph, subgraphs": {"stream_mode": ["messages"], "subgraphs": True},
+    "RemoteGraph, v2": {"stream_mode": ["messages"], "version": "v2"},
+}
+
+
+def live(turn: Turn) -> bool | None:
+    """A checker of an application: whatever can be shown is shown at once."""
+    if turn.called:
+        return True
+    return False if turn.wrote or turn.ended else None
+
+
+def parts_of(client: Any, graph: str, shape: str) -> Any:
+    """The stream of a run on the server."""
+    if shape in SDK:
+        return client.runs.stream(None, graph, input=says("How is the weather?"), **SDK[shape])
+    if isinstance(client, LangGraphClient):
+        return RemoteGraph(graph, client=client).astream(says("?"), **REMOTE[shape])
+    return RemoteGraph(graph, sync_client=client).stream(says("?"), **REMOTE[shape])
+
+
+def left(pairs: list[Any]) -> list[str]:
+    """What a client has on its screen in the end: the texts, without the retracted ones."""
+    texts: dict[Any, str] = {}
+    for token, _ in pairs:
+        if isinstance(token, RemoveMessage):
+            del texts[token.id]
+        else:
+            texts[token.id] = texts.get(token.id, "") + token.text
+    return [shown for shown in texts.values() if shown]
+
+
+@pytest.mark.parametrize("shape", [*SDK, *REMOTE])
+async def test_a_client_of_the_server_has_the_answers_in_the_end(aclient, shape):
+    """Each answer once, and nothing else, with both kinds of checkers."""
+
+    async def run(graph: str, checker: Any) -> list[str]:
+        answers = afinal_answers(parts_of(aclient, graph, shape), checker=checker)
+        return left([pair async for pair in answers])
+
+    checkers = {"retry": live, "agent": full_stream_checker}
+    found = await asyncio.gather(*(run(graph, checkers.get(graph, live)) for graph in GRAPHS))
+    assert dict(zip(GRAPHS, found, strict=True)) == GRAPHS
+
+
+@pytest.mark.parametrize("shape", ["SDK, a list", "RemoteGraph, v2"])
+def test_a_sync_client_of_the_server_has_them_too(client, shape):
+    """The same with the sync client, live."""
+    answers = final_answers(parts_of(client, "agent", shape), checker=live)
+    assert left(list(answers)) == SUNNY
+
+
+@pytest.mark.parametrize("shape", ["SDK", "SDK, v2", "RemoteGraph", "RemoteGraph, v2"])
+async def test_a_run_that_fails_on_the_server(aclient, shape):
+    """What the model had written comes first; then the server's report is an error."""
+    answers = afinal_answers(parts_of(aclient, "failing", shape), checker=full_stream_checker)
+    token, _ = await anext(answers)
+    assert token.text == "So"
+    with pytest.raises((StreamError, RemoteException), match="ConnectionError"):
+        await anext(answers)
+
+
+async def test_other_parts_pass_unchanged_on_request(aclient):
+    """The state, the updates and the server's own events, as the SDK yields them."""
+    parts = parts_of(aclient, "agent", "SDK, a list")
+    answers = afinal_answers(parts, checker=full_stream_checker, other_modes=True)
+    shown = [item async for item in answers]
+    events = {item.event for item in shown if hasattr(item, "event")}
+    assert {"metadata", "updates", "values"} <= events
+    assert left([item for item in shown if not hasattr(item, "event")]) == SUNNY
+
+
+async def test_the_mode_that_repeats_the_text_is_a_clear_error(aclient):
+    """The server's mode `messages` repeats the text; the error names the mode to use."""
+    parts = aclient.runs.stream(None, "agent", input=says("?"), stream_mode="messages")
+    with pytest.raises(StreamError, match="messages-tuple"):
+        await anext(afinal_answers(parts))

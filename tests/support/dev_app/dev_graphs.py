@@ -1,0 +1,153 @@
+"""The application of the tests of a LangGraph Server: a clerk for threads, agents for streams.
+
+The clerk keeps nothing, since one process serves all tests: what the human says decides what it
+does. An agent for streams is made anew for each run, so each run has the whole script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.tools import BaseTool, tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import RetryPolicy, interrupt
+
+from kit import StrictModel, above, model_node, streamed
+from support.strict import refuse
+
+# --- threads --------------------------------------------------------------------------------
+
+
+@tool
+async def send_email(to: str) -> str:
+    """Finish at once."""
+    return f"sent to {to}"
+
+
+@tool
+async def wire_money(amount: int) -> str:
+    """Wait for a human."""
+    return f"wired: {interrupt(f'wire {amount}?')}"
+
+
+@tool
+async def wire_slowly(amount: int) -> str:
+    """Wait for a human, then run for longer than any test waits."""
+    answer = interrupt(f"wire {amount}?")
+    await asyncio.sleep(3600)
+    return f"wired: {answer}"
+
+
+@tool
+async def print_report(pages: int) -> str:
+    """Run for longer than any test waits."""
+    await asyncio.sleep(3600)
+    return f"printed {pages}"
+
+
+@tool
+async def boom(x: int) -> str:
+    """Fail, when the result of the mail is stored."""
+    await asyncio.sleep(0.3)
+    raise RuntimeError(f"kaput {x}")
+
+
+BESIDE = {
+    "wire": ("wire_money", {"amount": 3}),
+    "slow": ("wire_slowly", {"amount": 3}),
+    "report": ("print_report", {"pages": 3}),
+    "boom": ("boom", {"x": 1}),
+}
+"""The call beside the mail, by the word that the human says; the word is its id."""
+
+
+class Clerk(StrictModel):
+    """Calls the tools that the last human message names; otherwise repeats it."""
+
+    def _line(self, messages: list[BaseMessage]) -> AIMessage:
+        refuse(messages)
+        last = messages[-1]
+        if last.type != "human" or last.text not in BESIDE:
+            return AIMessage(f"re: {last.text}")
+        name, args = BESIDE[last.text]
+        mail = {"name": "send_email", "args": {"to": "bob"}, "id": f"mail-{last.text}"}
+        return AIMessage("", tool_calls=[mail, {"name": name, "args": args, "id": last.text}])
+
+
+bare = create_agent(Clerk(), [send_email, wire_money, wire_slowly, print_report, boom])
+nested = above(bare).compile()
+
+
+# --- streams --------------------------------------------------------------------------------
+
+
+@tool
+def weather(city: str) -> str:
+    """The weather."""
+    return f"sunny in {city}"
+
+
+@tool(return_direct=True)
+def weather_now(city: str) -> str:
+    """The weather, as the answer of the run."""
+    return f"sunny in {city}"
+
+
+@tool
+def ask_model(city: str) -> str:
+    """Ask another model."""
+    return StrictModel(script=[_words("inner ", city)]).invoke("hi").text
+
+
+def _words(*words: str) -> list[Any]:
+    return [AIMessageChunk(word) for word in words]
+
+
+def _agent(each: BaseTool) -> Any:
+    call = [*_words("Let me", " see."), *streamed((each.name, '{"city": "Rome"}'))]
+    return create_agent(StrictModel(script=[call, _words("Sunny", " today.")]), [each])
+
+
+def _once(script: Sequence[Any], **node: Any) -> Any:
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", model_node(StrictModel(script=[*script])), **node)
+    return builder.add_edge(START, "agent").compile()
+
+
+BROKEN = [*_words("So"), ConnectionError("reset by peer")]
+"""An answer that fails in its middle."""
+
+
+def agent() -> Any:
+    """Text, a call, an answer."""
+    return _agent(weather)
+
+
+def direct() -> Any:
+    """A tool's result is the answer."""
+    return _agent(weather_now)
+
+
+def inner() -> Any:
+    """A tool asks a model."""
+    return _agent(ask_model)
+
+
+def subgraph() -> Any:
+    """An agent as the node of a graph."""
+    return above(_agent(weather)).compile()
+
+
+def retry() -> Any:
+    """The first attempt of a node fails."""
+    policy = RetryPolicy(initial_interval=0.001, jitter=False)
+    return _once([BROKEN, _words("Sunny", " today.")], retry_policy=policy)
+
+
+def failing() -> Any:
+    """The model fails in the middle of its answer."""
+    return _once([BROKEN])
