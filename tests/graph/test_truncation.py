@@ -382,7 +382,7 @@ def test_all_protections_at_once_ask_once():
 @pytest.mark.parametrize("name", ["hand_built", "middleware"])
 def test_a_damaged_history_and_a_cut_call_in_one_turn(name):
     """Both repairs are written."""
-    agent = Agent(name, said("blocks", "stream", name, CUT))
+    agent = Agent(name, said("blocks", "stream", name, CUT), recover=False)
     agent.model.streaming = True
     history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
     agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
@@ -523,22 +523,38 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("name", "said", "asynchronous"), in_turn(product(NODES, SAID), ASYNC))
-def test_the_guard_reaches_the_model_of(name, said, asynchronous, caplog):
+def run(agent: Agent, value: Any, way: str) -> None:
+    """Run a graph so that its model streams, and that its nodes stream too for events."""
+
+    async def consume() -> None:
+        async for _ in agent.graph.astream_events(value, agent.config, version="v2"):
+            pass
+
+    if way == "events":
+        asyncio.run(consume())
+    else:
+        agent.stream(value, "messages")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "way"), in_turn(product(NODES, SAID), ["sync", "events", "async", "events"])
+)
+def test_the_guard_reaches_the_model_of(name, said, way, caplog):
     """A cut call never runs, a complete one runs once, and the thread goes on."""
     (named, did), key = SAID[said], "talk" if "another key" in name else "messages"
-    agent = Agent(NODES[name], streamed(*named, reason="length"), asynchronous=asynchronous)
+    script = streamed(*named, reason="length")
+    agent = Agent(NODES[name], script, asynchronous=way == "async")
     agent.model.streaming = True
-    for value in ({key: [HumanMessage("go")]}, Command(resume="yes")):
-        if not isinstance(value, Command) or agent.interrupts:
-            agent.stream(value, "messages")
+    run(agent, {key: [HumanMessage("go")]}, way)
+    if agent.interrupts:
+        run(agent, Command(resume="yes"), way)
     assert agent.desk.did == did
     ends = said == "cut" and name in ENDS
     assert ("the turn of thread '1' may end here" in caplog.text) is ends
     drops = said != "complete" and name in DROPS
     assert ("dropped a tool call that the model did not finish" in caplog.text) is drops
     assert len(agent.model.seen) == (1 if said == "cut" and name in ENDS + DROPS else 2)
-    agent.stream({key: [HumanMessage("hello")]}, "messages")
+    run(agent, {key: [HumanMessage("hello")]}, way)
     assert agent.desk.did == did
     history = agent.graph.get_state(agent.config).values[key]
     assert history[-1].text == "done"
@@ -738,6 +754,14 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     assert [m.type for m in repaired] == ["human", "ai", "tool", "human"]
     assert "was not run" in repaired[2].text
     assert validate_messages(repaired) == []
+
+
+def test_a_call_with_text_behind_it_in_a_stream_is_complete():
+    """The text was cut off, not the call."""
+    call, end = objects([COMPLETE], "limit", whole=False)
+    model = StrictModel(script=[[call, AIMessageChunk("I have sen"), end]], streaming=True)
+    answer = patch_model(model).invoke("go")
+    assert (len(model.seen), answer.tool_calls[0]["args"]) == (1, {"to": "al"})
 
 
 def test_the_last_of_two_equal_calls_is_refused():
