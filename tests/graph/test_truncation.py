@@ -46,8 +46,9 @@ CUT = ("mail", '{"to": "bo')
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
-QUIET = pytest.mark.filterwarnings(
-    "ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"
+V3 = (
+    pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"),
+    pytest.mark.needs("v3", langgraph="1.2"),
 )
 
 
@@ -170,7 +171,7 @@ def in_turn(first: Any, *others: Any) -> list[Any]:
     """Each row of the first axis once, with the values of the others in turn."""
     axes = [list(each) for each in others]
     rows = [[*flat(row), *(each[i % len(each)] for each in axes)] for i, row in enumerate(first)]
-    return [pytest.param(*row, id="-".join(map(str, row)), marks=QUIET) for row in rows]
+    return [pytest.param(*row, id="-".join(map(str, row)), marks=V3) for row in rows]
 
 
 def flat(row: Any) -> list[Any]:
