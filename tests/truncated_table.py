@@ -27,8 +27,8 @@ AGENTS: dict[str, Any] = {
 
 def cell(build: Any, name: str, *, streaming: bool) -> str:
     """What ran, and the answer to the next message."""
-    with PROVIDERS[name]([Answer(CALLS, "limit")]) as provider:
-        model = provider.model(streaming=streaming)
+    with PROVIDERS[name].serving([Answer(CALLS, "limit")]) as server:
+        model = server.model(streaming=streaming)
         agent = Agent(lambda _, tools, saver: build(model, tools, saver))
         for text in ("go", "hello"):
             agent.say(text)
