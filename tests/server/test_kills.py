@@ -2,122 +2,180 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
-from langgraph.checkpoint.sqlite import SqliteSaver
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import interrupt
 
 import kit
-from kit import Agent, results_in
-from langgraph_patch import validate_messages, with_patching
-from support import kill_agent
-from support.kill_agent import BATCH, CONFIG, FOUR, KINDS, Tools, model_of
+from kit import Agent, Desk, calls, results_in
+from langgraph_patch import validate_messages
 from support.paths import ENVIRONMENT
 
-CHILD = Path(kill_agent.__file__)
+BATCH = [("work", {"number": number}) for number in range(6)]
+FOUR = [("work", {"number": 0}), ("wire", {}), ("boom", {}), ("hang", {})]
 
 
-def lines(folder: Path) -> list[str]:
+@dataclass
+class Busy(Desk):
+    """Tools that take a while.
+
+    Attributes:
+        pace: The seconds that the second call takes; the others take a multiple of it.
+    """
+
+    pace: float = 0
+
+    def tools(self) -> list[Any]:
+        """The tools: `work` ends, `wire` asks, `boom` raises when it has, `hang` is killed."""
+
+        @tool
+        def work(number: int) -> str:
+            """Take a while."""
+            if number == 0:
+                self.note("begun")
+            time.sleep(self.pace * number)
+            self.note(f"c{number}")
+            return f"did {number}"
+
+        @tool
+        def wire() -> str:
+            """Wait for a human."""
+            return str(interrupt("wire?"))
+
+        @tool
+        def boom() -> str:
+            """Raise when the others have ended."""
+            time.sleep(0.3)
+            self.note("raises")
+            raise RuntimeError("kaput")
+
+        @tool
+        def hang() -> str:
+            """Be at work when the process is killed."""
+            time.sleep(20)
+            return "never"
+
+        return [work, wire, boom, hang]
+
+
+def agent_of(folder: Path, kind: str, named: Any, *, saver: Any = None, pace: float = 0) -> Agent:
+    """An agent whose model makes these calls when it reads `go`, on the database of the folder."""
+
+    def say(read):
+        return calls(*named, first=0, id="a1") if read[-1].text == "go" else AIMessage("fine")
+
+    desk = Busy(log=folder / "log", pace=pace)
+    return Agent(kind, *[say] * 5, saver=saver or folder / "db", desk=desk)
+
+
+def main(place: str, kind: str, durability: Any, *, asynchronous: bool, named: Any) -> None:
+    """What the child does."""
+    folder = Path(place)
+
+    async def run() -> None:
+        async with AsyncSqliteSaver.from_conn_string(str(folder / "db")) as saver:
+            agent = agent_of(folder, kind, named, saver=saver, pace=0.05)
+            value = {"messages": [("user", "go")]}
+            await agent.graph.ainvoke(value, agent.config, durability=durability)
+
+    if asynchronous:
+        asyncio.run(run())
+    else:
+        agent_of(folder, kind, named, pace=0.05).say("go", durability=durability)
+
+
+def done_in(folder: Path) -> list[str]:
     """What the tools did."""
     log = folder / "log"
     return log.read_text().split() if log.exists() else []
 
 
-def kill_at(folder: Path, *argv: str, line: str, after: float) -> None:
+def kill_at(folder: Path, *argv: str, line: str, after: float, **options: Any) -> None:
     """Run the child until its tools have left that line, and a while more; then kill -9."""
-    with subprocess.Popen(  # noqa: S603 - our own script
-        [sys.executable, "-W", "ignore", str(CHILD), str(folder), *argv],
+    code = f"import test_kills; test_kills.main({str(folder)!r}, *{argv!r}, **{options!r})"
+    path = f"{Path(__file__).parent}:{ENVIRONMENT['PYTHONPATH']}"
+    with subprocess.Popen(  # noqa: S603 - our own code
+        [sys.executable, "-W", "ignore", "-c", code],
         stderr=subprocess.DEVNULL,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PYTHONPATH": path},
     ) as child:
         deadline = time.monotonic() + 60
-        while line not in lines(folder) and time.monotonic() < deadline:
+        while line not in done_in(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert child.poll() is None
         time.sleep(after)
         child.kill()
 
 
-@contextmanager
-def in_another_process(folder: Path, kind: str, script: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """The patched agent of a kind on the database of the child, its model, and the saver."""
-    with SqliteSaver.from_conn_string(str(folder / "db")) as saver:
-        model = model_of(script)
-        graph = KINDS[kind](model, Tools(folder, 0).all(), checkpointer=saver)
-        yield with_patching(graph), model, saver
-
-
-def recorded_in(saver: SqliteSaver) -> set[str]:
-    """The calls with results in the pending writes of a checkpoint."""
-    writes = [write for saved in saver.list(CONFIG) for write in saved.pending_writes or ()]
-    lists = [value for _, channel, value in writes if channel == "messages"]
-    return {m.tool_call_id for each in lists for m in each if isinstance(m, ToolMessage)}
-
-
 @pytest.mark.parametrize("resumes", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "mode", "durability"),
-    [
-        ("hand_built", "sync", "sync"),
-        ("react_v2", "async", "async"),
-        ("create_agent", "sync", "async"),
-    ],
+    ("kind", "asynchronous", "durability"),
+    [("send", False, "sync"), ("react_v2", True, "async"), ("create_agent", False, "async")],
 )
-def test_f34_killed_in_a_batch(kind, mode, durability, resumes, tmp_path):
+def test_f34_killed_in_a_batch(kind, asynchronous, durability, resumes, tmp_path):
     """At a random moment: the thread goes on, and what was recorded is not done again."""
     after = random.uniform(0, 0.3)  # noqa: S311 - no secret; each run kills at other moments
-    kill_at(tmp_path, kind, mode, durability, "batch", line="begun", after=after)
-    before = Counter(lines(tmp_path))
-    with in_another_process(tmp_path, kind, BATCH) as (graph, _, saver):
-        recorded = recorded_in(saver)
-        assert recorded <= before.keys()
-        # Raw: a message that is a pending write alone goes with the next input.
-        stored = saver.get_tuple(CONFIG).checkpoint["channel_values"].get("messages", [])
-        called = any(m.type == "ai" for m in stored)
-        assert called or not recorded
-        graph.invoke(None if resumes else {"messages": [HumanMessage("and?")]}, CONFIG)
-        history = graph.get_state(CONFIG).values["messages"]
-    done = {call_id: f"did {call_id[1:]}" for _, _, call_id in BATCH}
-    unknown = {
-        i: f"No result of tool call work with id {i} is known; it may or may not have run."
-        for i in done
-    }
+    options = {"asynchronous": asynchronous, "named": BATCH}
+    kill_at(tmp_path, kind, durability, line="begun", after=after, **options)
+    before = Counter(done_in(tmp_path))
+    agent = agent_of(tmp_path, kind, BATCH)
+    saver = agent.graph.checkpointer
+    writes = [w for saved in saver.list(agent.config) for w in saved.pending_writes or ()]
+    lists = [value for _, channel, value in writes if channel == "messages"]
+    recorded = {m.tool_call_id for each in lists for m in each if isinstance(m, ToolMessage)}
+    assert recorded <= before.keys()
+    # Raw: a message that is a pending write alone goes with the next input.
+    stored = saver.get_tuple(agent.config).checkpoint["channel_values"].get("messages", [])
+    called = any(m.type == "ai" for m in stored)
+    assert called or not recorded
     if resumes:
-        assert results_in(history) == done
+        agent.run(None)
+    else:
+        agent.say("and?")
+    done = {f"c{number}": f"did {number}" for number in range(6)}
+    if resumes:
+        assert agent.results == done
     elif called:
-        assert results_in(history) == unknown | {i: done[i] for i in recorded}
-        assert Counter(lines(tmp_path)) == before
-    assert all(Counter(lines(tmp_path))[call_id] == 1 for call_id in recorded)
-    assert validate_messages(history) == []
-    assert history[-1].text == "fine"
+        unknown = "No result of tool call work with id {} is known; it may or may not have run."
+        assert agent.results == {
+            call: done[call] if call in recorded else unknown.format(call) for call in done
+        }
+        assert Counter(done_in(tmp_path)) == before
+    assert all(Counter(done_in(tmp_path))[call] == 1 for call in recorded)
+    assert validate_messages(agent.history) == []
+    assert agent.history[-1].text == "fine"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["send", "react_v2", "create_agent"])
 def test_f03_four_siblings_of_a_killed_process(kind, tmp_path):
     """Finished, waiting, raised and killed: four different outcomes, read by another process."""
     durability = "sync" if kind == "react_v2" else "async"
-    kill_at(tmp_path, kind, "sync", durability, "four", line="raises", after=0.4)
-    with in_another_process(tmp_path, kind, FOUR) as (graph, model, _):
-        graph.invoke({"messages": [HumanMessage("and?")]}, CONFIG)
-        assert results_in(model.seen[-1]) == {
-            "c0": "did 0",
-            "c1": "Tool call wire with id c1 was waiting for human input when another message "
-            "came in; no answer and no result were recorded.",
-            "c2": "Tool call boom with id c2 failed in its last recorded attempt: "
-            "RuntimeError('kaput')",
-            "c3": "No result of tool call hang with id c3 is known; it may or may not have run.",
-        }
-        assert graph.get_state(CONFIG).values["messages"][-1].text == "fine"
-    assert Counter(lines(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
+    options: Any = {"asynchronous": False, "named": FOUR}
+    kill_at(tmp_path, kind, durability, line="raises", after=0.4, **options)
+    agent = agent_of(tmp_path, kind, FOUR)
+    agent.say("and?")
+    assert results_in(agent.model.seen[-1]) == {
+        "c0": "did 0",
+        "c1": "Tool call wire with id c1 was waiting for human input when another message "
+        "came in; no answer and no result were recorded.",
+        "c2": "Tool call boom with id c2 failed in its last recorded attempt: "
+        "RuntimeError('kaput')",
+        "c3": "No result of tool call hang with id c3 is known; it may or may not have run.",
+    }
+    assert agent.history[-1].text == "fine"
+    assert Counter(done_in(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
 
 
 def test_a_result_that_record_stored_is_recovered(tmp_path):

@@ -19,10 +19,12 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.prebuilt import create_react_agent
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.types import interrupt
 
-from kit import StrictModel, loop, send_each
+from support.agents import one_send_each
+from support.strict import StrictModel, ai
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 BATCH = [("work", {"number": n}, f"c{n}") for n in range(6)]
@@ -74,18 +76,23 @@ class Tools:
 
 def model_of(calls: Sequence[Any]) -> StrictModel:
     """A model that calls the tools after the message "go", and answers "fine" otherwise."""
-    made = [{"name": name, "args": args, "id": call_id} for name, args, call_id in calls]
 
     def say(messages: Sequence[BaseMessage]) -> AIMessage:
         goes = isinstance(messages[-1], HumanMessage) and messages[-1].text == "go"
-        return AIMessage("", tool_calls=made, id="a1") if goes else AIMessage("fine")
+        return ai(*calls, id="a1") if goes else AIMessage("fine")
 
     return StrictModel(script=[say] * 10)
 
 
 def hand_built(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
     """A hand-built agent with a `Send` for each call."""
-    return loop(model, tools, router=send_each).compile(checkpointer=checkpointer)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("tools", ToolNode(tools))
+    builder.add_edge(START, "agent")
+    builder.add_conditional_edges("agent", one_send_each, ["tools", END])
+    builder.add_edge("tools", "agent")
+    return builder.compile(checkpointer=checkpointer)
 
 
 def react(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
@@ -98,33 +105,21 @@ def react(model: StrictModel, tools: Any, *, checkpointer: Any) -> Any:
 KINDS = {"hand_built": hand_built, "react_v2": react, "create_agent": create_agent}
 
 
-async def arun(folder: Path, graph: Any, durability: Any) -> None:
+async def arun(folder: Path, build: Any, calls: Sequence[Any], durability: Any) -> None:
     """Run in an event loop."""
     async with AsyncSqliteSaver.from_conn_string(str(folder / "db")) as saver:
-        await graph(saver).ainvoke(
-            {"messages": [HumanMessage("go")]}, CONFIG, durability=durability
-        )
+        graph = build(model_of(calls), Tools(folder, 0.05).all(), checkpointer=saver)
+        await graph.ainvoke({"messages": [HumanMessage("go")]}, CONFIG, durability=durability)
 
 
-def run(folder: Path, graph: Any, durability: Any) -> None:
+def run(folder: Path, build: Any, calls: Sequence[Any], durability: Any) -> None:
     """Run in threads."""
     with SqliteSaver.from_conn_string(str(folder / "db")) as saver:
-        graph(saver).invoke({"messages": [HumanMessage("go")]}, CONFIG, durability=durability)
-
-
-def main(place: str, kind: str, mode: str, durability: str, batch: str) -> None:
-    """What the child does."""
-    folder, script = Path(place), BATCH if batch == "batch" else FOUR
-
-    def graph(saver: Any) -> Any:
-        tools = Tools(folder, 0.05).all()
-        return KINDS[kind](model_of(script), tools, checkpointer=saver)
-
-    if mode == "async":
-        asyncio.run(arun(folder, graph, durability))
-    else:
-        run(folder, graph, durability)
+        graph = build(model_of(calls), Tools(folder, 0.05).all(), checkpointer=saver)
+        graph.invoke({"messages": [HumanMessage("go")]}, CONFIG, durability=durability)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    place, kind, mode, durable, batch = sys.argv[1:]
+    asked = Path(place), KINDS[kind], BATCH if batch == "batch" else FOUR, durable
+    asyncio.run(arun(*asked)) if mode == "async" else run(*asked)
