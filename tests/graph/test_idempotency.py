@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Annotated, Any
 
 import pytest
@@ -13,10 +12,10 @@ from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
-from langgraph.types import Command, RetryPolicy, Send, interrupt
+from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.types import Command, RetryPolicy, interrupt
 
-from kit import StrictModel, calls
+from kit import StrictModel, calls, loop, send_each
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError
 
@@ -71,38 +70,26 @@ def thread(name: str = "1") -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def loop(tools: Tools, message: AIMessage, *, sends: bool = False, **options: Any) -> Any:
-    """START -> agent -> tools -> END, with one task for all calls or one for each."""
-    builder = StateGraph(State)
-    builder.add_node("agent", lambda _: {"messages": [message]})
-    builder.add_node("tools", ToolNode(tools.all(), handle_tool_errors=False), **options)
-    builder.add_edge(START, "agent")
-    if sends:
-        to = [Send("tools", [made]) for made in message.tool_calls]
-        builder.add_conditional_edges("agent", lambda _: to, ["tools"])
-    else:
-        builder.add_edge("agent", "tools")
+def node(tools: Tools, message: AIMessage, **settings: Any) -> Any:
+    """A loop with one task for all calls, or with the router of `settings`."""
+    model = StrictModel(script=[message])
+    builder = loop(model, ToolNode(tools.all(), handle_tool_errors=False), state=State, **settings)
+    builder.nodes["tools"].retry_policy = RetryPolicy(initial_interval=0, jitter=False)
     return builder.compile(checkpointer=InMemorySaver())
 
 
-def prebuilt(make: Any) -> Any:
-    """An agent of LangChain or LangGraph."""
-
-    def build(tools: Tools, message: AIMessage) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-            model = StrictModel(script=[message])
-            return make(model, tools.all(), checkpointer=InMemorySaver())
-
-    return build
+def send(tools: Tools, message: AIMessage) -> Any:
+    """A loop with one task for each call."""
+    return node(tools, message, router=send_each)
 
 
-KINDS = {
-    "node": loop,
-    "send": lambda *parts: loop(*parts, sends=True),
-    "create_agent": prebuilt(create_agent),
-    "react": prebuilt(create_react_agent),
-}
+def agent(tools: Tools, message: AIMessage) -> Any:
+    """An agent of LangChain."""
+    model = StrictModel(script=[message])
+    return create_agent(model, tools.all(), checkpointer=InMemorySaver())
+
+
+KINDS = {"node": node, "send": send, "create_agent": agent}
 
 
 @pytest.mark.parametrize("name", ["mail", "wire"])
@@ -122,12 +109,11 @@ async def test_the_key_is_the_same_after_a_resume(kind, name):
 def test_the_key_does_not_depend_on_the_task(name):
     """After a retry, an update or a restart, and with a task for each call, it is the same."""
     tools = Tools(failures=1)
-    again = RetryPolicy(initial_interval=0, jitter=False)
-    graph = loop(tools, call(name), retry_policy=again)
+    graph = node(tools, call(name))
     graph.invoke(GO, thread())
     graph.update_state(thread(), {"flag": True})
     graph.invoke(YES, thread())
-    loop(tools, call(name), sends=True).invoke(GO, thread())
+    send(tools, call(name)).invoke(GO, thread())
     assert len(tools.keys) == 4
     assert len(set(tools.keys)) == 1
 
@@ -136,8 +122,8 @@ def test_each_call_has_its_key():
     """Two tools with the same call have one key; another call has another."""
     tools = Tools()
     for message in (call("mail"), call("wire"), call("wire", 2), call("wire", id="a2")):
-        loop(tools, message).invoke(GO, thread())
-    loop(tools, call("wire")).invoke(GO, thread("2"))
+        node(tools, message).invoke(GO, thread())
+    node(tools, call("wire")).invoke(GO, thread("2"))
     same, first, *others = tools.keys
     assert same == first
     assert len({first, *others}) == 4
@@ -164,11 +150,11 @@ def test_inside_a_task_and_a_wrapper():
         seen.append(idempotency_key(request.runtime, request.tool_call["id"]))
         return execute(request)
 
-    node = ToolNode(tools.all(), wrap_tool_call=wrap)
+    tool_node = ToolNode(tools.all(), wrap_tool_call=wrap)
 
     @task
     def work(messages: Any) -> Any:
-        return node.invoke({"messages": messages})
+        return tool_node.invoke({"messages": messages})
 
     builder = StateGraph(State).add_node("loop", lambda _: work([call("mail")]).result())
     graph = builder.add_edge(START, "loop").compile(checkpointer=InMemorySaver())
@@ -192,12 +178,12 @@ TWICE.tool_calls[1]["id"] = "c1"
 )
 def test_where_no_key_identifies_the_call(message, reason):
     """An error, because two calls with one key would be done once."""
-    node = ToolNode(Tools().all(), handle_tool_errors=False)
+    tool_node = ToolNode(Tools().all(), handle_tool_errors=False)
 
     def work(_: Any) -> Any:
         if message is None:
             return idempotency_key({"configurable": {}}, "c1")
-        return node.invoke({"messages": [message]})
+        return tool_node.invoke({"messages": [message]})
 
     graph = StateGraph(State).add_node("tools", work).add_edge(START, "tools").compile()
     with pytest.raises(GraphError) as error:
