@@ -73,6 +73,19 @@ def test_f02_a_result_beside_a_failed_call_is_recovered():
     assert "failed in its last recorded attempt: RuntimeError('kaput x')" in agent.read["c2"]
 
 
+@pytest.mark.parametrize(
+    "build", [loop, chain((START, "agent"), ("agent", "tools"))], ids=["a router", "an edge"]
+)
+def test_f02_each_call_is_a_task_of_its_own(build):
+    """Whatever leads to the tool node. A result beside a pause is stored, and not made twice."""
+    agent = Agent(recorded(build), MAIL_AND_WIRE)
+    agent.say("go")
+    assert [task.name for task in agent.graph.get_state(agent.config).tasks] == ["tools", "tools"]
+    agent.resume()
+    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
+    assert agent.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
+
+
 @BOTH_WAYS
 def test_two_calls_that_ask_get_their_own_answers(asynchronous):
     """Each answer by interrupt id reaches its call; an answer without an id is refused."""
