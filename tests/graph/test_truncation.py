@@ -765,6 +765,14 @@ def test_a_call_with_text_behind_it_in_a_stream_is_complete():
     assert (len(model.seen), answer.tool_calls[0]["args"]) == (1, {"to": "al"})
 
 
+@pytest.mark.parametrize(("reason", "asked"), [("", 1), ("tool_calls", 1), ("length", 2)])
+def test_a_streamed_call_without_arguments(reason, asked):
+    """It is complete, unless the provider names a reason that cuts."""
+    model = StrictModel(script=[streamed(("look_up", ""), reason=reason)], streaming=True)
+    answer = patch_model(model).invoke("go")
+    assert (len(model.seen), len(answer.tool_calls)) == (asked, 2 - asked)
+
+
 def test_the_last_of_two_equal_calls_is_refused():
     """The first one of the same id and arguments is complete."""
     twins = at_limit(tool_calls=[CALL, CALL])
