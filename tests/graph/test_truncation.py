@@ -245,7 +245,7 @@ HOW = "shape", "way", "name", "asynchronous"
 @pytest.mark.parametrize(
     ("cause", *HOW),
     [
-        *in_turn(product(["at the limit"], EVERY, AGENTS), ASYNC),
+        *in_turn([*product(["at the limit"], EVERY)] * 2, AGENTS, ASYNC),
         *in_turn(product(["in a dead stream"], ["text", "blocks"], ["stream"], AGENTS), ASYNC),
         *in_turn(product(["malformed"], STREAMED_TEXTS), AGENTS, ASYNC),
         *in_turn(product(["malformed"], ["text"], ["invoke"], AGENTS), ASYNC),
