@@ -40,12 +40,10 @@ from langchain_core.messages import (
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import BaseTool, tool
-from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.graph.message import _messages_delta_reducer
 from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
 from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
@@ -56,6 +54,10 @@ from typing_extensions import TypedDict
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.strict import refuse
+from support.versions import newer
+
+DeltaChannel = newer("langgraph.channels", "DeltaChannel")
+_messages_delta_reducer = newer("langgraph.graph.message", "_messages_delta_reducer")  # not public
 
 Parts = Sequence[Any]
 """What a model sends in one turn: `AIMessageChunk`s, or errors to raise."""

@@ -11,40 +11,34 @@ for a thread.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.tools import tool
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import MessagesState
 from langgraph.prebuilt import ToolNode, create_react_agent
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, interrupt
+
+from kit import DeltaState, Desk, StrictModel, above, calls, loop, send_each
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
-
-
-class Model(GenericFakeChatModel):
-    """Says what its script has."""
-
-    def bind_tools(self, *_: Any, **__: Any) -> Model:
-        """The model itself."""
-        return self
-
-
-def calls(*names: str) -> AIMessage:
-    """A message with a call of each tool."""
-    made = [{"name": name, "args": {}, "id": f"c-{name}"} for name in names]
-    return AIMessage("", tool_calls=made, id="a1")
+MAIL_AND_WIRE = calls(("mail", {"to": "bob"}), ("wire", {}), id="a1")
 
 
 def go() -> dict[str, Any]:
     """The input of a run."""
     return {"messages": [HumanMessage("go", id="h1")]}
+
+
+def of_one_node(node: Any, state: Any = MessagesState) -> Any:
+    """A graph with this node."""
+    return above(node, state=state).compile(checkpointer=InMemorySaver())
 
 
 def checkpoint_with_a_lost_parent() -> bool:
@@ -60,12 +54,9 @@ def checkpoint_with_a_lost_parent() -> bool:
             return super().put(config, checkpoint, metadata, versions)
 
     saver = Full()
-    builder = StateGraph(MessagesState)
-    for node in "abc":
-        builder.add_node(node, lambda _: {})
-    builder.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c")
+    graph = above(*[lambda _: {}] * 3).compile(checkpointer=saver)
     with suppress(OSError):
-        builder.compile(checkpointer=saver).invoke(go(), THREAD, durability="async")
+        graph.invoke(go(), THREAD, durability="async")
     rows = list(saver.list(THREAD))
     known = {row.config["configurable"]["checkpoint_id"] for row in rows}
     parents = [row.parent_config["configurable"] for row in rows if row.parent_config]
@@ -89,32 +80,19 @@ def interrupt_that_stays() -> bool:
 
 def nested_tools_that_run_again() -> bool:
     """A nested graph that is resumed runs its finished tools again."""
-    done = []
-
-    @tool
-    def mail() -> str:
-        """Send a mail."""
-        done.append("mail")
-        return "sent"
-
-    @tool
-    def wire() -> str:
-        """Wire money, if a human agrees."""
-        return str(interrupt("sure?"))
-
-    script = iter([calls("mail", "wire"), AIMessage("fine")])
-    agent = create_react_agent(Model(messages=script), [mail, wire])
-    builder = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent")
-    graph = builder.compile(checkpointer=InMemorySaver())
+    desk = Desk()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
+        agent = create_react_agent(StrictModel(script=[MAIL_AND_WIRE]), desk.tools())
+    graph = of_one_node(agent)
     graph.invoke(go(), THREAD, durability="sync")
     graph.invoke(Command(resume="yes"), THREAD, durability="sync")
-    return len(done) > 1
+    return desk.did["mail bob"] > 1
 
 
 def fork_that_does_not_ask() -> bool:
     """A fork from a pause that was answered takes the stored answer and does not ask."""
-    builder = StateGraph(MessagesState).add_node("a", lambda _: {"messages": [interrupt("sure?")]})
-    graph = builder.add_edge(START, "a").compile(checkpointer=InMemorySaver())
+    graph = of_one_node(lambda _: {"messages": [interrupt("sure?")]})
     graph.invoke(go(), THREAD, durability="sync")
     paused = graph.get_state(THREAD).config
     graph.invoke(Command(resume="yes"), THREAD, durability="sync")
@@ -123,18 +101,14 @@ def fork_that_does_not_ask() -> bool:
 
 
 def _delta_state() -> Any:
-    from langgraph.channels import DeltaChannel
-    from langgraph.graph.message import _messages_delta_reducer
+    from langgraph.channels import DeltaChannel  # noqa: F401 - older versions lack it
 
-    return TypedDict(
-        "State", {"messages": Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]}
-    )
+    return DeltaState
 
 
 def delta_message_without_an_id() -> bool:
     """A message that a node wrote to `DeltaChannel` state without an id has none in the thread."""
-    builder = StateGraph(_delta_state()).add_node("a", lambda _: {"messages": [AIMessage("hi")]})
-    graph = builder.add_edge(START, "a").compile(checkpointer=InMemorySaver())
+    graph = of_one_node(lambda _: {"messages": [AIMessage("hi")]}, _delta_state())
     graph.invoke(go(), THREAD)
     ids = [[m.id for m in graph.get_state(THREAD).values["messages"]] for _ in range(2)]
     return None in ids[0] or ids[0] != ids[1]
@@ -142,29 +116,9 @@ def delta_message_without_an_id() -> bool:
 
 def delta_result_beside_a_pause() -> bool:
     """A message beside a pause of `DeltaChannel` state: the abandoned result is added to it."""
-
-    @tool
-    def mail() -> str:
-        """Send a mail."""
-        return "sent"
-
-    @tool
-    def wire() -> str:
-        """Wire money, if a human agrees."""
-        return str(interrupt("sure?"))
-
-    said = iter([calls("mail", "wire"), AIMessage("fine")])
-
-    def model(_: Any) -> Any:
-        return {"messages": [next(said)]}
-
-    def sends(state: Any) -> Any:
-        made = getattr(state["messages"][-1], "tool_calls", [])
-        return [Send("tools", [call]) for call in made] or "__end__"
-
-    builder = StateGraph(_delta_state()).add_node("agent", model)
-    builder.add_node("tools", ToolNode([mail, wire]))
-    builder.add_edge(START, "agent").add_conditional_edges("agent", sends, ["tools", "__end__"])
+    script = iter([MAIL_AND_WIRE, AIMessage("fine")])
+    builder = loop(StrictModel(), Desk().tools(), state=_delta_state(), router=send_each)
+    builder.nodes["agent"].runnable = RunnableLambda(lambda _: {"messages": [next(script)]})
     graph = builder.compile(checkpointer=InMemorySaver())
     graph.invoke(go(), THREAD, durability="sync")
     graph.invoke(go(), THREAD, durability="sync")
@@ -173,36 +127,28 @@ def delta_result_beside_a_pause() -> bool:
 
 def delta_update_of_a_new_thread() -> bool:
     """`update_state` on a thread without checkpoints writes no message of `DeltaChannel` state."""
-    builder = StateGraph(_delta_state()).add_node("a", lambda _: {}).add_edge(START, "a")
-    graph = builder.compile(checkpointer=InMemorySaver())
-    graph.update_state(THREAD, go(), as_node="a")
+    graph = of_one_node(lambda _: {}, _delta_state())
+    graph.update_state(THREAD, go(), as_node="node1")
     return not graph.get_state(THREAD).values.get("messages")
 
 
 def question_as_an_error() -> bool:
     """A `ToolNode` with error handling and a wrapper makes an error of `interrupt()`."""
-
-    @tool
-    def wire() -> str:
-        """Wire money, if a human agrees."""
-        return str(interrupt("sure?"))
-
-    node = ToolNode([wire], handle_tool_errors=True, wrap_tool_call=lambda call, run: run(call))
-    builder = StateGraph(MessagesState).add_node("a", lambda _: {"messages": [calls("wire")]})
-    builder.add_node("tools", node).add_edge(START, "a").add_edge("a", "tools")
-    graph = builder.compile(checkpointer=InMemorySaver())
-    graph.invoke(go(), THREAD)
-    return not graph.get_state(THREAD).interrupts
+    wrap: Any = lambda call, run: run(call)
+    node = ToolNode(Desk().tools(), handle_tool_errors=True, wrap_tool_call=wrap)
+    graph = above(lambda _: {"messages": [calls(("wire", {}))]}, node)
+    paused = graph.compile(checkpointer=InMemorySaver())
+    paused.invoke(go(), THREAD)
+    return not paused.get_state(THREAD).interrupts
 
 
 def calls_under_one_index() -> bool:
     """Two calls that a provider streams under one index are merged into one."""
-    pieces = [("c1", "mail", "{}"), ("c2", "wire", "{}")]
-    chunks = [
-        AIMessageChunk("", tool_call_chunks=[tool_call_chunk(id=i, name=n, args=a, index=0)])
-        for i, n, a in pieces
-    ]
-    return len((chunks[0] + chunks[1]).tool_call_chunks) == 1
+    first, second = (
+        AIMessageChunk("", tool_call_chunks=[tool_call_chunk(id=i, name=n, args="{}", index=0)])
+        for i, n in (("c1", "mail"), ("c2", "wire"))
+    )
+    return len((first + second).tool_call_chunks) == 1
 
 
 def own_middleware_of_a_name() -> bool:
@@ -214,7 +160,7 @@ def own_middleware_of_a_name() -> bool:
         name = PatchToolCallsMiddleware.__name__
 
     try:
-        create_deep_agent(Model(messages=iter(())), middleware=[Own()])
+        create_deep_agent(StrictModel(), middleware=[Own()])
     except (AssertionError, ValueError) as error:
         return "duplicate middleware" in str(error)
     return False

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AnyMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode, ToolRuntime, create_react_agent
-from langgraph.types import Command, RetryPolicy, Send, interrupt
+from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.types import Command, RetryPolicy, interrupt
 
+from kit import StrictModel, calls, loop, send_each
 from langgraph_patch import idempotency_key
 from langgraph_patch.errors import GraphError
-from support.agents import human, thread
-from support.running import pairs, run
-from support.strict import StrictModel, ai
 
-pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
-
-GO = {"messages": [human("go")]}
+GO: Any = {"messages": [HumanMessage("go", id="h1")]}
+YES: Any = Command(resume="yes")
 
 
 class State(MessagesState):
@@ -35,7 +31,7 @@ class State(MessagesState):
 
 
 class Tools:
-    """One tool with a runtime and one with a config: both note their keys, and ask."""
+    """A tool with a runtime and one with a config: both note their keys, may fail, and ask."""
 
     def __init__(self, failures: int = 0) -> None:
         self.keys: list[str] = []
@@ -48,90 +44,76 @@ class Tools:
             raise ConnectionError
         return str(interrupt("?"))
 
-    def mail(self, to: str, runtime: ToolRuntime) -> str:
-        """Send a mail, if a human agrees."""
-        return self.note(idempotency_key(runtime, runtime.tool_call_id))
-
-    def wire(
-        self, to: str, config: RunnableConfig, call_id: Annotated[str, InjectedToolCallId]
-    ) -> str:
-        """Wire money, if a human agrees."""
-        return self.note(idempotency_key(config, call_id))
-
-    def all(self) -> list[StructuredTool]:
+    def all(self) -> list[Any]:
         """As the agents take them."""
-        return [StructuredTool.from_function(tool) for tool in (self.mail, self.wire)]
+
+        @tool
+        def mail(runtime: ToolRuntime) -> str:
+            """Send a mail, if a human agrees."""
+            return self.note(idempotency_key(runtime, runtime.tool_call_id))
+
+        @tool
+        def wire(config: RunnableConfig, call_id: Annotated[str, InjectedToolCallId]) -> str:
+            """Wire money, if a human agrees."""
+            return self.note(idempotency_key(config, call_id))
+
+        return [mail, wire]
 
 
-def call(name: str, call_id: str = "c1", **fields: Any) -> AIMessage:
+def call(name: str, first: int = 1, **fields: Any) -> AIMessage:
     """A message with one call."""
-    return ai((name, {"to": "bob"}, call_id), **{"id": "a1", **fields})
+    return calls((name, {}), first=first, **{"id": "a1", **fields})
 
 
-def loop(tools: Tools, message: AIMessage, *, sends: bool = False, **options: Any) -> Any:
-    """START -> agent -> tools -> END, with one task for all calls or one for each."""
-    builder = StateGraph(State)
-    builder.add_node("agent", lambda _: {"messages": [message]})
-    builder.add_node("tools", ToolNode(tools.all(), handle_tool_errors=False), **options)
-    builder.add_edge(START, "agent")
-    if sends:
-        to = [Send("tools", [made]) for made in message.tool_calls]
-        builder.add_conditional_edges("agent", lambda _: to, ["tools"])
-    else:
-        builder.add_edge("agent", "tools")
+def thread(name: str = "1") -> Any:
+    """The config of a thread."""
+    return {"configurable": {"thread_id": name}}
+
+
+def node(tools: Tools, message: AIMessage, **settings: Any) -> Any:
+    """A loop with one task for all calls, or with the router of `settings`."""
+    model = StrictModel(script=[message])
+    builder = loop(model, ToolNode(tools.all(), handle_tool_errors=False), state=State, **settings)
+    builder.nodes["tools"].retry_policy = RetryPolicy(initial_interval=0, jitter=False)
     return builder.compile(checkpointer=InMemorySaver())
 
 
-def send_loop(tools: Tools, message: AIMessage) -> Any:
-    """A task for each call."""
-    return loop(tools, message, sends=True)
+def send(tools: Tools, message: AIMessage) -> Any:
+    """A loop with one task for each call."""
+    return node(tools, message, router=send_each)
 
 
-def prebuilt(make: Any) -> Any:
-    """An agent of LangChain or LangGraph."""
-    return lambda tools, message: make(
-        StrictModel(script=[message, AIMessage("done")]), tools.all(), checkpointer=InMemorySaver()
-    )
+def agent(tools: Tools, message: AIMessage) -> Any:
+    """An agent of LangChain."""
+    model = StrictModel(script=[message])
+    return create_agent(model, tools.all(), checkpointer=InMemorySaver())
 
 
-KINDS = {
-    "node": loop,
-    "send": send_loop,
-    "create_agent": prebuilt(create_agent),
-    "react_v2": prebuilt(create_react_agent),
-}
+KINDS = {"node": node, "send": send, "create_agent": agent}
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "asynchronous"), pairs(KINDS, ["mail", "wire"], [False, True])
-)
-async def test_the_key_is_the_same_after_a_resume(kind: str, name: str, *, asynchronous: bool):
-    """Each start of the tool has the key of the first one."""
+@pytest.mark.parametrize("name", ["mail", "wire"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_key_is_the_same_after_a_resume(kind, name):
+    """Each start of the tool has the key of the first one, sync and async."""
     tools = Tools()
     graph = KINDS[kind](tools, call(name))
-    for value in ("go", None, Command(resume="yes")):
-        await run(graph, value, asynchronous=asynchronous)
+    graph.invoke(GO, thread())
+    await graph.ainvoke(None, thread())
+    graph.invoke(YES, thread())
     assert len(tools.keys) == 3
     assert len(set(tools.keys)) == 1
 
 
-def keys_of(graph: Any, tools: Tools, *values: Any, config: Any = None) -> Sequence[str]:
-    """The keys that the tools note while the graph runs."""
-    for value in (GO, *values):
-        graph.invoke(value, config or thread())
-    return tools.keys
-
-
 @pytest.mark.parametrize("name", ["mail", "wire"])
-def test_the_key_does_not_depend_on_the_task(name: str):
+def test_the_key_does_not_depend_on_the_task(name):
     """After a retry, an update or a restart, and with a task for each call, it is the same."""
     tools = Tools(failures=1)
-    again = RetryPolicy(initial_interval=0, jitter=False)
-    graph = loop(tools, call(name), retry_policy=again)
+    graph = node(tools, call(name))
     graph.invoke(GO, thread())
     graph.update_state(thread(), {"flag": True})
-    graph.invoke(Command(resume="yes"), thread())
-    keys_of(send_loop(tools, call(name)), tools)
+    graph.invoke(YES, thread())
+    send(tools, call(name)).invoke(GO, thread())
     assert len(tools.keys) == 4
     assert len(set(tools.keys)) == 1
 
@@ -139,11 +121,13 @@ def test_the_key_does_not_depend_on_the_task(name: str):
 def test_each_call_has_its_key():
     """Two tools with the same call have one key; another call has another."""
     tools = Tools()
-    for message in (call("mail"), call("wire"), call("wire", "c2"), call("wire", id="a2")):
-        keys_of(loop(tools, message), tools)
-    keys_of(loop(tools, call("wire")), tools, config={"configurable": {"thread_id": "2"}})
-    assert tools.keys[0] == tools.keys[1]
-    assert len(set(tools.keys)) == 4
+    for message in (call("mail"), call("wire"), call("wire", 2), call("wire", id="a2")):
+        node(tools, message).invoke(GO, thread())
+    node(tools, call("wire")).invoke(GO, thread("2"))
+    same, first, *others = tools.keys
+    assert same == first
+    assert len({first, *others}) == 4
+    assert all(len(key) == 32 and int(key, 16) for key in tools.keys)
 
 
 def test_two_histories_with_one_call_have_two_keys():
@@ -154,7 +138,7 @@ def test_two_histories_with_one_call_have_two_keys():
     for key in written:
         builder.add_node(f"tools of {key}", ToolNode(tools.all(), messages_key=key))
         builder.add_edge("agent", f"tools of {key}")
-    keys_of(builder.compile(checkpointer=InMemorySaver()), tools)
+    builder.compile(checkpointer=InMemorySaver()).invoke(GO, thread())
     assert len(set(tools.keys)) == len(tools.keys) == 2
 
 
@@ -166,31 +150,42 @@ def test_inside_a_task_and_a_wrapper():
         seen.append(idempotency_key(request.runtime, request.tool_call["id"]))
         return execute(request)
 
-    node = ToolNode(tools.all(), wrap_tool_call=wrap)
+    tool_node = ToolNode(tools.all(), wrap_tool_call=wrap)
 
     @task
     def work(messages: Any) -> Any:
-        return node.invoke({"messages": messages})
+        return tool_node.invoke({"messages": messages})
 
     builder = StateGraph(State).add_node("loop", lambda _: work([call("mail")]).result())
     graph = builder.add_edge(START, "loop").compile(checkpointer=InMemorySaver())
-    keys_of(graph, tools, Command(resume="yes"))
+    for value in (GO, YES):
+        graph.invoke(value, thread())
     assert len(tools.keys) == 2
     assert len({*tools.keys, *seen}) == 1
 
 
-def test_where_no_key_identifies_the_call():
+TWICE = calls(("mail", {}), ("mail", {"to": "eve"}), id="a1")
+TWICE.tool_calls[1]["id"] = "c1"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (None, "no message of the state makes it. Pass the ToolRuntime, inside of a graph"),
+        (TWICE, "the message makes two calls with this id"),
+        (call("mail", id=None), "the message that makes it has no id"),
+    ],
+)
+def test_where_no_key_identifies_the_call(message, reason):
     """An error, because two calls with one key would be done once."""
-    with pytest.raises(GraphError, match="no message of the state makes it"):
-        idempotency_key({"configurable": {}}, "c1")
-    twice = ai(("mail", {"to": "bob"}, "c1"), ("mail", {"to": "eve"}, "c1"), id="a1")
-    node = ToolNode(Tools().all(), handle_tool_errors=False)
-    for message, reason in (
-        (twice, "two calls with this id"),
-        (call("mail", id=None), "has no id"),
-    ):
-        builder = StateGraph(State)
-        builder.add_node("tools", lambda _, m=message: node.invoke({"messages": [m]}))
-        app = builder.add_edge(START, "tools").compile()
-        with pytest.raises(GraphError, match=reason):
-            app.invoke(GO)
+    tool_node = ToolNode(Tools().all(), handle_tool_errors=False)
+
+    def work(_: Any) -> Any:
+        if message is None:
+            return idempotency_key({"configurable": {}}, "c1")
+        return tool_node.invoke({"messages": [message]})
+
+    graph = StateGraph(State).add_node("tools", work).add_edge(START, "tools").compile()
+    with pytest.raises(GraphError) as error:
+        graph.invoke(GO)
+    assert str(error.value) == f"Tool call 'c1' has no idempotency key: {reason}."

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import pytest
-from deepagents import create_deep_agent
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain.chat_models import init_chat_model
@@ -17,20 +16,19 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
-from langgraph.graph import MessagesState, StateGraph
 from langgraph.prebuilt import create_react_agent
-from langgraph_supervisor import create_supervisor
 from pydantic import BaseModel
 
 from kit import Agent, Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import ModelError, OptionError
 from langgraph_patch.graph.model import PatchedModel
-from support.running import in_turn
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
 REPAIRED = ["human", "ai", "tool", "human"]
 CUT = streamed(("mail", '{"to": "bob", "x'), reason="length")
+CONFIG: Any = {"configurable": {"thread_id": "1"}}
+BOTH_WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class Answer(BaseModel):
@@ -39,23 +37,19 @@ class Answer(BaseModel):
     text: str
 
 
-def react(model: Any, tools: Any, **options: Any) -> Any:
+def react(model: Any, **options: Any) -> Any:
     """LangGraph's prebuilt agent."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-        return create_react_agent(model, tools, checkpointer=InMemorySaver(), **options)
+        return create_react_agent(model, Desk().tools(), **options)
 
 
-def from_the_model(method: Any) -> Any:
-    """An agent of one node, whose model is what `method` makes of the patched model."""
-
-    def build(model: Any, tools: Any) -> Any:
-        return loop(method(model, tools), tools).compile(checkpointer=InMemorySaver())
-
-    return build
+def in_a_loop(method: Any) -> Any:
+    """A loop whose model is what `method` makes of the patched model."""
+    return lambda model: loop(method(model), Desk().tools()).compile()
 
 
-def in_an_entrypoint(model: Any, tools: Any) -> Any:
+def in_an_entrypoint(model: Any) -> Any:
     """A loop in a function; it has no history but its input."""
 
     @entrypoint(checkpointer=InMemorySaver())
@@ -65,56 +59,36 @@ def in_an_entrypoint(model: Any, tools: Any) -> Any:
     return run
 
 
-def supervised(model: Any, tools: Any) -> Any:
-    """A supervisor without workers' tools."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        worker = react(StrictModel(), tools, name="worker")
-        return create_supervisor([worker], model=model).compile(checkpointer=InMemorySaver())
-
-
 PLACES = {
-    "create_agent": lambda model, tools: create_agent(model, tools, checkpointer=InMemorySaver()),
-    "bind_tools": from_the_model(lambda model, tools: model.bind_tools(tools)),
-    "retries": from_the_model(lambda model, tools: model.bind_tools(tools).with_retry()),
-    "fallbacks": from_the_model(lambda model, _: model.with_fallbacks([StrictModel()])),
-    "with_config": from_the_model(lambda model, _: model.with_config(tags=["t"]).bind(stop=["x"])),
+    "create_agent": lambda model: create_agent(model, Desk().tools()),
+    "bind_tools": in_a_loop(lambda model: model.bind_tools(Desk().tools())),
+    "retries": in_a_loop(lambda model: model.bind_tools(Desk().tools()).with_retry()),
+    "fallbacks": in_a_loop(lambda model: model.with_fallbacks([StrictModel()])),
+    "with_config": in_a_loop(lambda model: model.with_config(tags=["t"]).bind(stop=["x"])),
     "@entrypoint": in_an_entrypoint,
 }
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "asynchronous"), in_turn(PLACES, [False, True]))
-async def test_it_works_in(name, asynchronous):
+@BOTH_WAYS
+@pytest.mark.parametrize("place", PLACES)
+async def test_it_works_in(place, asynchronous):
     """The model reads a valid history, and the answer is stored."""
     model = StrictModel()
-    graph = PLACES[name](patch_model(model), Desk().tools())
-    config = {"configurable": {"thread_id": "1"}}
-    if asynchronous:
-        result = await graph.ainvoke({"messages": BROKEN}, config)
-    else:
-        result = graph.invoke({"messages": BROKEN}, config)
+    graph = PLACES[place](patch_model(model))
+    value: Any = {"messages": BROKEN}
+    result = await graph.ainvoke(value, CONFIG) if asynchronous else graph.invoke(value, CONFIG)
     assert result["messages"][-1].text == "done"
-    assert [m.type for m in model.seen[-1] if m.type != "system"] == REPAIRED
+    assert [m.type for m in model.seen[-1]] == REPAIRED
 
 
-CHECKED = {
-    "create_react_agent": react,
-    "create_react_agent with bound tools": lambda model, t: react(model.bind_tools(t), t),
-    "supervisor": supervised,
-}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CHECKED)
-def test_an_agent_that_validates_the_history_itself(name):
+@pytest.mark.parametrize("bound", [False, True])
+def test_an_agent_that_validates_the_history_itself(bound):
     """`create_react_agent` refuses the history before its model sees it: use `with_patching`."""
-    graph = CHECKED[name](patch_model(StrictModel()), Desk().tools())
-    config = {"configurable": {"thread_id": "1"}}
-    healthy = graph.invoke({"messages": [HumanMessage("go")]}, config)
-    assert healthy["messages"][-1].text == "done"
+    model = patch_model(StrictModel())
+    graph = react(model.bind_tools(Desk().tools()) if bound else model)
+    assert graph.invoke({"messages": BROKEN[:1]})["messages"][-1].text == "done"
     with pytest.raises(ValueError, match="INVALID_CHAT_HISTORY"):
-        graph.invoke({"messages": BROKEN}, config)
+        graph.invoke({"messages": BROKEN})
 
 
 def test_structured_output_is_typed():
@@ -125,52 +99,44 @@ def test_structured_output_is_typed():
             return self | RunnableLambda(lambda message: schema(text=message.text))
 
     model = Model()
-    answer = patch_model(model).with_structured_output(Answer).invoke(BROKEN)
-    assert answer == Answer(text="done")
-    assert [m.type for m in model.seen[0]] == REPAIRED
-    whole = patch_model(model.with_structured_output(Answer))
-    assert whole.invoke(BROKEN) == Answer(text="done")
+    for patched in (
+        patch_model(model).with_structured_output(Answer),
+        patch_model(model.with_structured_output(Answer)),
+    ):
+        assert patched.invoke(BROKEN) == Answer(text="done")
+        assert [m.type for m in model.seen[-1]] == REPAIRED
 
 
 def test_a_model_that_is_made_at_each_call():
     """`init_chat_model` without a model makes one when it is called."""
     patched = patch_model(init_chat_model(configurable_fields=("model",)))
-    assert isinstance(patched, PatchedModel)
     assert isinstance(patched.bind_tools([]), PatchedModel)
 
 
-NO_ATTRIBUTE = "is no chat model. Take it from the model itself; if an agent asks for it, give"
+NO_ATTRIBUTE = (
+    r"patch_model\(model\) has no attribute '\w+': it is no chat model. Take it from the model "
+    r"itself; if an agent asks for it, give the agent the model itself and use "
+    r"with_patching\(agent\) or PatchToolCallsMiddleware\(\)"
+)
 
 
 def test_an_agent_that_needs_a_chat_model_says_so():
-    """`SummarizationMiddleware` and deepagents read attributes of the model."""
-    with pytest.raises(ModelError, match=NO_ATTRIBUTE):
+    """Agents and middlewares that read attributes of the model do not get a wrong one."""
+    with pytest.raises(ModelError, match=NO_ATTRIBUTE) as error:
         SummarizationMiddleware(patch_model(StrictModel()))
-    with pytest.raises(ModelError, match=NO_ATTRIBUTE):
-        create_deep_agent(patch_model(StrictModel()))
-    graph = react(patch_model(StrictModel()), [], response_format=Answer)
+    assert isinstance(error.value, AttributeError)  # so that `getattr` with a default works
+    graph = react(patch_model(StrictModel()), response_format=Answer)
     with pytest.raises(TypeError, match="ChatModel"):
-        graph.invoke({"messages": BROKEN[:1]}, {"configurable": {"thread_id": "1"}})
+        graph.invoke({"messages": BROKEN[:1]})
 
 
-def test_an_attribute_that_only_a_chat_model_has():
-    """The error is an `AttributeError`, so that `hasattr` and `getattr` with a default work."""
-    patched = patch_model(StrictModel())
-    assert not hasattr(patched, "model_name")
-    assert getattr(patched, "profile", None) is None
-    with pytest.raises(AttributeError, match="no attribute 'generate'"):
-        patched.generate([BROKEN])
-
-
-@pytest.mark.parametrize(
-    "value",
-    [7, "gpt", RunnableLambda(lambda x: x), None],
-    ids=["number", "name", "function", "None"],
-)
+@pytest.mark.parametrize("value", [7, "gpt", RunnableLambda(lambda x: x), None], ids=repr)
 def test_what_is_no_model_is_refused(value):
-    """The error names the value and what was expected."""
-    with pytest.raises(OptionError, match="expected a chat model"):
+    """The error names the value, its type and what was expected."""
+    text = rf"is a {type(value).__name__}: expected a chat model, or what bind_tools"
+    with pytest.raises(OptionError, match=text) as error:
         patch_model(value)
+    assert str(error.value).startswith(f"model={value!r}")
 
 
 def test_a_sequence_that_begins_with_a_prompt_is_refused():
@@ -183,54 +149,54 @@ def test_a_sequence_that_begins_with_a_prompt_is_refused():
     assert [m.type for m in model.seen[0]] == REPAIRED
 
 
-def test_patching_twice_changes_nothing():
-    """The model is repaired for once."""
+def test_an_option_with_a_wrong_value():
+    """It is refused also for a model that is patched already, which stays as it is."""
     patched = patch_model(StrictModel())
     assert patch_model(patched) is patched
+    assert repr(patched).startswith("patch_model(StrictModel(")
+    with pytest.raises(OptionError, match="recover='always'"):
+        patch_model(patched, recover="always")
 
 
-def test_a_valid_history_and_a_text_are_passed_on_as_they_are():
-    """No copy is made."""
+@pytest.mark.parametrize("value", ["go", BROKEN[:1], 7], ids=["text", "history", "number"])
+def test_what_needs_no_repair_is_passed_on_as_it_is(value):
+    """No copy is made of a valid history; what is no input of a model, the model refuses."""
     received = []
 
     class Model(StrictModel):
         def invoke(self, input, *args, **kwargs):
             received.append(input)
-            return super().invoke(input, *args, **kwargs)
+            return AIMessage("done")
 
-    history = [HumanMessage("go")]
-    for value in (history, "go"):
-        patch_model(Model()).invoke(value)
-    assert received[0] is history
-    assert received[1] == "go"
+    patch_model(Model()).invoke(value)
+    assert received[0] is value
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@BOTH_WAYS
 async def test_a_stream_reads_a_valid_history(asynchronous):
-    """Its chunks are those of the model."""
-    model = StrictModel()
+    """Its chunks are those of the model, also if a call in them is cut."""
+    model = StrictModel(script=[CUT])
     patched = patch_model(model)
     if asynchronous:
         chunks = [chunk async for chunk in patched.astream(BROKEN)]
     else:
         chunks = list(patched.stream(BROKEN))
-    assert "".join(chunk.text for chunk in chunks) == "done"
-    assert [m.type for m in model.seen[0]] == REPAIRED
+    assert [c.tool_call_chunks for c in chunks if c.tool_call_chunks] == [
+        c.tool_call_chunks for c in CUT if c.tool_call_chunks
+    ]
+    assert [[m.type for m in read] for read in model.seen] == [REPAIRED]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@BOTH_WAYS
 async def test_a_cut_call_is_left_in_invalid_tool_calls(asynchronous):
-    """LangChain alone would complete it. The model is asked twice; the next call reads of it."""
-    model = StrictModel(script=[CUT, CUT], streaming=True)
-    patched = patch_model(model)
-    question = [HumanMessage("go")]
-    answer = await patched.ainvoke(question) if asynchronous else patched.invoke(question)
+    """The model is asked twice; the second answer is returned, and the next call reads of it."""
+    patched = patch_model(model := StrictModel(script=[CUT, CUT], streaming=True))
+    answer = await patched.ainvoke("go") if asynchronous else patched.invoke("go")
     assert not answer.tool_calls
     assert [call["id"] for call in answer.invalid_tool_calls] == ["c1"]
-    patched.invoke([*question, answer])
+    patched.invoke([HumanMessage("go"), answer])
     assert [len(history) for history in model.seen] == [1, 3, 3]
-    assert "was not run" in model.seen[1][-1].text
-    assert "was not run" in model.seen[2][-1].text
+    assert all("was not run" in read[-1].text for read in model.seen[1:])
 
 
 def test_it_adds_no_run_to_traces():
@@ -248,36 +214,57 @@ def test_it_adds_no_run_to_traces():
     assert started == [("model", "")]
 
 
+FOREIGN = ToolMessage(
+    "Tool call wire with id c1 was cancelled - another message came in before it could be "
+    "completed.",
+    tool_call_id="c1",
+)
+"""What deepagents writes, which may be false."""
+
+
+@pytest.mark.parametrize(
+    ("options", "history", "text"),
+    [
+        ({}, BROKEN, "is known; it may or may not have run."),
+        ({"placeholder": "no answer"}, BROKEN, "no answer"),
+        (
+            {"reconcile": {"wire": lambda call: f"wired by {call.tool_call_id}"}},
+            BROKEN,
+            "wired by c1",
+        ),
+        ({}, [*BROKEN[:2], FOREIGN, BROKEN[2]], FOREIGN.text),
+        ({"replace_foreign": True}, [*BROKEN[:2], FOREIGN, BROKEN[2]], "may not have run."),
+    ],
+)
+def test_options_are_those_of_the_repair(options, history, text):
+    """Each of them reaches the repair, and `on_patch` gets every one."""
+    model, patches = StrictModel(), []
+    patch_model(model, on_patch=lambda *given: patches.append(given), **options).invoke(history)
+    assert model.seen[0][2].text.endswith(text)
+    assert len(patches) == (text != FOREIGN.text)
+
+
 def test_recorded_results_are_recovered_in_a_node_that_trims():
     """A window that cuts off a call, and the result of a call beside a pause."""
     model = StrictModel(script=[calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))])
     patched = patch_model(model)
 
-    def build(_model: Any, tools: Any, saver: Any) -> Any:
+    def build(_: Any, tools: Any, saver: Any) -> Any:
         def call(state: Any) -> Any:
             window = trim_messages(
                 state["messages"], strategy="last", token_counter=len, max_tokens=3
             )
             return {"messages": [patched.invoke(window)]}
 
-        bare = create_agent(model, tools)
-        builder = StateGraph(MessagesState)
-        for name, spec in bare.builder.nodes.items():
-            builder.add_node(name, call if name == "model" else spec.runnable)
-        builder.edges, builder.branches = bare.builder.edges, bare.builder.branches
+        builder = create_agent(model, tools).builder
+        builder.nodes["model"].runnable = RunnableLambda(call)
         return builder.compile(checkpointer=saver)
 
     agent = Agent(build)
     agent.say("pay")
     agent.say("never mind")
-    read = {m.tool_call_id: m.text for m in model.seen[-1] if isinstance(m, ToolMessage)}
+    read = {m.tool_call_id: m.text for m in model.seen[-1] if m.type == "tool"}
     assert read["c1"] == "sent to bob"
     assert "waiting for human input" in read["c2"]
     agent.run({"messages": [AIMessage("x"), HumanMessage("and now?")]})
     assert [m.type for m in model.seen[-1]] == ["ai", "ai", "human"]
-
-
-def test_an_option_with_a_wrong_value():
-    """It is refused before a model is called."""
-    with pytest.raises(OptionError, match="recover='always'"):
-        patch_model(StrictModel(), recover="always")

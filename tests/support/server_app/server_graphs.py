@@ -1,7 +1,7 @@
-"""The application of the LangGraph server's test: one agent, bare and patched.
+"""The application of the tests of LangGraph Server: one agent, bare and patched.
 
-The server gives each its checkpointer. What a human says decides what the model does, so
-that one process can serve all tests: a booking calls two tools at once.
+The server gives each its checkpointer. What a human says decides what the model does, so that one
+process can serve all tests: some words call two tools at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.tools import tool
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import interrupt
 
+from kit import StrictModel, above
 from langgraph_patch import with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.strict import StrictModel, ai, refuse
+from support.strict import refuse
 
 
 @tool
@@ -61,42 +60,39 @@ async def boom(x: int) -> str:
     raise RuntimeError(f"kaput {x}")
 
 
-BESIDE = {
-    "slow": ("wire_slowly", {"amount": 3}, "slow"),
-    "boom": ("boom", {"x": 1}, "boom"),
-    "wire": ("wire_money", {"amount": 3}, "wire"),
-    "report": ("print_report", {"pages": 3}, "report"),
-    "ask": ("ask_later", {"seconds": 1.0}, "ask"),
+TOOLS = {
+    each.name: each for each in (send_email, wire_money, print_report, ask_later, wire_slowly, boom)
 }
-"""The call beside the mail, by the word that the human says."""
+BESIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "slow": ("wire_slowly", {"amount": 3}),
+    "boom": ("boom", {"x": 1}),
+    "wire": ("wire_money", {"amount": 3}),
+    "report": ("print_report", {"pages": 3}),
+    "ask": ("ask_later", {"seconds": 1.0}),
+}
+"""The call beside the mail, by the word that the human says, which is its id."""
 
 
 class Clerk(StrictModel):
     """Does what the last human message says; keeps nothing, since the process is shared."""
 
-    def _next(self, messages: list[BaseMessage]) -> AIMessage:
+    def _line(self, messages: list[BaseMessage]) -> AIMessage:
         refuse(messages)
-        last = messages[-1]
-        if last.type == "human" and last.text in BESIDE:
-            return ai(("send_email", {"to": "bob"}, f"mail-{last.text}"), BESIDE[last.text])
-        return AIMessage(f"re: {last.text}")
+        word = messages[-1].text
+        if messages[-1].type != "human" or word not in BESIDE:
+            return AIMessage(f"re: {word}")
+        name, args = BESIDE[word]
+        mail = {"name": "send_email", "args": {"to": "bob"}, "id": f"mail-{word}"}
+        return AIMessage("", tool_calls=[mail, {"name": name, "args": args, "id": word}])
 
 
-def agent(*middleware: PatchToolCallsMiddleware) -> CompiledStateGraph[Any, Any, Any, Any]:
+def agent(*middleware: PatchToolCallsMiddleware) -> Any:
     """The agent, without a checkpointer of its own."""
-    tools = [send_email, wire_money, print_report, ask_later, wire_slowly, boom]
-    return create_agent(Clerk(script=[]), tools, middleware=middleware)
-
-
-def parent() -> CompiledStateGraph[Any, Any, Any, Any]:
-    """A graph with the agent as a node."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("clerk", agent())
-    return builder.add_edge(START, "clerk").compile()
+    return create_agent(Clerk(), list(TOOLS.values()), middleware=middleware)
 
 
 bare = agent()
-nested = parent()
+nested = above(agent()).compile()
 patched = with_patching(agent())
-patched_parent = with_patching(parent())
+patched_parent = with_patching(above(agent()).compile())
 by_middleware = agent(PatchToolCallsMiddleware())
