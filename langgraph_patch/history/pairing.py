@@ -154,10 +154,11 @@ def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, forei
         results: The results; they are changed.
         foreign: Whether those of other packages count.
     """
-    is_foreign = is_foreign_placeholder(message)
-    own = is_placeholder(message) or is_client_fake(message)
+    is_fake = is_client_fake(message)
     for result in results:
-        result.is_foreign, result.is_placeholder = is_foreign, own or (foreign and is_foreign)
+        result.is_foreign = is_foreign_placeholder(result.message)
+        own = is_fake or is_placeholder(result.message)
+        result.is_placeholder = own or (foreign and result.is_foreign)
 
 
 # --- ids and names in the repaired history -------------------------------------------------
@@ -210,6 +211,4 @@ def _end_of_results(
 
 def _separates(stored: Result, calling: CallingMessage) -> bool:
     """Whether a result stays in the history and is not one of this message's results."""
-    if stored.call_index is None:
-        return not stored.is_certain  # a human message that is no result after all
-    return stored.call_index != calling.index
+    return stored.call_index not in (None, calling.index)

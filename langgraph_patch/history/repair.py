@@ -274,17 +274,12 @@ def _write_calling_message(
 ) -> tuple[AIMessage, list[Change]]:
     """The message with its calls in `tool_calls`, under valid ids and names.
 
-    While a call of the message stays open, no other is listed for its own sake, and never one with
-    incomplete arguments.
+    While a call of the message stays open, no other is added to `tool_calls`: it might be run.
     """
     unlisted = [p for p in calling.calls if p.call.tool_call is None]
     if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
         return calling.message, []
-    left_out = [
-        p
-        for p in unlisted
-        if leaves_open and not is_complete(p.call) and p.call.source != "tool_calls"
-    ]
+    left_out = [p for p in unlisted if leaves_open and p.call.source != "tool_calls"]
     message = write_calls(calling.message, calling.calls, left_out)
     return message, [
         _change(change, defect, calling.index, paired, before=calling.message, after=message)
@@ -384,15 +379,16 @@ def _write_new(
     paired: PairedCall, finding: Finding, source: RepairInput, *, human_follows: bool
 ) -> tuple[ToolMessage, list[Change]]:
     """The recorded result of a call, else a placeholder."""
-    before = _stored_placeholder(paired)
+    stored = _stored_placeholder(paired)
+    before = paired.placeholder and source.reading.messages[paired.placeholder.index]
     kind: ChangeKind = "inserted"
     cause: Cause | None = None
     if finding.result is not None:
         kind, message = "recovered", recovered_result(finding, finding.result)
         if message.id is None or message.id in source.reading.message_ids - {before and before.id}:
             message = message.model_copy(update={"id": _result_id(paired)})
-    elif before is not None and is_placeholder(before) and states_nothing(finding):
-        message = without_mark(before)  # another search found no more than the placeholder states
+    elif stored is not None and is_placeholder(stored) and states_nothing(finding):
+        message = without_mark(stored)  # another search found no more than the placeholder states
     else:
         call = _dangling_call(paired, finding)
         cause = call.cause
@@ -425,11 +421,8 @@ def _write_without_results(
     message: BaseMessage, results: Sequence[Result], reading: Reading
 ) -> _Written:
     """What remains of the message: each result is written after its call, or dropped."""
-    unpaired = [stored for stored in results if stored.call_index is None]
-    if any(not stored.is_certain for stored in unpaired):
-        return [message], []
     remainder = without_results(message)
-    changes = [_dropped(stored, reading) for stored in unpaired]
+    changes = [_dropped(stored, reading) for stored in results if stored.call_index is None]
     return [] if remainder is None else [remainder], changes
 
 
