@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
-from langgraph_patch import patch_messages
 from langgraph_patch.history.calls import STOPPED, read_calls
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from support.histories import (
@@ -39,8 +38,17 @@ CUSTOM = {"type": "custom_tool_call", "id": "x1", "call_id": "c1", "name": "t", 
 COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
 
 
-class Block(dict):
-    """A content block of a class of its own."""
+def in_block(block):
+    """A message with one block, not listed."""
+    return AIMessage([block])
+
+
+def standard(kind, args):
+    """A block of LangChain's own."""
+    return {"type": kind, "id": "c1", "name": "t", "args": args}
+
+
+RESPONSES = ("content", {}, None, "function_call")
 
 
 def raw_of(arguments, call_id="c1", name="t"):
@@ -65,113 +73,78 @@ def listed(args):
 
 
 A = {"a": 1}
+DEEP = '{"a":' * 3_000
 READ = {
-    "listed": (ai(("t", "c1", A)), ["tool_calls", A, None]),
-    "listed, text": (listed('{"a": 1}'), ["tool_calls", A, None]),
-    "listed, None": (listed(None), ["tool_calls", {}, None]),
-    "listed, no text": (listed(""), ["tool_calls", {}, None]),
-    "listed, cut": (listed("{"), ["tool_calls", {}, "{"]),
-    "listed, number": (listed(7), ["tool_calls", {}, "7"]),
-    "chunk": (chunk('{"a": 1}'), ["tool_calls", A, None]),
-    "chunk, cut": (chunk('{"a": "use'), ["tool_calls", {}, '{"a": "use']),
-    "chunk, raw newline": (chunk('{"a": "x\ny"}'), ["tool_calls", {"a": "x\ny"}, None]),
-    "invalid": (invalid('{"a":'), ["invalid_tool_calls", {}, '{"a":']),
-    "invalid, stopped": (invalid("{", error=STOPPED), ["stopped", {}, "{"]),
-    "invalid, None": (invalid(None), ["invalid_tool_calls", {}, ""]),
-    "invalid, no text": (invalid(""), ["invalid_tool_calls", {}, ""]),
-    "invalid, complete": (invalid('{"a": 1}'), ["invalid_tool_calls", A, None]),
-    "invalid, list": (invalid("[1]"), ["invalid_tool_calls", {}, "[1]"]),
-    "invalid, deep": (invalid('{"a":' * 3_000), ["invalid_tool_calls", {}, '{"a":' * 3_000]),
-    "invalid, no JSON type": (invalid([1]), ["invalid_tool_calls", {}, "[1]"]),
-    "Anthropic": (AIMessage([TOOL_USE]), ["content", A, None, "tool_use"]),
-    "Anthropic, other class": (
-        with_field(AIMessage(""), content=[Block(TOOL_USE)]),
-        ["content", A, None, "tool_use"],
-    ),
-    "Anthropic, stream": (
-        AIMessage([{**STREAMED, "partial_json": '{"a": 1}'}]),
-        ["content", A, None, "tool_use"],
-    ),
-    "Anthropic, cut stream": (
-        AIMessage([{**STREAMED, "partial_json": '{"a"'}]),
-        ["content", {}, '{"a"', "tool_use"],
-    ),
-    "Anthropic, both forms": (
-        AIMessage([{**TOOL_USE, "partial_json": '{"a"'}]),
-        ["content", A, None, "tool_use"],
-    ),
-    "Responses": (AIMessage([FUNCTION_CALL]), ["content", A, None, "function_call"]),
-    "Responses, None": (
-        AIMessage([{**FUNCTION_CALL, "arguments": None}]),
-        ["content", {}, None, "function_call"],
-    ),
-    "standard": (
-        AIMessage(["text", {"type": "tool_call", "id": "c1", "name": "t", "args": A}]),
-        ["content", A, None, "tool_call"],
-    ),
-    "standard chunk": (
-        AIMessage([{"type": "tool_call_chunk", "id": "c1", "name": "t", "args": '{"a": 1}'}]),
-        ["content", A, None, "tool_call_chunk"],
-    ),
-    "standard, invalid": (
-        AIMessage([{"type": "invalid_tool_call", "id": "c1", "name": "t", "args": "{"}]),
-        ["content", {}, "{", "invalid_tool_call"],
+    "listed": (ai(("t", "c1", A)), "tool_calls", A, None),
+    "listed, text": (listed('{"a": 1}'), "tool_calls", A, None),
+    "listed, None": (listed(None), "tool_calls", {}, None),
+    "listed, cut": (listed("{"), "tool_calls", {}, "{"),
+    "listed, number": (listed(7), "tool_calls", {}, "7"),
+    "chunk": (chunk('{"a": 1}'), "tool_calls", A, None),
+    "chunk, cut": (chunk('{"a": "use'), "tool_calls", {}, '{"a": "use'),
+    "chunk, raw newline": (chunk('{"a": "x\ny"}'), "tool_calls", {"a": "x\ny"}, None),
+    "invalid": (invalid('{"a":'), "invalid_tool_calls", {}, '{"a":'),
+    "invalid, stopped": (invalid("{", error=STOPPED), "stopped", {}, "{"),
+    "invalid, None": (invalid(None), "invalid_tool_calls", {}, ""),
+    "invalid, complete": (invalid('{"a": 1}'), "invalid_tool_calls", A, None),
+    "invalid, list": (invalid([1]), "invalid_tool_calls", {}, "[1]"),
+    "invalid, JSON list": (invalid("[1]"), "invalid_tool_calls", {}, "[1]"),
+    "invalid, deep": (invalid(DEEP), "invalid_tool_calls", {}, DEEP),
+    "Anthropic": (AIMessage([TOOL_USE]), "content", A, None, "tool_use"),
+    "stream": (in_block({**STREAMED, "partial_json": '{"a": 1}'}), "content", A, None, "tool_use"),
+    "cut stream": (in_block({**STREAMED, "partial_json": '{"a'}), "content", {}, '{"a', "tool_use"),
+    "both forms": (in_block({**TOOL_USE, "partial_json": "{"}), "content", A, None, "tool_use"),
+    "Responses": (in_block(FUNCTION_CALL), "content", A, None, "function_call"),
+    "no arguments": (in_block({**FUNCTION_CALL, "arguments": None}), *RESPONSES),
+    "empty arguments": (in_block({**FUNCTION_CALL, "arguments": ""}), *RESPONSES),
+    "standard": (in_block(standard("tool_call", A)), "content", A, None, "tool_call"),
+    "part": (in_block(standard("tool_call_chunk", "{}")), "content", {}, None, "tool_call_chunk"),
+    "invalid block": (
+        in_block(standard("invalid_tool_call", "{")), "content", {}, "{", "invalid_tool_call",
     ),
     "wrapped": (
-        AIMessage([{"type": "non_standard", "value": TOOL_USE}]),
-        ["content", A, None, "tool_use"],
+        in_block({"type": "non_standard", "value": TOOL_USE}), "content", A, None, "tool_use",
     ),
-    "custom": (AIMessage([CUSTOM]), ["content", {"__arg1": "ls"}, None, "custom_tool_call"]),
-    "listed and in a block": (
-        AIMessage([TOOL_USE], tool_calls=[call_of("t", "c1", A)]),
-        ["tool_calls", A, None, "tool_use"],
+    "custom": (in_block(CUSTOM), "content", {"__arg1": "ls"}, None, "custom_tool_call"),
+    "listed, in a block": (
+        ai(("t", "c1", A), content=[TOOL_USE]), "tool_calls", A, None, "tool_use",
     ),
-    "raw": (raw_only([raw_of('{"a": 1}')]), ["additional_kwargs", A, None]),
-    "raw, cut": (raw_only([raw_of('{"b"'), "noise"]), ["additional_kwargs", {}, '{"b"']),
-    "raw, no text": (raw_only([raw_of("")]), ["additional_kwargs", {}, None]),
+    "raw": (raw_only([raw_of('{"a": 1}'), "noise"]), "additional_kwargs", A, None),
+    "raw, cut": (raw_only([raw_of('{"b"')]), "additional_kwargs", {}, '{"b"'),
     "raw, beside a list": (
-        AIMessage(
-            "", tool_calls=[call_of("t", "c1")], additional_kwargs={"tool_calls": [raw_of("{")]}
-        ),
-        ["tool_calls", {}, None],
+        ai("c1", additional_kwargs={"tool_calls": [raw_of("{")]}), "tool_calls", {}, None,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READ)
 def test_f10_a_call_is_read_wherever_it_is(name):
     """Its source, arguments, incomplete arguments and block; it is read once."""
-    message, (source, args, raw_args, *block_type) = READ[name]
+    message, source, args, raw_args, *block_type = READ[name]
     (call,) = read_calls(message, 3)
     assert (call.id, call.name, call.key, call.earlier_ids) == ("c1", "t", (3, 0), ())
     assert (call.source, call.args, call.raw_args) == (source, args, raw_args)
-    assert call.block_type == (block_type[0] if block_type else None)
+    assert [call.block_type] == (block_type or [None])
     is_whole = message.tool_calls and message.tool_calls[0]["args"] == args and not raw_args
     assert call.tool_call is (message.tool_calls[0] if is_whole else None)
 
 
-NO_CALLS = {
-    **{
-        kind: AIMessage([{"type": kind, "id": "s1", "name": "web_search", "input": {}}])
-        for kind in ("server_tool_use", "web_search_call", "mcp_call", "tool_result")
-    },
-    "computer call": AIMessage([COMPUTER]),
-    "no types": AIMessage([{"no": "type"}, {"type": "non_standard", "value": {"no": "type"}}]),
-    "unknown, wrapped": AIMessage([{"type": "non_standard", "value": {"type": "mystery"}}]),
-    "wrapped text": AIMessage([{"type": "non_standard", "value": "x"}]),
-    "type of a list": AIMessage([{"type": ["tool_use"], "id": "c1"}]),
-    "raw number": AIMessage("a", additional_kwargs={"tool_calls": 7}),
-    "raw dict": AIMessage("a", additional_kwargs={"tool_calls": {"id": "c1"}}),
-    "raw texts": AIMessage("a", additional_kwargs={"tool_calls": ["c1"]}),
-    "raw function, text": AIMessage("a", additional_kwargs={"function_call": "t"}),
-}
+NO_CALLS = [
+    in_block({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}),
+    in_block({"type": "web_search_call", "id": "s1"}),
+    in_block(COMPUTER),
+    in_block({"type": ["tool_use"], "id": "c1"}),
+    *(in_block({"type": "non_standard", "value": v}) for v in ("x", {"no": "type"}, {"type": "?"})),
+    *(AIMessage("a", additional_kwargs={"tool_calls": v}) for v in (7, {"id": "c1"}, ["c1"])),
+    AIMessage("a", additional_kwargs={"function_call": "t"}),
+]
 
 
-@pytest.mark.parametrize("name", NO_CALLS)
-def test_r27_what_is_no_call_of_a_client_gets_no_result(name):
+def test_f27_what_is_no_call_of_a_client_gets_no_result():
     """Tools of the provider, unknown blocks, and whatever an application put there."""
-    assert read_calls(NO_CALLS[name]) == []
-    assert is_quiet([H("q"), NO_CALLS[name], H("z")])
+    for message in NO_CALLS:
+        assert read_calls(message) == []
+        assert is_quiet([H("q"), message, H("z")])
 
 
 def test_calls_are_in_the_order_of_their_sources():
@@ -191,43 +164,28 @@ def test_calls_are_in_the_order_of_their_sources():
     ]
 
 
-@pytest.mark.parametrize(
-    ("stored", "earlier"),
-    [
-        ({"earlier_ids": {"c1": ["b", 7, "a"], "c2": ["x"]}}, ("b", "a")),
-        ({"earlier_ids": {"c1": "c0"}}, ()),
-        ({"earlier_ids": 7}, ()),
-        (7, ()),
-        (None, ()),
-    ],
-)
-def test_f11_earlier_ids_are_read_from_the_marker(stored, earlier):
+def test_f11_earlier_ids_are_read_from_the_marker():
     """Those of the call, the oldest first; what an application stores there does not count."""
-    message = with_field(ai("c1"), additional_kwargs={PLACEHOLDER_KEY: stored})
-    assert read_calls(message)[0].earlier_ids == earlier
+    for stored, earlier in (
+        ({"earlier_ids": {"c1": ["b", 7, "a"], "c2": ["x"]}}, ("b", "a")),
+        *(({"earlier_ids": {"c1": "c0"}}, ()), ({"earlier_ids": 7}, ()), (7, ()), (None, ())),
+    ):
+        message = with_field(ai("c1"), additional_kwargs={PLACEHOLDER_KEY: stored})
+        assert read_calls(message)[0].earlier_ids == earlier
 
 
 # --- unlisted calls in a history ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["Anthropic", "Responses", "standard", "standard chunk", "wrapped"]
-)
+@pytest.mark.parametrize("name", ["Anthropic", "Responses", "standard", "wrapped"])
 def test_f10_a_call_that_is_only_in_a_block(name):
     """It is listed under the same id and answered; the content stays."""
-    message, _ = READ[name]
+    message = READ[name][0]
     history = [H("q"), message, H("z")]
     listed_call = AIMessage(message.content, tool_calls=[call_of("t", "c1", A)])
     assert repaired(history) == [H("q"), listed_call, made("c1"), H("z")]
     assert kinds(history) == ["promoted", "inserted"]
     assert defects(history) == ["unlisted", "dangling"]
-
-
-def test_f10_a_call_in_a_block_beside_one_that_is_listed():
-    """Each is answered once."""
-    history = [AIMessage([TOOL_USE], tool_calls=[call_of("t", "c2")])]
-    message = AIMessage([TOOL_USE], tool_calls=[call_of("t", "c2"), call_of("t", "c1", A)])
-    assert repaired(history) == [message, made("c2"), made("c1")]
 
 
 def test_f10_calls_that_are_only_in_the_raw_form():
@@ -266,14 +224,7 @@ def test_f09_malformed_arguments(args, raw):
     """The call is listed with `{}` and answered; its text is in the marker."""
     history = [H("q"), invalid(args), H("z")]
     assert repaired(history) == [H("q"), ai("c1"), made_of_malformed("c1", raw), H("z")]
-    assert kinds(history) == ["promoted", "inserted"]
     assert defects(history) == ["malformed", "malformed"]
-
-
-def test_f09_malformed_arguments_that_a_tool_node_answered():
-    """The answer stays; the call is listed, since no provider takes a result without a call."""
-    answer = result("Error: your arguments are no JSON", status="error")
-    assert repaired([invalid("{"), answer]) == [ai("c1"), answer]
 
 
 CUT_TEXT = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
@@ -283,8 +234,8 @@ CUT_TEXT = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid
     ("message", "block", "answer"),
     [
         (CUT_TEXT, {**TOOL_USE, "input": {}}, made_of_malformed("c1", '{"a')),
-        (READ["Anthropic, cut stream"][0], STREAMED, made_of_malformed("c1", '{"a"')),
-        (READ["Anthropic, stream"][0], {**STREAMED, "input": A}, made("c1")),
+        (READ["cut stream"][0], STREAMED, made_of_malformed("c1", '{"a')),
+        (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
     ],
 )
 def test_f09_a_block_is_sent_with_its_arguments_as_a_dict(message, block, answer):
@@ -301,12 +252,6 @@ def test_f25_a_stored_chunk_whose_arguments_were_cut():
     loaded = AIMessageChunk.model_validate_json(message.model_dump_json())
     assert (loaded.tool_calls, loaded.invalid_tool_calls) == ([call_of("t", "c1")], [])
     assert is_quiet([loaded, result("r")])
-
-
-def test_f25_a_raw_newline_in_a_text_is_no_cut():
-    """LangChain's parser takes it, so the tool ran; what is cut is refused as ever."""
-    assert is_quiet([chunk('{"q": "a\nb"}'), result("r")])
-    assert defects([chunk('{"q": "a\nb'), result("r")]) == ["malformed"]
 
 
 @pytest.mark.parametrize(
@@ -354,21 +299,15 @@ def test_the_result_of_a_computer_call_stays(message, screen):
     assert repaired([*history, ai("c1")]) == [*history, ai("c1"), made("c1")]
 
 
-def test_the_result_of_a_computer_call_does_not_part_a_call_from_its_results():
-    """The model called both at once: the tools answer in any order."""
-    both, (_, screen) = ai("c1", "c2", content=[COMPUTER]), COMPUTER_CALLS[0]
-    first, second = result("r", "c1"), result("s", "c2")
+def test_which_results_of_computer_calls_stay():
+    """Those beside other results, in any order; not those that no call before them asked for."""
+    (message, screen), first, second = COMPUTER_CALLS[0], result("r", "c1"), result("s", "c2")
+    both = ai("c1", "c2", content=[COMPUTER])
     assert is_quiet([both, screen, first, second])
     assert not patched([both, first, screen])
     assert repaired([both, screen, first, H("x")]) == [both, first, made("c2"), screen, H("x")]
-
-
-def test_only_what_a_computer_call_before_it_asked_for_stays():
-    """No id, another id, a call that comes later: an orphan. A client's call has its result."""
-    message, screen = COMPUTER_CALLS[0]
-    nameless = AIMessage([{**COMPUTER, "call_id": None}])
     assert repaired([H("x"), screen, message]) == [H("x"), message]
-    assert repaired([nameless, result("r", "")]) == [nameless]
     assert repaired([message, result("r", "k2")]) == [message]
+    nameless = AIMessage([{**COMPUTER, "call_id": None}])
+    assert repaired([nameless, result("r", "")]) == [nameless]
     assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])
-    assert patch_messages([message, screen, ai("k1"), screen]).changes == ()

@@ -142,7 +142,7 @@ def test_f07_an_agent_that_summarises_goes_on():
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
 
 
-# --- recorded results and causes ---------------------------------------------------------------------
+# --- recorded results and causes ------------------------------------------------------
 
 
 def test_f02_a_recorded_result_is_written_after_its_call():
@@ -226,7 +226,7 @@ PLACEHOLDER = patch_messages([A]).messages[1]
         ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a", "b")), "inserted", None),
         ([marked({"cause": "failed", "inner": "1"})], Finding(inner=("a",)), "inserted", None),
         ([result("real")], Finding(result=REAL), None, None),
-        ([marked(True)], FAILURE, None, None),
+        ([marked(7)], FAILURE, None, None),
     ],
 )
 def test_f13_what_a_finding_replaces(answers, finding, kind, defect):
@@ -305,7 +305,7 @@ def test_dangling_calls_are_those_that_get_placeholders():
     assert found == [((0, 0), "a", "unknown"), ((0, 2), "d", "unknown")]
 
 
-# --- another search ---------------------------------------------------------------------------------
+# --- another search ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])

@@ -253,7 +253,7 @@ def test_real_beats_synthetic(broken, data):
     assert len(after) == len(messages)
 
 
-@given(broken_histories(("late_real_result", "steer", "move_result_later")))
+@given(broken_histories(("late_real_result", "steer")))
 def test_real_beats_synthetic_wherever_it_is(broken):
     """No placeholder is left where the real result comes later in the history."""
     messages = patch_messages(broken.messages).messages
@@ -313,42 +313,20 @@ def test_linear_in_a_crowd(crowd):
     assert large <= 2.2 * small
 
 
-# --- the two checks, and the two functions ---------------------------------------------
-
-
-@given(broken_histories(), st.booleans())
-def test_the_fast_check_never_misses(broken, leaves_open):
-    """In a history that the fast check calls valid, the repair finds nothing."""
-    history = as_messages(broken.messages)
-    assert not (
-        is_valid(history, leaves_open=leaves_open)
-        and found_the_long_way(history, leaves_open=leaves_open)
-    )
+# --- the two functions, and the damage ---------------------------------------------------
 
 
 @given(broken_histories())
 def test_validate_and_patch_agree(broken):
-    """What is wrong is what the repair changes."""
-    patch = patch_messages(broken.messages)
-    assert repr(list(patch.changes)) == repr(validate_messages(broken.messages))
-    assert bool(patch) is bool(patch.changes)
+    """What is wrong is what the repair changes; the fast check misses nothing of it."""
+    changes = patch_messages(broken.messages).changes
+    assert repr(validate_messages(broken.messages)) == repr([*changes])
+    assert repr(found_the_long_way(broken.messages)) == repr(changes)
 
 
-@given(broken_histories())
-def test_calls_that_stay_open_are_all_that_is_left(broken):
-    """Only calls of the last turn are left, and nothing else differs from a whole repair."""
-    stored = patched(broken.messages).messages
-    whole = patch_messages(stored).messages
-    models = [place for place, message in enumerate(stored) if isinstance(message, AIMessage)]
-    settled = models[-1] if models else len(stored)
-    assert all(new is old for new, old in zip(whole[:settled], stored[:settled], strict=True))
-    rest = stored[settled + 1 :]
-    assert whole is stored or all(isinstance(message, ToolMessage) for message in rest)
-
-
-@pytest.mark.parametrize("name", [n for n in DAMAGES if n not in {"as_dict", "cut_tail"}])
-def test_each_damage_is_repaired(name):
+def test_each_damage_is_repaired():
     """A guard of the tests above: it is done to some of the histories, and found in them."""
-    options = {"replace_foreign": name == "foreign_placeholder"}
-    histories = [broken_history(seed, [name], 1).messages for seed in range(60)]
-    assert any(patch_messages(history, **options) for history in histories)
+    for name in DAMAGES:
+        options = {"replace_foreign": name == "foreign_placeholder"}
+        histories = [broken_history(seed, [name], 1).messages for seed in range(100)]
+        assert any(patch_messages(history, **options) for history in histories), name

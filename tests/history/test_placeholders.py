@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage
 
 from langgraph_patch import DanglingCall, is_placeholder, patch_messages, set_language
 from langgraph_patch.errors import OptionError
@@ -12,7 +12,6 @@ from langgraph_patch.history.texts import Finding
 from support.histories import (
     H,
     ai,
-    comparable,
     defects,
     invalid_of,
     is_quiet,
@@ -57,22 +56,14 @@ def test_f36_ids_are_made_of_message_call_and_position():
     assert len({message.id for message in siblings}) == 3
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (marked({"cause": "unknown"}), True),
-        (marked({"cause": "not_started", "look_again": True}), True),
-        (marked({"cause": "reconciled"}), False),
-        (marked({"not_kept": ["files"]}), False),
-        (marked({"cause": ["unknown"]}), False),
-        (marked(None), False),
-        (result("x"), False),
-        (HumanMessage("x", additional_kwargs={PLACEHOLDER_KEY: {"cause": "unknown"}}), False),
-    ],
-)
-def test_is_placeholder(message, expected):
+def test_is_placeholder():
     """A `ToolMessage` whose marker has the cause of a placeholder, whatever its text."""
-    assert is_placeholder(message) is expected
+    own = {PLACEHOLDER_KEY: {"cause": "unknown"}}
+    markers = {"cause": "reconciled"}, {"not_kept": ["files"]}, {"cause": ["unknown"]}, None
+    others = [result("x"), H("x", additional_kwargs=own), *map(marked, markers)]
+    assert not any(map(is_placeholder, others))
+    assert is_placeholder(marked({"cause": "unknown"}))
+    assert is_placeholder(marked({"cause": "not_started", "look_again": True}))
     assert PLACEHOLDER_KEY == "langgraph_patch"  # it is in stored threads
 
 
@@ -101,38 +92,27 @@ def test_the_marker_has_what_machines_need(finding, marker):
     assert found[1].additional_kwargs.get("mine") == (None if marker else 1)
 
 
-def test_f09_incomplete_arguments_are_kept_whole_in_the_marker():
-    """What was cut off is all there is; it is not cut further."""
-    raw = '{"a": "' + "x" * 10_000
-    [found] = placeholders([with_field(CUT, invalid_tool_calls=[invalid_of(raw)])])
-    assert found.additional_kwargs[PLACEHOLDER_KEY] == {"cause": "malformed", "arguments": raw}
-
-
 # --- placeholder= ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["gone", "", "{", "{0.__class__}{error}%s", "x" * 10_000])
 def test_one_text_is_used_for_every_cause(text):
-    """As it is, however long."""
+    """As it is, however long; a mapping may be partial."""
     found = placeholders([A, CUT, X], placeholder=text)
     assert [message.content for message in found] == [text, text]
     causes = [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found]
     assert causes == ["unknown", "malformed"]
+    found = placeholders([A, CUT, X], placeholder={"unknown": text})
+    assert [message.content for message in found] == [text, MALFORMED.format("t", "c2")]
 
 
-@pytest.mark.parametrize("wrap", [str, lambda text: {"unknown": text}])
-def test_name_and_id_are_replaced_in_a_text(wrap):
+def test_name_and_id_are_replaced_in_a_text():
     """And nothing else: a text is no format string. A callable has the call."""
     text = "{name} ({id}) {name!r} {who knows}"
-    [found] = placeholders([A], placeholder=wrap(text))
-    assert found.content == "t (c1) {name!r} {who knows}"
+    for given in (text, {"unknown": text}):
+        [found] = placeholders([A], placeholder=given)
+        assert found.content == "t (c1) {name!r} {who knows}"
     assert placeholders([A], placeholder=lambda _: text)[0].content == text
-
-
-def test_a_mapping_may_be_partial():
-    """Causes that it does not name have their default text."""
-    found = placeholders([A, CUT, X], placeholder={"unknown": "who knows"})
-    assert [message.content for message in found] == ["who knows", MALFORMED.format("t", "c2")]
 
 
 def test_a_callable_receives_everything():
@@ -177,13 +157,13 @@ def test_what_a_callable_raises_reaches_the_caller(error):
     assert caught.value is error
 
 
-@pytest.mark.parametrize("returned", [None, 7, b"x", HumanMessage("x"), ["x"]])
-def test_a_callable_that_returns_anything_else_is_refused(returned):
+def test_a_callable_that_returns_anything_else_is_refused():
     """The error shows what was returned, for which call, and what was expected."""
-    words = r"returned .* for tool call 'c1': expected a str or a ToolMessage"
-    with pytest.raises(OptionError, match=words) as caught:
-        patch_messages([A], placeholder=lambda _: returned)
-    assert repr(returned) in str(caught.value)
+    for returned in (None, 7, b"x", H("x"), ["x"]):
+        words = r"returned .* for tool call 'c1': expected a str or a ToolMessage"
+        with pytest.raises(OptionError, match=words) as caught:
+            patch_messages([A], placeholder=lambda _, returned=returned: returned)
+        assert repr(returned) in str(caught.value)
 
 
 # --- placeholders of others ---------------------------------------------------------------------
@@ -215,18 +195,15 @@ def test_f42_placeholders_of_other_packages(foreign):
     assert (change.kind, change.defect, change.before) == ("inserted", "superseded", foreign)
 
 
-@pytest.mark.parametrize(
-    "genuine",
-    [
+def test_f42_results_that_only_quote_a_placeholder_stay():
+    """The whole text or the mark, nothing less."""
+    for genuine in (
         result(f"{DEEPAGENTS[0]} Or was it?"),
         result(f"Note: {DEEPAGENTS[0]}"),
         result([{"type": "text", "text": DEEPAGENTS[0]}]),
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
-    ],
-)
-def test_f42_results_that_only_quote_a_placeholder_stay(genuine):
-    """The whole text or the mark, nothing less."""
-    assert is_quiet([A, genuine], replace_foreign=True)
+    ):
+        assert is_quiet([A, genuine], replace_foreign=True)
 
 
 def test_our_placeholder_in_the_words_of_another_is_ours():
@@ -252,19 +229,12 @@ def test_f39_what_known_clients_invent_is_replaced(fake):
     assert repaired([*history, real]) == [A, real, X]
 
 
-@pytest.mark.parametrize(
-    "genuine",
-    [
-        result(CHAT_UI),
-        result('{"cancelled": true}'),
-        result('{"cancelled":false}'),
-        result('{"cancelled":true}', name="t"),
-        result(["a"], id="do-not-render-17"),
-    ],
-)
-def test_f39_what_a_tool_may_return_is_no_fake(genuine):
+def test_f39_what_a_tool_may_return_is_no_fake():
     """agent-chat-ui marks its ids, Python writes JSON with spaces, a ToolNode names the tool."""
-    history = [A, genuine, X]
-    assert patch_messages(history).messages is history
-    assert comparable(history) == repaired(tuple(history))
-    assert isinstance(genuine, ToolMessage)
+    for genuine in (
+        *(result(CHAT_UI), result('{"cancelled": true}'), result('{"cancelled":false}')),
+        *(result('{"cancelled":true}', name="t"), result(["a"], id="do-not-render-17")),
+    ):
+        history = [A, genuine, X]
+        assert patch_messages(history).messages is history
+        assert not patch_messages(tuple(history))

@@ -23,13 +23,11 @@ from support.histories import (
     ai,
     call_of,
     comparable,
-    defects,
     is_quiet,
     kinds,
     made,
     repaired,
     result,
-    with_field,
 )
 from support.strict import refuse
 
@@ -65,13 +63,12 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("name", READ)
-def test_f29_which_messages_carry_results(name):
+def test_f29_which_messages_carry_results():
     """The id and the tool that each names, and whether its message holds more."""
-    message, expected = READ[name]
-    found = read_results(message, 5)
-    assert [(each.call_id, each.name, each.holds_more) for each in found] == expected
-    assert [(each.index, each.part) for each in found] == [(5, n) for n in range(len(found))]
+    for name, (message, expected) in READ.items():
+        found = read_results(message, 5)
+        assert [(each.call_id, each.name, each.holds_more) for each in found] == expected, name
+        assert [(each.index, each.part) for each in found] == [(5, n) for n in range(len(found))]
 
 
 @pytest.mark.parametrize(
@@ -117,26 +114,13 @@ def test_f29_a_result_in_the_wrong_role_is_converted(name):
     assert change.tool_call_id == "c1"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [FunctionMessage("r", name="u"), chat(name="u"), ChatMessage("r", role="tool", name="u")],
-)
-def test_f29_a_result_goes_to_the_call_of_the_tool_that_it_names(message):
-    """Not to the first call that is open."""
-    *_, answer, placeholder = repaired([ai("c1", ("u", "c2")), message])
-    assert (answer.content, answer.tool_call_id, placeholder) == ("r", "c2", made("c1"))
-
-
-def test_f29_a_result_that_names_its_call_comes_before_one_that_names_a_tool():
-    """A result without an id does not take the place of its sibling."""
-    history = [ai("c1", "c2"), FunctionMessage("r2", name="t", id="x"), result("r1")]
-    assert repaired(history) == [
-        ai("c1", "c2"),
-        result("r2", "c2", name="t", id="x"),
-        result("r1"),
-    ]
-    elsewhere = [ai("c1", "c2"), H("x"), chat(tool_call_id="c2")]
-    assert [m.content for m in repaired(elsewhere)[2:]] == ["r", "x"]
+def test_f29_which_call_a_result_in_the_wrong_role_goes_to():
+    """That which it names, else one of its tool; after those of results that name their call."""
+    for message in (FunctionMessage("r", name="u"), chat(name="u"), chat(tool_call_id="c2")):
+        *_, answer, placeholder = repaired([ai("c1", ("u", "c2")), message])
+        assert (answer.content, answer.tool_call_id, placeholder) == ("r", "c2", made("c1"))
+    unnamed, named = FunctionMessage("r2", name="t", id="x"), result("r1")
+    assert [m.content for m in repaired([ai("c1", "c2"), unnamed, named])] == ["", "r2", "r1"]
 
 
 def test_f29_results_without_a_call_are_dropped():
@@ -174,28 +158,15 @@ def test_f29_a_human_message_without_a_result_block_stays_one(extra):
     assert is_quiet([ai("c1"), result("r"), message])
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        FunctionMessage([{**TEXT, "call_id": ""}], name="t"),
-        ChatMessage([{**TEXT, "tool_use_id": ""}], role="tool", name="t"),
-        H([in_block("c 1", [{"tool_use_id": "c 1"}])]),
-    ],
-)
-def test_f29_blocks_in_a_converted_result_name_its_call(message):
+def test_f29_blocks_in_a_converted_result_name_its_call():
     """Also where the call gets a new id."""
-    call_id = "c 1" if message.type == "human" else "c1"
-    caller, answer = repaired([ai(call_id, id="a1"), message])
-    (block,) = answer.content
-    assert block.get("tool_use_id", block.get("call_id")) == caller.tool_calls[0]["id"]
-
-
-def test_f29_a_block_of_another_class_is_a_block():
-    """A dict is a dict: results in it are found."""
-    block = type("Block", (dict,), {})(in_block())
-    history = [ai("c1"), with_field(H(""), content=[block])]
-    assert repaired(history) == [ai("c1"), result("r", id="result")]
-    assert defects(history) == ["wrong_role"]
+    for message in (
+        FunctionMessage([{**TEXT, "tool_use_id": ""}], name="t"),
+        H([in_block("c 1", [{"tool_use_id": "c 1"}])]),
+    ):
+        call_id = "c 1" if message.type == "human" else "c1"
+        caller, answer = repaired([ai(call_id, id="a1"), message])
+        assert answer.content[0]["tool_use_id"] == caller.tool_calls[0]["id"]
 
 
 # --- a model that reads no result calls the tool for ever ----------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from langchain_core.messages import SystemMessage
+from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import is_placeholder, patch_messages, set_language, validate_messages
 from langgraph_patch.errors import OptionError
@@ -27,10 +27,16 @@ from support.placeholder_texts import (
 )
 
 X, SYSTEM = H("x"), SystemMessage("be brief")
-ASKED, NAMELESS = ai("c1", id="a1"), ai(("", "c1"), id="a1")
-CUT = with_field(ai(id="a1"), invalid_tool_calls=[invalid_of('{"a')])
-STOPPED_CALL = with_field(ai(id="a1"), invalid_tool_calls=[invalid_of('{"a', error=STOPPED)])
-RAW = {"arguments": '{"a'}
+ASKED, NAMELESS, CHUNK = ai("c1", id="a1"), ai(("", "c1"), id="a1"), chunk('{"a')
+CUT = with_field(AIMessage(""), invalid_tool_calls=[invalid_of('{"a')])
+STOPPED_CALL = with_field(CUT, invalid_tool_calls=[invalid_of('{"a', error=STOPPED)])
+RAN = Finding("malformed", detail="tools_ran")
+APPROVAL = Finding("not_started", detail="approval")
+NO = Finding("failed", error="no")
+TIMEOUT = Finding("failed", error="no", detail="timeout")
+WAITS = Finding("awaiting_input")
+PAUSED = Finding("awaiting_input", detail="paused")
+FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (FAILED, TIMED_OUT))
 
 
 @pytest.fixture(autouse=True)
@@ -40,95 +46,47 @@ def english_again():
     set_language("en")
 
 
-APPROVAL = Finding("not_started", detail="approval")
 CASES = [
-    ([ASKED, X], Finding(), UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。", {}),
+    (ASKED, X, Finding(), UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
+    (ASKED, X, WAITS, WAITED, "在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。"),
     (
-        [ASKED, X],
-        Finding("awaiting_input"),
-        WAITED,
-        "在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。",
-        {},
-    ),
-    (
-        [ASKED, SYSTEM],
-        Finding("awaiting_input"),
-        WAITED_UNTIL_ENDED,
+        ASKED, SYSTEM, WAITS, WAITED_UNTIL_ENDED,
         "在暂停结束时仍在等待人工输入;没有记录到答复,也没有记录到结果。",
-        {},
     ),
+    (ASKED, SYSTEM, PAUSED, WAITING, "正在等待人工输入;没有记录到答复,也没有记录到结果。"),
+    (ASKED, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
+    (ASKED, X, TIMEOUT, TIMED_OUT_NO, "已超时;它可能仍在继续执行:no"),
+    (ASKED, X, Finding("not_started"), NOT_STARTED, ":没有记录到开始,也没有记录到结果。"),
     (
-        [ASKED, SYSTEM],
-        Finding("awaiting_input", detail="paused"),
-        WAITING,
-        "正在等待人工输入;没有记录到答复,也没有记录到结果。",
-        {},
-    ),
-    (
-        [ASKED, X],
-        Finding("failed", error="ValueError('no')"),
-        FAILED.format("{}", "{}", "ValueError('no')"),
-        "在最后一次有记录的尝试中失败:ValueError('no')",
-        {},
-    ),
-    (
-        [ASKED, X],
-        Finding("failed", error="Timeout()", detail="timeout"),
-        TIMED_OUT.format("{}", "{}", "Timeout()"),
-        "已超时;它可能仍在继续执行:Timeout()",
-        {},
-    ),
-    ([ASKED, X], Finding("not_started"), NOT_STARTED, ":没有记录到开始,也没有记录到结果。", {}),
-    (
-        [ASKED, X],
-        APPROVAL,
-        NOT_APPROVED,
+        ASKED, X, APPROVAL, NOT_APPROVED,
         ":收到另一条消息时正在等待批准;没有记录到开始,也没有记录到结果。",
-        {},
     ),
     (
-        [ASKED, SYSTEM],
-        APPROVAL,
-        NOT_APPROVED_YET,
+        ASKED, SYSTEM, APPROVAL, NOT_APPROVED_YET,
         ":当时正在等待批准;没有记录到开始,也没有记录到结果。",
-        {},
     ),
-    (
-        [ASKED, X],
-        Finding("cancelled"),
-        CANCELLED,
-        ":记录到一次取消;它可能已经全部或部分生效。",
-        {},
-    ),
-    ([CUT, X], Finding(), MALFORMED, "没有执行:其参数不是完整的 JSON 对象。", RAW),
-    (
-        [STOPPED_CALL, X],
-        Finding("malformed", detail="tools_ran"),
-        MALFORMED,
-        "没有执行:其参数不是完整的 JSON 对象。",
-        RAW,
-    ),
-    ([chunk('{"a'), X], Finding(), INCOMPLETE, "的参数不完整;其结果未知。", RAW),
-    ([NAMELESS, X], Finding(), NO_NAME, "没有执行:它没有指明工具。", {}),
+    (ASKED, X, Finding("cancelled"), CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
+    (CUT, X, Finding(), MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (STOPPED_CALL, X, RAN, MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CHUNK, X, Finding(), INCOMPLETE, "的参数不完整;其结果未知。"),
+    (NAMELESS, X, Finding(), NO_NAME, "没有执行:它没有指明工具。"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize(("history", "finding", "english", "chinese", "marker"), CASES)
-def test_f03_each_cause_has_its_text(language, history, finding, english, chinese, marker):
+def test_f03_each_cause_has_its_text(language):
     """The sentence is true of the cause; the marker has the cause for machines."""
     set_language(language)
-    name = "unknown_tool" if history[0] is NAMELESS else "t"
-    cause = "malformed" if marker or history[0] is NAMELESS else finding.cause
-    text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"
-    expected = made("c1", text, cause, name, **marker)
-    assert repaired(history, evidence={(0, 0): finding})[1] == expected
-
-
-def test_no_cause_goes_untested():
-    """The table above names all of them."""
-    assert {case[1].cause for case in CASES} | {"malformed"} == set(CAUSES)
-    assert LANGUAGES == ("en", "zh")
+    causes = set()
+    for message, behind, finding, english, chinese in CASES:
+        marker = {"arguments": '{"a'} if message in (CUT, STOPPED_CALL, CHUNK) else {}
+        name = "unknown_tool" if message is NAMELESS else "t"
+        cause = "malformed" if marker or message is NAMELESS else finding.cause
+        text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"
+        found = repaired([message, behind], evidence={(0, 0): finding})[1]
+        assert found == made("c1", text, cause, name, **marker)
+        causes.add(cause)
+    assert causes == set(CAUSES)
 
 
 def text_of(finding, *behind):
@@ -201,36 +159,28 @@ def test_the_first_lines_about_a_turn(language, lines):
     assert len(turn_texts("bob", ["k" * 900])[0]) == 500
 
 
-HOSTILE = [
-    "{0.__class__}",
-    "{name}{id}{error}",
-    "{",
-    "%s%n",
-    "x" * 10_000,
-    "工具" * 5_000,
-    "\x1b[31mred\x1b[0m\a",
-    "a\nb\r\nc\tTool call",
-    "\u202egnp.exe",
-    "\ud800",
-]
+HOSTILE = (
+    *("{0.__class__}", "{name}{id}{error}", "{", "%s%n", "x" * 10_000, "工具" * 5_000),
+    *("\x1b[31mred\x1b[0m\a", "a\nb\r\nc\tTool call", "\u202egnp.exe", "\ud800"),
+)
 
 
-@pytest.mark.parametrize(("text", "language"), list(zip(HOSTILE, LANGUAGES * 5, strict=True)))
-def test_hostile_names_ids_and_errors_are_data(text, language):
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hostile_names_ids_and_errors_are_data(language):
     """At most 500 characters, valid names and ids, no format string."""
-    history = [ai((text, "c1")), ai(text), ai((text, text)), ai("c4"), CUT]
-    evidence = {(3, 0): Finding("failed", error=text), (2, 0): Finding("awaiting_input")}
     set_language(language)
-    patch = patch_messages(history, evidence=evidence)
-    found = [message for message in patch.messages if is_placeholder(message)]
-    assert len(found) == 5
-    assert all(len(message.content) <= 500 for message in found)
-    assert validate_messages(patch.messages) == []
-    for message in (*found[:3], found[4]):
-        assert message.content.isprintable()
-        assert f"{message.name}" in message.content
-        assert message.tool_call_id in message.content
-    assert text[:300] in found[3].content
+    for text in HOSTILE:
+        history = [ai((text, "c1")), ai(text), ai((text, text)), ai("c4")]
+        evidence = {(3, 0): Finding("failed", error=text), (2, 0): WAITS}
+        messages = patch_messages(history, evidence=evidence).messages
+        found = [message for message in messages if is_placeholder(message)]
+        assert validate_messages(messages) == []
+        assert all(len(message.content) <= 500 for message in found)
+        for message in found[:3]:
+            assert message.content.isprintable()
+            assert message.name in message.content
+            assert message.tool_call_id in message.content
+        assert text[:300] in found[3].content
 
 
 @pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])

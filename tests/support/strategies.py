@@ -7,7 +7,6 @@ the code under test.
 
 from __future__ import annotations
 
-import base64
 import json
 import random
 import re
@@ -63,9 +62,13 @@ class Pick:
 # --- valid histories -------------------------------------------------------------------
 
 
-def result_of(uid: str) -> str:
-    """What the real result of the call `uid` says."""
-    return f"result of {uid}."
+def _anthropic(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["args"]}
+
+
+def _responses(call: Mapping[str, Any]) -> dict[str, Any]:
+    own = {"id": f"fc_{call['args']['uid']}", "call_id": call["id"], "name": call["name"]}
+    return {"type": "function_call", **own, "arguments": json.dumps(call["args"])}
 
 
 def _raw(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,103 +76,36 @@ def _raw(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": call["id"], "type": "function", "function": function}
 
 
-def _raw_too(calls: Sequence[Any]) -> dict[str, Any]:
-    return {"additional_kwargs": {"tool_calls": [_raw(call) for call in calls]}}
+TEXT = {"type": "text", "text": "I will"}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
-
-def _gemini(calls: Sequence[Any]) -> dict[str, Any]:
-    signatures = {c["id"]: base64.b64encode(c["args"]["uid"].encode()).decode() for c in calls}
-    return {"additional_kwargs": {SIGNATURES: signatures}}
-
-
-def _anthropic(calls: Sequence[Any]) -> dict[str, Any]:
-    blocks = [{"type": "tool_use", **_with(c, args="input")} for c in calls]
-    thought = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-    return {"content": [thought, {"type": "text", "text": "I will"}, *blocks]}
-
-
-def _server_tools(calls: Sequence[Any]) -> dict[str, Any]:
-    server = [
-        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
-        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
-    ]
-    return {"content": [*server, *_anthropic(calls)["content"]]}
-
-
-def _responses(calls: Sequence[Any]) -> dict[str, Any]:
-    blocks = [
-        {
-            **_with(c, id="call_id", args="arguments"),
-            "type": "function_call",
-            "id": f"fc_{c['args']['uid']}",
-            "arguments": json.dumps(c["args"]),
-        }
-        for c in calls
-    ]
-    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
-    return {"content": [thought, *blocks]}
-
-
-def _standard(calls: Sequence[Any]) -> dict[str, Any]:
-    content = [{"type": "text", "text": "I will"}, *({**call} for call in calls)]
-    return {"content": content, "response_metadata": {"output_version": "v1"}}
-
-
-def _with(call: Mapping[str, Any], **renamed: str) -> dict[str, Any]:
-    """The id, name and arguments of a call under other keys."""
-    return {renamed.get(key, key): call[key] for key in ("id", "name", "args")}
-
-
-SHAPES: Mapping[str, Callable[[Sequence[Any]], dict[str, Any]]] = {
+SHAPES: Mapping[str, Callable[[list[Any]], dict[str, Any]]] = {
     "plain": lambda _: {},
-    "anthropic": _anthropic,
-    "raw_too": _raw_too,
-    "responses": _responses,
-    "gemini": _gemini,
-    "standard": _standard,
     "chunk": lambda _: {},
-    "server_tools": _server_tools,
+    "anthropic": lambda calls: {"content": [THINKING, TEXT, *map(_anthropic, calls)]},
+    "responses": lambda calls: {"content": [REASONING, *map(_responses, calls)]},
+    "standard": lambda calls: {
+        "content": [TEXT, *map(dict, calls)],
+        "response_metadata": {"output_version": "v1"},
+    },
+    "raw_too": lambda calls: {"additional_kwargs": {"tool_calls": [*map(_raw, calls)]}},
+    "gemini": lambda calls: {"additional_kwargs": {SIGNATURES: {c["id"]: "c2ln" for c in calls}}},
 }
-"""What an `AIMessage` that calls has beside its calls."""
-
-CARRIED_SHAPES = tuple(name for name in SHAPES if name != "server_tools")
-"""The shapes that every provider accepts."""
+"""What a message that calls has beside its calls; every provider can carry each."""
 
 
-def calling_message(shape: str, calls: Sequence[Any], message_id: str | None) -> AIMessage:
-    """A message with calls, in one of `SHAPES`."""
+def _calling_message(shape: str, calls: list[Any], message_id: str | None) -> AIMessage:
     if shape == "chunk":
-        pieces: list[Any] = [
-            {**call, "args": json.dumps(call["args"]), "index": k} for k, call in enumerate(calls)
-        ]
-        return AIMessageChunk(content="", tool_call_chunks=pieces, id=message_id)
-    fields = {"content": "", **SHAPES[shape](calls)}
-    return AIMessage(tool_calls=[*calls], id=message_id, **fields)
+        pieces: list[Any] = [{**call, "args": json.dumps(call["args"])} for call in calls]
+        chunks = [{**piece, "index": index} for index, piece in enumerate(pieces)]
+        return AIMessageChunk(content="", tool_call_chunks=chunks, id=message_id)
+    return AIMessage(**{"content": "", **SHAPES[shape](calls)}, tool_calls=calls, id=message_id)
 
 
-def _valid_history(pick: Pick, shapes: Sequence[str]) -> History:
-    history: History = [SystemMessage("be brief", id="sys")] if pick.chance(4) else []
-    uid = 0
-    for turn in range(1 + pick.below(3)):
-        content: Any = f"ask {turn}"
-        if pick.chance(4):
-            content = [{"type": "text", "text": content}, {"type": "text", "text": "please"}]
-        history.append(HumanMessage(content, id=None if pick.chance(4) else f"human-{turn}"))
-        for step in range(pick.below(3)):
-            count = 1 + pick.below(3)
-            calls = [
-                {"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"}
-                for n in range(uid, uid + count)
-            ]
-            calls = [{**call, "type": "tool_call"} for call in calls]
-            uid += count
-            message_id = None if pick.chance(4) else f"ai-{turn}-{step}"
-            history.append(calling_message(pick(shapes), calls, message_id))
-            results = [_result(pick, call) for call in calls]
-            history += reversed(results) if pick.chance(3) else results
-        if not pick.chance(3):
-            history.append(AIMessage(f"answer {turn}", id=f"answer-{turn}"))
-    return history
+def result_of(uid: str) -> str:
+    """What the real result of the call `uid` says."""
+    return f"result of {uid}."
 
 
 def _result(pick: Pick, call: Mapping[str, Any]) -> ToolMessage:
@@ -184,16 +120,39 @@ def _result(pick: Pick, call: Mapping[str, Any]) -> ToolMessage:
     )
 
 
+def _valid_history(pick: Pick) -> History:
+    history: History = [SystemMessage("be brief", id="sys")] if pick.chance(4) else []
+    made = 0
+    for turn in range(1 + pick.below(3)):
+        content: Any = f"ask {turn}"
+        if pick.chance(4):
+            content = [{"type": "text", "text": content}, {"type": "text", "text": "please"}]
+        history.append(HumanMessage(content, id=None if pick.chance(4) else f"human-{turn}"))
+        for step in range(pick.below(3)):
+            count = 1 + pick.below(3)
+            uids = range(made, made + count)
+            made += count
+            own = [{"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"} for n in uids]
+            calls = [{**call, "type": "tool_call"} for call in own]
+            message_id = None if pick.chance(4) else f"ai-{turn}-{step}"
+            history.append(_calling_message(pick(tuple(SHAPES)), calls, message_id))
+            results = [_result(pick, call) for call in calls]
+            history += reversed(results) if pick.chance(3) else results
+        if not pick.chance(3):
+            history.append(AIMessage(f"answer {turn}", id=f"answer-{turn}"))
+    return history
+
+
 # --- damage ----------------------------------------------------------------------------
 
 DAMAGES: dict[str, Callable[[Pick, History], None]] = {}
 """Every way in which a history is broken here, by name; it changes the list."""
 
-IN_PLACE: list[str] = []
-"""Damage after which ids may occur twice, but each result is where it was."""
-
 HONEST: list[str] = []
 """Damage after which each call has an id that no other call has, and each result names its own."""
+
+IN_PLACE: list[str] = []
+"""Damage after which ids may occur twice, but each result is where it was."""
 
 
 def _damage(where: Callable[[History], Sequence[int]], *kinds: list[str]) -> Callable[[Any], Any]:
@@ -216,11 +175,8 @@ def _anywhere(history: History) -> Sequence[int]:
     return range(len(history))
 
 
-def _places(*kinds: type) -> Callable[[History], Sequence[int]]:
-    return lambda history: [k for k, m in enumerate(history) if isinstance(m, kinds)]
-
-
-_results = _places(ToolMessage)
+def _results(history: History) -> Sequence[int]:
+    return [k for k, message in enumerate(history) if isinstance(message, ToolMessage)]
 
 
 def _real(history: History) -> Sequence[int]:
@@ -228,50 +184,37 @@ def _real(history: History) -> Sequence[int]:
 
 
 def _calling(history: History) -> Sequence[int]:
-    return [k for k in _places(AIMessage)(history) if history[k].tool_calls]
+    return [k for k, m in enumerate(history) if isinstance(m, AIMessage) and m.tool_calls]
+
+
+def _turn(history: History, start: int) -> range:
+    """The indexes of a message that calls and of what comes before the next calls."""
+    return range(start, next((k for k in _calling(history) if k > start), len(history)))
 
 
 def _update(history: History, place: int, **fields: Any) -> None:
     history[place] = history[place].model_copy(update=fields)
 
 
-def _answer(history: History, call_id: object, start: int) -> int | None:
-    """The index of the `ToolMessage` that answers `call_id`, before the next calls."""
-    end = next((k for k in _calling(history) if k > start), len(history))
-    found = (k for k in _results(history) if start < k < end)
-    return next((k for k in found if history[k].tool_call_id == (call_id or "")), None)
+def _replace(history: History, places: Sequence[int], old: str, new: str | None) -> None:
+    """Replace an id or a name in every field of these messages."""
 
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {new if key == old else key: replaced(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return list(map(replaced, value))
+        return new if value == old else value
 
-def _rename(history: History, place: int, old_id: str | None, **new: Any) -> None:
-    """Give the first call `old_id` a new `id` or `name`, in every place of its message."""
-    message = history[place]
-    update: dict[str, Any] = {"tool_calls": _changed(message.tool_calls, "id", old_id, new)}
-    if isinstance(message.content, list):
-        content = _changed(message.content, "id", old_id, new)
-        of_block = {"call_id" if key == "id" else key: value for key, value in new.items()}
-        update["content"] = _changed(content, "call_id", old_id, of_block)
-    if isinstance(message, AIMessageChunk):
-        update["tool_call_chunks"] = _changed(message.tool_call_chunks, "id", old_id, new)
-    extra = dict(message.additional_kwargs)
-    if "id" in new:
-        if "tool_calls" in extra:
-            extra["tool_calls"] = _changed(extra["tool_calls"], "id", old_id, new)
-        if SIGNATURES in extra:
-            signatures = extra[SIGNATURES].items()
-            extra[SIGNATURES] = {new["id"] if k == old_id else k: v for k, v in signatures}
-    _update(history, place, **update, additional_kwargs=extra)
-
-
-def _changed(items: Sequence[Any], key: str, value: Any, new: Mapping[str, Any]) -> list[Any]:
-    found = list(items)
-    for place, item in enumerate(found):
-        if isinstance(item, dict) and item.get(key) == value:
-            found[place] = {**item, **new}
-            break
-    return found
+    for place in places:
+        fields = replaced(history[place].__dict__)
+        if isinstance(history[place], ToolMessage):
+            fields["tool_call_id"] = fields["tool_call_id"] or ""
+        _update(history, place, **fields)
 
 
 def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
+    """Take a call out of the calls of a message."""
     message = history[place]
     if isinstance(message, AIMessageChunk):
         chunks = [chunk for chunk in message.tool_call_chunks if chunk["id"] != call["id"]]
@@ -280,10 +223,11 @@ def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     _update(history, place, tool_calls=left, **fields)
 
 
-def placeholder_for(call_id: str, **fields: Any) -> ToolMessage:
+def _placeholder_for(call_id: str | None, message_id: str | None = None) -> ToolMessage:
     """A placeholder of this package, as an earlier repair wrote it."""
     marker = {PLACEHOLDER_KEY: {"cause": "unknown"}}
-    return ToolMessage("no result", tool_call_id=call_id, additional_kwargs=marker, **fields)
+    fields: Any = {"tool_call_id": call_id or "", "id": message_id}
+    return ToolMessage("no result", additional_kwargs=marker, **fields)
 
 
 @_damage(_results, HONEST, IN_PLACE)
@@ -293,16 +237,10 @@ def drop_result(_pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_results, HONEST)
-def move_result_later(pick: Pick, history: History, place: int) -> None:
-    """A result that came in behind other messages."""
+def move_result(pick: Pick, history: History, place: int) -> None:
+    """A result that came in behind other messages, or before its call."""
     moved = history.pop(place)
-    history.insert(place + pick.below(len(history) - place + 1), moved)
-
-
-@_damage(_results, HONEST)
-def move_result_earlier(pick: Pick, history: History, place: int) -> None:
-    """A result that was written before its call."""
-    history.insert(pick.below(place + 1), history.pop(place))
+    history.insert(pick.below(len(history) + 1), moved)
 
 
 @_damage(_calling, HONEST, IN_PLACE)
@@ -324,93 +262,73 @@ def duplicate_result(pick: Pick, history: History, place: int) -> None:
 def late_real_result(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package is in the place of a result that came later."""
     real = history[place]
-    history[place] = placeholder_for(real.tool_call_id, id=f"patch-{place}")
+    history[place] = _placeholder_for(real.tool_call_id, f"patch-{place}")
     history.insert(place + 1 + pick.below(len(history) - place), real)
 
 
 @_damage(_calling)
 def placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package for some call, at any place."""
-    call_id = pick(history[place].tool_calls)["id"] or ""
-    history.insert(pick.below(len(history) + 1), placeholder_for(call_id))
+    found = _placeholder_for(pick(history[place].tool_calls)["id"])
+    history.insert(pick.below(len(history) + 1), found)
 
 
 @_damage(_results)
 def foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     """What deepagents wrote where it found no result."""
-    text = DEEPAGENTS_CANCELLED.format("t", history[place].tool_call_id)
-    fields = {"additional_kwargs": {}, "id": f"deep-{place}", "name": None}
-    _update(history, place, content=text, **fields)
+    call_id = history[place].tool_call_id
+    text = DEEPAGENTS_CANCELLED.format("t", call_id)
+    history[place] = ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}")
 
 
 @_damage(_anywhere, HONEST)
 def orphan(_pick: Pick, history: History, place: int) -> None:
     """A result without a call."""
-    lost = ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan")
-    history.insert(place, lost)
+    history.insert(place, ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan"))
 
 
 @_damage(_calling, IN_PLACE)
 def reuse_id(pick: Pick, history: History, place: int) -> None:
     """A model that numbers its calls anew in every turn: call and result have an old id."""
-    earlier = [k for k in _calling(history) if k < place]
-    new_id = history[pick(earlier)].tool_calls[0]["id"] if earlier else None
-    if new_id is None or new_id in {call["id"] for call in history[place].tool_calls}:
-        return
-    _renamed_with_result(pick, history, place, new_id)
+    own = [call["id"] for call in history[place].tool_calls]
+    earlier = {c["id"] for k in _calling(history) if k < place for c in history[k].tool_calls}
+    if (old := pick(own)) and (new := sorted(filter(None, earlier.difference(own)))):
+        _replace(history, _turn(history, place), old, pick(new))
 
 
-def _renamed_with_result(pick: Pick, history: History, place: int, new_id: str | None) -> None:
-    old_id = pick(history[place].tool_calls)["id"]
-    answer = _answer(history, old_id, place)
-    _rename(history, place, old_id, id=new_id)
-    if answer is not None:
-        _update(history, answer, tool_call_id=new_id or "")
-
-
-@_damage(lambda history: [k for k in _calling(history) if len(history[k].tool_calls) > 1], IN_PLACE)
+@_damage(_calling, IN_PLACE)
 def reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
     """Two calls of one message with one id, and their results in call order."""
-    first, second = (call["id"] for call in history[place].tool_calls[:2])
-    answers = [_answer(history, call_id, place) for call_id in (first, second)]
-    if first == second or None in answers:
-        return
-    _rename(history, place, second, id=first)
-    moved = history[answers[1]].model_copy(update={"tool_call_id": first or ""})
-    history.insert(answers[0] + 1, moved)
-    del history[answers[1] + (answers[1] > answers[0])]
+    first, last = (history[place].tool_calls[k]["id"] for k in (0, -1))
+    turn = [k for k in _turn(history, place) if k in _results(history)]
+    found = [[k for k in turn if history[k].tool_call_id == call_id] for call_id in (first, last)]
+    if first and last and first != last and all(len(places) == 1 for places in found):
+        (before,), (after,) = found
+        if before > after:
+            history[before], history[after] = history[after], history[before]
+        _replace(history, _turn(history, place), last, first)
 
 
 @_damage(_calling)
 def bad_id(pick: Pick, history: History, place: int) -> None:
-    """No id, an empty one, or one that is too long; its result has it too."""
-    _renamed_with_result(pick, history, place, pick((None, "", LONG_ID)))
+    """No id, or an empty one; its result has none either."""
+    if old := pick(history[place].tool_calls)["id"]:
+        _replace(history, _turn(history, place), old, pick((None, "")))
 
 
-@_damage(
-    lambda history: [k for k in _calling(history) if history[k].tool_calls[0]["id"]],
-    HONEST,
-)
+@_damage(_calling, HONEST)
 def refused_id(pick: Pick, history: History, place: int) -> None:
-    """An id that some provider refuses and no other call has; all its results have it too."""
-    old_id = history[place].tool_calls[0]["id"]
-    new_id = pick((f"{LONG_ID}-{old_id}", f"functions/{old_id}"))
-    if any(f"'{old_id}'" in str(m) for m in history if not isinstance(m, AIMessage | ToolMessage)):
-        return
-    _rename(history, place, old_id, id=new_id)
-    for answer in _results(history):
-        if history[answer].tool_call_id == old_id:
-            _update(history, answer, tool_call_id=new_id)
+    """An id that some provider refuses, everywhere."""
+    if old := history[place].tool_calls[0]["id"]:
+        new = pick((f"{LONG_ID}-{old}", f"functions/{old}"))
+        _replace(history, _anywhere(history), old, new)
 
 
 @_damage(_calling, HONEST)
 def bad_name(pick: Pick, history: History, place: int) -> None:
-    """A tool's name that no provider accepts; its results may have it too."""
-    call_id, name = pick(history[place].tool_calls)["id"], pick(BAD_NAMES)
-    _rename(history, place, call_id, name=name)
-    for answer in _results(history):
-        if history[answer].name is not None and history[answer].tool_call_id == call_id:
-            _update(history, answer, name=name)
+    """A tool's name that no provider accepts, everywhere."""
+    if old := history[place].tool_calls[0]["name"]:
+        _replace(history, _anywhere(history), old, pick(BAD_NAMES))
 
 
 @_damage(_calling, HONEST)
@@ -421,67 +339,49 @@ def invalid_call(pick: Pick, history: History, place: int) -> None:
     raw = json.dumps(call["args"])
     args = pick((raw[:-2], raw, None, ""))
     invalid = {**call, "args": args, "type": "invalid_tool_call", "error": "no JSON"}
-    answer = _answer(history, call["id"], place)
     _unlist(history, place, call, invalid_tool_calls=[*message.invalid_tool_calls, invalid])
-    if answer is not None and pick.chance(2):
-        del history[answer]
 
 
-@_damage(
-    lambda history: [k for k in _calling(history) if isinstance(history[k].content, list)],
-    HONEST,
-)
+@_damage(lambda h: [k for k in _calling(h) if isinstance(h[k].content, list)], HONEST)
 def block_only(pick: Pick, history: History, place: int) -> None:
     """A call that is only in a content block."""
     _unlist(history, place, pick(history[place].tool_calls))
 
 
-@_damage(
-    lambda history: [k for k in _calling(history) if "tool_calls" in history[k].additional_kwargs],
-    HONEST,
-    IN_PLACE,
-)
+@_damage(lambda h: [k for k in _calling(h) if "tool_calls" in h[k].additional_kwargs], HONEST)
 def raw_only(_pick: Pick, history: History, place: int) -> None:
     """Calls that are only in the provider's raw form."""
     _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
 @_damage(
-    lambda history: [k for k in _calling(history) if isinstance(history[k], AIMessageChunk)],
+    lambda h: [
+        k for k in _calling(h) if isinstance(h[k], AIMessageChunk) and h[k].tool_call_chunks
+    ],
     IN_PLACE,
 )
 def truncated_chunk(pick: Pick, history: History, place: int) -> None:
     """A stream that was cut in a call's arguments and stored: its parser calls it valid."""
     message = history[place]
-    *whole, last = message.tool_call_chunks or [{"args": ""}]
-    if message.tool_call_chunks:
-        cut: Any = {**last, "args": (last["args"] or "")[: 1 + pick.below(12)]}
-        history[place] = AIMessageChunk("", tool_call_chunks=[*whole, cut], id=message.id)
+    *whole, last = message.tool_call_chunks
+    cut: Any = {**last, "args": (last["args"] or "")[: 1 + pick.below(12)]}
+    history[place] = AIMessageChunk("", tool_call_chunks=[*whole, cut], id=message.id)
 
 
-@_damage(lambda history: [k for k in _real(history) if history[k].name])
+@_damage(lambda h: [k for k in _real(h) if h[k].name])
 def function_message(_pick: Pick, history: History, place: int) -> None:
     """A result as a `FunctionMessage`: identified by the tool's name alone."""
     old = history[place]
     history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
 
 
-def _as_chat(pick: Pick, old: ToolMessage, **extra: Any) -> ChatMessage:
-    role = pick(("tool", "function"))
-    return ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
-
-
-@_damage(_real)
-def chat_message(pick: Pick, history: History, place: int) -> None:
-    """A result as a `ChatMessage` that names nothing."""
-    history[place] = _as_chat(pick, history[place])
-
-
 @_damage(_real, HONEST)
-def named_chat_message(pick: Pick, history: History, place: int) -> None:
+def chat_message(pick: Pick, history: History, place: int) -> None:
     """A result as a `ChatMessage` that names its call."""
     old = history[place]
-    history[place] = _as_chat(pick, old, tool_call_id=old.tool_call_id)
+    extra = {"tool_call_id": old.tool_call_id}
+    role = pick(("tool", "function"))
+    history[place] = ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
 
 
 @_damage(_real, HONEST)
@@ -494,7 +394,7 @@ def human_tool_result(pick: Pick, history: History, place: int) -> None:
         {"type": "tool_result", "tool_use_id": old.tool_call_id, "content": old.content}
         for old in history[place:end]
     ]
-    blocks += pick(([], [{"type": "text", "text": "and go on"}]))
+    blocks += pick(([], [TEXT]))
     history[place:end] = [HumanMessage(blocks, id=f"human-result-{place}")]
 
 
@@ -510,19 +410,10 @@ def cut_tail(_pick: Pick, history: History, place: int) -> None:
     del history[place + 1 :]
 
 
-@_damage(_places(HumanMessage), HONEST, IN_PLACE)
-def as_dict(_pick: Pick, history: History, place: int) -> None:
-    """A message in the form in which clients send it."""
-    old = history[place]
-    history[place] = {"role": "user", "content": old.content, "id": old.id}
-
-
-def broken_history(
-    seed: int, names: Sequence[str], max_damages: int = 4, shapes: Sequence[str] = tuple(SHAPES)
-) -> Broken:
+def broken_history(seed: int, names: Sequence[str], max_damages: int = 4) -> Broken:
     """A valid history, damaged up to `max_damages` times; another one for each seed."""
     pick = Pick(seed)
-    history = _valid_history(pick, shapes)
+    history = _valid_history(pick)
     done = [pick(names) for _ in range(1 + pick.below(max_damages))]
     for name in done:
         DAMAGES[name](pick, history)
@@ -535,14 +426,12 @@ _SEEDS = st.integers(0, 2**32)
 
 def valid_histories() -> st.SearchStrategy[History]:
     """Histories without a defect, in which every shape of message occurs."""
-    return _SEEDS.map(lambda seed: _valid_history(Pick(seed), tuple(SHAPES)))
+    return _SEEDS.map(lambda seed: _valid_history(Pick(seed)))
 
 
-def broken_histories(
-    names: Sequence[str] = tuple(DAMAGES), shapes: Sequence[str] = tuple(SHAPES)
-) -> st.SearchStrategy[Broken]:
+def broken_histories(names: Sequence[str] = tuple(DAMAGES)) -> st.SearchStrategy[Broken]:
     """Valid histories, damaged several times."""
-    return _SEEDS.map(lambda seed: broken_history(seed, names, shapes=shapes))
+    return _SEEDS.map(lambda seed: broken_history(seed, names))
 
 
 # --- what can be read off a history -----------------------------------------------------
