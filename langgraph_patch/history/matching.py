@@ -103,12 +103,6 @@ class _Place:
     results: list[Result] = field(default_factory=list)
     placeholders: list[Result] = field(default_factory=list)
 
-    def add(self, paired: PairedCall, *, is_current: bool) -> None:
-        """Add a call."""
-        (self.calls if is_current else self.earlier).append(paired)
-        self.own_names.add(paired.label)
-        self.names.add(paired.label)
-
 
 class _Index:
     """The places of all calls.
@@ -133,7 +127,9 @@ class _Index:
             for paired in calling.calls:
                 for key, is_current in _keys_of(paired.call).items():
                     place = self.places.setdefault((index, key), _Place(names[key]))
-                    place.add(paired, is_current=is_current)
+                    (place.calls if is_current else place.earlier).append(paired)
+                    place.own_names.add(paired.label)
+                    place.names.add(paired.label)
         self.before: dict[int, int] = {}
         for index in sorted(stored_results):
             self.before[index] = self.results_before(index).start - 1

@@ -68,19 +68,18 @@ class Reading:
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
     def _is_final(self, placeholder: Result | None) -> bool:
-        if placeholder is None or not is_placeholder(placeholder.message):
-            return False
-        return not (self.look_again and asks_to_look_again(placeholder.message))
+        is_own = placeholder is not None and is_placeholder(placeholder.message)
+        return is_own and not self._asks(placeholder)
+
+    def _asks(self, placeholder: Result | None) -> bool:
+        return (
+            self.look_again and placeholder is not None and asks_to_look_again(placeholder.message)
+        )
 
     @property
     def searches_again(self) -> bool:
         """Whether a placeholder asks for another search, and this turn makes it."""
-        return self.look_again and any(
-            paired.real is None
-            and paired.placeholder is not None
-            and asks_to_look_again(paired.placeholder.message)
-            for paired in self.paired_calls
-        )
+        return any(p.real is None and self._asks(p.placeholder) for p in self.paired_calls)
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -126,7 +125,8 @@ def read_history(
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
-                calling_messages[index] = _calling_message(index, message, calls)
+                calling = calling_messages[index] = CallingMessage(index, message)
+                calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             skipped.add(index)
@@ -138,12 +138,6 @@ def read_history(
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, len(messages), stored_results, skipped)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
-
-
-def _calling_message(index: int, message: AIMessage, calls: Sequence[Call]) -> CallingMessage:
-    calling = CallingMessage(index, message)
-    calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
-    return calling
 
 
 def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, foreign: bool) -> None:
