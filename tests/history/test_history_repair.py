@@ -145,13 +145,20 @@ def test_f07_an_agent_that_summarises_goes_on():
 # --- recorded results and causes ------------------------------------------------------
 
 
-def test_f02_a_recorded_result_is_written_after_its_call():
-    """As it is; other calls get placeholders."""
+def test_f02_f03_each_call_of_a_message_has_its_own_result():
+    """A recorded one as it is; a finding and its cause; and what is not known."""
     real = result("sent to bob", name="t", id="x", artifact={"a": 1})
-    history = [H("q"), ai("c1", "c2", id="a1"), X]
-    evidence = {(1, 0): Finding(result=real)}
-    assert repaired(history, evidence=evidence) == [*history[:2], real, made("c2"), X]
-    assert kinds(history, evidence=evidence) == ["recovered", "inserted"]
+    history = [H("q"), ai("c1", "c2", "c3", id="a1"), X]
+    evidence = {(1, 0): Finding(result=real), (1, 1): Finding("awaiting_input")}
+    waited = made("c2", WAITED, "awaiting_input")
+    assert repaired(history, evidence=evidence) == [*history[:2], real, waited, made("c3"), X]
+    changes = patch_messages(history, evidence=evidence).changes
+    assert [(change.kind, change.cause) for change in changes] == [
+        ("recovered", None),
+        ("inserted", "awaiting_input"),
+        ("inserted", "unknown"),
+    ]
+    assert str(changes[1]) == "inserted 't' 'c2' (awaiting_input)"
 
 
 @pytest.mark.parametrize("message_id", [None, "x"])
@@ -165,28 +172,6 @@ def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one(message_id):
         "result-624ab9df0439ffd92ff50832c70aec21",
     ]
     assert [message.tool_call_id for message in found] == ["c1", "c1_cd2ffd48"]
-
-
-def test_f03_each_cause_has_its_text():
-    """Finished, waiting, failed and not recorded have different results."""
-    history = [ai(("a", "c1"), ("b", "c2"), ("d", "c3"), ("e", "c4"), id="a1"), X]
-    evidence = {
-        (0, 0): Finding(result=result("done", id="x")),
-        (0, 1): Finding("awaiting_input"),
-        (0, 2): Finding("failed", error="RuntimeError('kaput')"),
-    }
-    patch = patch_messages(history, evidence=evidence)
-    assert comparable(patch.messages) == [
-        history[0],
-        result("done", id="x"),
-        made("c2", WAITED, "awaiting_input", "b"),
-        made("c3", FAILED.format("d", "c3", "RuntimeError('kaput')"), "failed", "d"),
-        made("c4", name="e"),
-        X,
-    ]
-    causes = [None, "awaiting_input", "failed", "unknown"]
-    assert [change.cause for change in patch.changes] == causes
-    assert str(patch.changes[1]) == "inserted 'b' 'c2' (awaiting_input)"
 
 
 @pytest.mark.parametrize(
