@@ -261,8 +261,8 @@ class _Repair:
         for paired in _order_of_results(calling, kept, missing):
             if (finding := findings[paired]) is not None:
                 self._write_new(paired, finding, human_follows=human_follows)
-            elif (answer := paired.answer) is not None:
-                self._write_answer(paired, answer)
+            else:
+                self._write_answer(paired, _answer_of(paired))
 
     def _write_calling_message(self, calling: CallingMessage, *, leaves_open: bool) -> None:
         """The message with its calls in `tool_calls`, under valid ids and names.
@@ -411,9 +411,14 @@ def _order_of_results(
 
 def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
     """In the order of the history; answers that are stored before their call come last."""
+    answer = _answer_of(paired)
+    return answer.index < paired.calling.index, answer.index, answer.part
+
+
+def _answer_of(paired: PairedCall) -> Result:
     answer = paired.answer
     assert answer is not None  # noqa: S101 - a call is kept only if it has one
-    return answer.index < paired.calling.index, answer.index, answer.part
+    return answer
 
 
 def _with_own_id(message: ToolMessage, paired: PairedCall) -> ToolMessage:

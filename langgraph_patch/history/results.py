@@ -115,8 +115,6 @@ def without_results(message: BaseMessage) -> BaseMessage | None:
     if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
         return None
     content = [block for block in message.content if not _is_result_block(block)]
-    if len(content) == len(message.content):
-        return None
     return message.model_copy(update={"content": content}) if content else None
 
 

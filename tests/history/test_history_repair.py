@@ -159,6 +159,8 @@ def test_f02_f03_each_call_of_a_message_has_its_own_result():
         ("inserted", "unknown"),
     ]
     assert str(changes[1]) == "inserted 't' 'c2' (awaiting_input)"
+    restored = Change("restored", "abandoned", 0, "", None, None, None, A)
+    assert str(restored) == "restored AIMessage 'a1'"
 
 
 @pytest.mark.parametrize("message_id", [None, "x"])
