@@ -113,7 +113,7 @@ _VALID: Mapping[str, Callable[[Any], Any]] = {
     "tool_call_id": _call_id,
     "tool_calls": _calls,
     "invalid_tool_calls": _calls,
-    "tool_call_chunks": _calls,
+    "tool_call_chunks": lambda value: _unless_equal(dicts(value), value),
 }
 """The fields that this package reads -> a function that returns a valid value as it is."""
 

@@ -119,8 +119,6 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
             elif kind is HumanMessage:
                 if type(content) is not str and not _are_blocks(content, without="tool_result"):
                     return False
-                if extra and "tool_call_id" in extra:
-                    return False
             elif kind is not SystemMessage or not (type(content) is str or _are_blocks(content)):
                 return False
         return (leaves_open or not waiting) and _are_valid(ids)
@@ -184,6 +182,4 @@ def _has_raw_calls(extra: Mapping[str, Any]) -> bool:
 def _is_complete(chunk: AIMessageChunk) -> bool:
     """Whether the streamed arguments of all calls of a chunk are complete."""
     parts = chunk.__dict__["tool_call_chunks"]
-    return type(parts) is list and (
-        not chunk.tool_calls or all(complete_args(part.get("args")) is not None for part in parts)
-    )
+    return type(parts) is list and all(complete_args(p.get("args")) is not None for p in parts)

@@ -103,12 +103,6 @@ class _Place:
     results: list[Result] = field(default_factory=list)
     placeholders: list[Result] = field(default_factory=list)
 
-    def add(self, paired: PairedCall, *, is_current: bool) -> None:
-        """Add a call."""
-        (self.calls if is_current else self.earlier).append(paired)
-        self.own_names.add(paired.label)
-        self.names.add(paired.label)
-
 
 class _Index:
     """The places of all calls.
@@ -133,7 +127,9 @@ class _Index:
             for paired in calling.calls:
                 for key, is_current in _keys_of(paired.call).items():
                     place = self.places.setdefault((index, key), _Place(names[key]))
-                    place.add(paired, is_current=is_current)
+                    (place.calls if is_current else place.earlier).append(paired)
+                    place.own_names.add(paired.label)
+                    place.names.add(paired.label)
         self.before: dict[int, int] = {}
         for index in sorted(stored_results):
             self.before[index] = self.results_before(index).start - 1
@@ -141,7 +137,7 @@ class _Index:
     def results_before(self, index: int) -> range:
         """The indexes of the messages directly before one that hold results and nothing else."""
         parts = self._stored_results.get(index - 1, ())
-        if not parts or any(s.holds_more or not s.is_certain for s in parts):
+        if not parts or parts[0].holds_more:
             return range(index, index)
         return range(self.before[index - 1] + 1, index)
 
@@ -186,15 +182,13 @@ def pair(
 ) -> None:
     """Find the call of each result.
 
-    First results that name a call, then results that name only a tool, then human messages
-    that are a result only if the call has no other. Placeholders get what is left.
+    First results that name a call, then results that name only a tool. Placeholders get what is
+    left.
     """
     calls = _Index(calling_messages, stored_results)
     everything = [stored for parts in stored_results.values() for stored in parts]
-    certain = [stored for stored in everything if stored.is_certain]
-    _pair_results([s for s in certain if s.call_id is not None], calls)
-    _pair_results([s for s in certain if s.call_id is None], calls)
-    _pair_results([s for s in everything if not s.is_certain], calls)
+    _pair_results([stored for stored in everything if stored.call_id is not None], calls)
+    _pair_results([stored for stored in everything if stored.call_id is None], calls)
     for place in calls.places.values():
         _pair_in_order(place.calls, place.placeholders, place.names)
 
@@ -209,7 +203,7 @@ def _pair_results(results: Sequence[Result], calls: _Index) -> None:
     early = _place_results(by_index, calls)
     found = [place for place in calls.places.values() if place.results]
     for place in found:
-        _pair_place(place)
+        _assign([p for p in place.calls if p.real is None], place.results, place.names)
     for place in found:
         _pair_renamed(place)
         place.results = []
@@ -239,13 +233,6 @@ def _place_results(
     return early
 
 
-def _pair_place(place: _Place) -> None:
-    """Pair results with the calls that have their key."""
-    possible = sum(paired.real is None for paired in (*place.calls, *place.earlier))
-    if place.results[0].is_certain or len(place.results) >= possible:
-        _assign([p for p in place.calls if p.real is None], place.results, place.names)
-
-
 def _pair_renamed(place: _Place) -> None:
     """Pair what is left with calls that were renamed, if the calls with the id have results."""
     free = [paired for paired in place.earlier if paired.real is None]
@@ -271,11 +258,11 @@ def _assign(
                 _pair_in_order(own, by_name[name], names)
         calls = [paired for paired in calls if paired.real is None]
         own_names = {paired.label for paired in calls}
-        results = [
-            stored
-            for stored in results
-            if stored.call_index is None and _agree(stored.label, own_names, names)
-        ]
+    results = [
+        stored
+        for stored in results
+        if stored.call_index is None and _agree(stored.label, own_names, names)
+    ]
     if len(results) >= len(calls):
         _pair_in_order(calls, results, names)
 

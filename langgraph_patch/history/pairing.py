@@ -68,19 +68,18 @@ class Reading:
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
     def _is_final(self, placeholder: Result | None) -> bool:
-        if placeholder is None or not is_placeholder(placeholder.message):
-            return False
-        return not (self.look_again and asks_to_look_again(placeholder.message))
+        is_own = placeholder is not None and is_placeholder(placeholder.message)
+        return is_own and not self._asks(placeholder)
+
+    def _asks(self, placeholder: Result | None) -> bool:
+        return (
+            self.look_again and placeholder is not None and asks_to_look_again(placeholder.message)
+        )
 
     @property
     def searches_again(self) -> bool:
         """Whether a placeholder asks for another search, and this turn makes it."""
-        return self.look_again and any(
-            paired.real is None
-            and paired.placeholder is not None
-            and asks_to_look_again(paired.placeholder.message)
-            for paired in self.paired_calls
-        )
+        return any(p.real is None and self._asks(p.placeholder) for p in self.paired_calls)
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -126,7 +125,8 @@ def read_history(
         if isinstance(message, AIMessage):
             computer_calls |= computer_call_ids(message)
             if calls := read_calls(message, index):
-                calling_messages[index] = _calling_message(index, message, calls)
+                calling = calling_messages[index] = CallingMessage(index, message)
+                calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             skipped.add(index)
@@ -140,12 +140,6 @@ def read_history(
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
 
 
-def _calling_message(index: int, message: AIMessage, calls: Sequence[Call]) -> CallingMessage:
-    calling = CallingMessage(index, message)
-    calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
-    return calling
-
-
 def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, foreign: bool) -> None:
     """Note which results are placeholders.
 
@@ -154,10 +148,11 @@ def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, forei
         results: The results; they are changed.
         foreign: Whether those of other packages count.
     """
-    is_foreign = is_foreign_placeholder(message)
-    own = is_placeholder(message) or is_client_fake(message)
+    is_fake = is_client_fake(message)
     for result in results:
-        result.is_foreign, result.is_placeholder = is_foreign, own or (foreign and is_foreign)
+        result.is_foreign = is_foreign_placeholder(result.message)
+        own = is_fake or is_placeholder(result.message)
+        result.is_placeholder = own or (foreign and result.is_foreign)
 
 
 # --- ids and names in the repaired history -------------------------------------------------
@@ -210,6 +205,4 @@ def _end_of_results(
 
 def _separates(stored: Result, calling: CallingMessage) -> bool:
     """Whether a result stays in the history and is not one of this message's results."""
-    if stored.call_index is None:
-        return not stored.is_certain  # a human message that is no result after all
-    return stored.call_index != calling.index
+    return stored.call_index not in (None, calling.index)

@@ -39,7 +39,7 @@ from langgraph_patch.history.placeholders import (
     checked_placeholder,
     differ_in_marker_only,
 )
-from langgraph_patch.history.repair import Change, RepairInput, repair_history
+from langgraph_patch.history.repair import Change, repair_history
 from langgraph_patch.history.texts import Evidence, Finding
 
 
@@ -225,7 +225,7 @@ def patch_reading(
         evidence: What checkpoints recorded about calls without a result.
     """
     history = cast("list[BaseMessage]", reading.messages)
-    messages, changes = repair_history(RepairInput(reading, evidence or {}, placeholder))
+    messages, changes = repair_history(reading, evidence or {}, placeholder)
     return Patch(messages if changes else history, tuple(changes), history)
 
 

@@ -2,15 +2,14 @@
 
 Each message that calls tools is written with its results after it: the stored answer, else a
 recorded result, else a placeholder. A message that only holds results is left out where it was
-stored, and every other message is copied. Each function returns what it wrote and a `Change` for
-every difference.
+stored, and every other message is copied. There is a `Change` for every difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -124,46 +123,23 @@ class Change:
         return f"{self.kind} {self.name or 'result'!r} {self.tool_call_id!r}{cause}"
 
 
-_Written: TypeAlias = tuple[list[BaseMessage], list[Change]]
+def repair_history(
+    reading: Reading, evidence: Evidence, placeholder: Placeholder | None = None
+) -> tuple[list[BaseMessage], list[Change]]:
+    """Write the history in its repaired form.
 
-
-@dataclass(frozen=True, slots=True)
-class RepairInput:
-    """What a repair reads.
-
-    Attributes:
+    Args:
         reading: The history with its calls and results paired.
         evidence: What checkpoints recorded about calls without a result.
         placeholder: The application's own content of placeholders; None for the default texts.
-    """
-
-    reading: Reading
-    evidence: Evidence
-    placeholder: Placeholder | None = None
-
-
-def repair_history(source: RepairInput) -> _Written:
-    """Write the history in its repaired form.
 
     Returns:
         The repaired messages, and the changes in the order of the history.
     """
-    reading = source.reading
-    messages: list[BaseMessage] = []
-    changes: list[Change] = []
+    repair = _Repair(reading, evidence, placeholder)
     for index, stored in enumerate(reading.messages):
-        message = reading.corrected.get(index, stored)
-        results = reading.stored_results.get(index)
-        if message is not stored and not (results and isinstance(message, ToolMessage)):
-            changes.append(_corrected(index, stored, message))
-        written: _Written = [message], []
-        if (calling := reading.calling_messages.get(index)) is not None:
-            written = _write_with_results(calling, source)
-        elif results is not None:
-            written = _write_without_results(message, results, reading)
-        messages += written[0]
-        changes += written[1]
-    return messages, changes
+        repair.write(index, stored)
+    return repair.messages, repair.changes
 
 
 def dangling_calls(
@@ -178,38 +154,33 @@ def dangling_calls(
     Returns:
         For each call its key in `evidence` and the call, in the order of the history.
     """
-    source = RepairInput(reading, evidence)
     return [
         (paired.call.key, _dangling_call(paired, finding))
         for paired in reading.paired_calls
-        if (finding := _finding_to_write(paired, source)) and finding.result is None
+        if (finding := _finding_to_write(paired, reading, evidence)) and finding.result is None
     ]
 
 
 # --- what the result of a call is ----------------------------------------------------------
 
 
-def _finding_to_write(paired: PairedCall, source: RepairInput) -> Finding | None:
+def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) -> Finding | None:
     """What is known of a call that gets a new result; None if it stays as it is.
 
     It stays with a real result, with a placeholder that is up to date, or without a result.
     """
-    if paired.real is not None or _stays_open(paired, source.reading):
+    if paired.real is not None or _stays_open(paired, reading):
         return None
-    found = source.evidence.get(paired.call.key)
+    found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    stored = _stored_placeholder(paired)
+    stored = None if paired.placeholder is None else paired.placeholder.message
     if stored is None or not is_placeholder(stored):  # none, or of another package or a client
         return found or Finding()
-    looked_again = source.reading.look_again and asks_to_look_again(stored)
+    looked_again = reading.look_again and asks_to_look_again(stored)
     if found is not None and looked_again and found.cause != "unknown":
         found = replace(found, look_again=False)  # once is enough for a task that has ended
     return found if found and is_better(found, stored, looked_again=looked_again) else None
-
-
-def _stored_placeholder(paired: PairedCall) -> ToolMessage | None:
-    return None if paired.placeholder is None else paired.placeholder.message
 
 
 def _stays_open(paired: PairedCall, reading: Reading) -> bool:
@@ -225,12 +196,11 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     """The call with its cause: what is certain of the call itself, else that of the finding."""
     call = paired.call
     cause, error, detail = finding.cause, finding.error, finding.detail
-    is_whole = call.raw_args is None
     if not call.name:
         cause, detail = "malformed", "no_name"
-    elif not is_whole and call.source == "stopped":
+    elif call.raw_args is not None and call.source == "stopped":
         cause, detail = "malformed", None
-    elif not is_whole and cause == "unknown":
+    elif call.raw_args is not None and cause == "unknown":
         # LangGraph runs the calls in `tool_calls`. Incomplete arguments there are those of a
         # stored chunk, which LangChain completed: the call may have run.
         cause, detail = "malformed", "tools_ran" if call.source == "tool_calls" else None
@@ -247,62 +217,180 @@ def _dangling_call(paired: PairedCall, finding: Finding) -> DanglingCall:
     )
 
 
-# --- a message that calls tools ------------------------------------------------------------
+# --- writing the messages --------------------------------------------------------------------
 
 
-def _write_with_results(calling: CallingMessage, source: RepairInput) -> _Written:
-    """The message and the result of each of its calls."""
-    findings = {paired: _finding_to_write(paired, source) for paired in calling.calls}
-    missing = [paired for paired in calling.calls if findings[paired] is not None]
-    kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
-    is_whole = len(missing) + len(kept) == len(calling.calls)
-    message, changes = _write_calling_message(calling, leaves_open=not is_whole)
-    messages: list[BaseMessage] = [message]
-    human_follows = bool(missing) and _human_follows(calling, source.reading)
-    for paired in _order_of_results(calling, kept, missing):
-        if (finding := findings[paired]) is None:
-            result, found = _write_answer(paired, source.reading)
-        else:
-            result, found = _write_new(paired, finding, source, human_follows=human_follows)
-        messages.append(result)
-        changes += found
-    return messages, changes
+class _Repair:
+    """Writes the repaired history, message by message.
 
-
-def _write_calling_message(
-    calling: CallingMessage, *, leaves_open: bool
-) -> tuple[AIMessage, list[Change]]:
-    """The message with its calls in `tool_calls`, under valid ids and names.
-
-    While a call of the message stays open, no other is listed for its own sake, and never one with
-    incomplete arguments.
+    Attributes:
+        messages: The messages that are written.
+        changes: The differences to the history.
     """
-    unlisted = [p for p in calling.calls if p.call.tool_call is None]
-    if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
-        return calling.message, []
-    left_out = [
-        p
-        for p in unlisted
-        if leaves_open and not is_complete(p.call) and p.call.source != "tool_calls"
-    ]
-    message = write_calls(calling.message, calling.calls, left_out)
-    return message, [
-        _change(change, defect, calling.index, paired, before=calling.message, after=message)
-        for paired in calling.calls
-        for change, defect in _changes_of_call(paired, is_listed=paired not in left_out)
-    ]
 
+    def __init__(
+        self, reading: Reading, evidence: Evidence, placeholder: Placeholder | None
+    ) -> None:
+        self._reading = reading
+        self._evidence = evidence
+        self._placeholder = placeholder
+        self.messages: list[BaseMessage] = []
+        self.changes: list[Change] = []
 
-def _changes_of_call(
-    paired: PairedCall, *, is_listed: bool
-) -> Iterator[tuple[ChangeKind, DefectKind]]:
-    call = paired.call
-    if call.tool_call is None and is_listed:
-        yield "promoted", "unlisted" if call.raw_args is None else "malformed"
-    if call.id != paired.new_id:
-        yield "renamed", "bad_id"
-    if call.name != paired.new_name:
-        yield "renamed", "bad_name"
+    def write(self, index: int, stored: BaseMessage) -> None:
+        """Write one message of the history, with the results of its calls."""
+        message = self._reading.corrected.get(index, stored)
+        results = self._reading.stored_results.get(index)
+        if message is not stored and not (results and isinstance(message, ToolMessage)):
+            self._correct(index, message)
+        if (calling := self._reading.calling_messages.get(index)) is not None:
+            self._write_with_results(calling)
+        elif results is None:
+            self.messages.append(message)
+        else:
+            self._write_without_results(message, results)
+
+    def _write_with_results(self, calling: CallingMessage) -> None:
+        """A message that calls tools, and the result of each of its calls."""
+        findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calling.calls}
+        missing = [paired for paired in calling.calls if findings[paired] is not None]
+        kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
+        leaves_open = len(missing) + len(kept) < len(calling.calls)
+        self._write_calling_message(calling, leaves_open=leaves_open)
+        human_follows = bool(missing) and self._human_follows(calling)
+        for paired in _order_of_results(calling, kept, missing):
+            if (finding := findings[paired]) is not None:
+                self._write_new(paired, finding, human_follows=human_follows)
+            else:
+                self._write_answer(paired, _answer_of(paired))
+
+    def _write_calling_message(self, calling: CallingMessage, *, leaves_open: bool) -> None:
+        """The message with its calls in `tool_calls`, under valid ids and names.
+
+        While a call of the message stays open, no other is added to `tool_calls`: it might be run.
+        """
+        stored = calling.message
+        unlisted = [paired for paired in calling.calls if paired.call.tool_call is None]
+        if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
+            self.messages.append(stored)
+            return
+        left_out = [p for p in unlisted if leaves_open and p.call.source != "tool_calls"]
+        message = write_calls(stored, calling.calls, left_out)
+        self.messages.append(message)
+        for paired in calling.calls:
+            call = paired.call
+            if call.tool_call is None and paired not in left_out:
+                defect: DefectKind = "unlisted" if call.raw_args is None else "malformed"
+                self._change(
+                    "promoted", defect, calling.index, paired, before=stored, after=message
+                )
+            if call.id != paired.new_id:
+                self._change(
+                    "renamed", "bad_id", calling.index, paired, before=stored, after=message
+                )
+            if call.name != paired.new_name:
+                self._change(
+                    "renamed", "bad_name", calling.index, paired, before=stored, after=message
+                )
+
+    def _human_follows(self, calling: CallingMessage) -> bool:
+        """Whether a human message comes before the next message of a model."""
+        messages = self._reading.messages
+        following = (messages[index] for index in range(calling.end, len(messages)))
+        found = next((m for m in following if isinstance(m, HumanMessage | AIMessage)), None)
+        return isinstance(found, HumanMessage)
+
+    def _write_answer(self, paired: PairedCall, answer: Result) -> None:
+        """The stored answer of a call."""
+        before, stored = self._reading.messages[answer.index], answer.message
+        message = write_result(stored, paired)
+        if not isinstance(before, ToolMessage):
+            message = message if message.id else _with_own_id(message, paired)
+        elif answer.index in self._reading.corrected:
+            self._correct(answer.index, message)
+        self.messages.append(message)
+        kind: ChangeKind = "renamed"
+        defect: DefectKind = "bad_name"
+        if not isinstance(before, ToolMessage):
+            kind, defect = "converted", "wrong_role"
+        elif not paired.calling.has_in_place(answer):
+            kind, defect = "moved", "misplaced"
+        elif message is stored or paired.is_renamed:
+            return  # the change of the call is all
+        elif stored.tool_call_id != paired.call.id:
+            defect = "bad_id"  # it names an earlier id of the call
+        elif message.content != stored.content:
+            kind, defect = "converted", "wrong_role"
+        self._change(kind, defect, answer.index, paired, before=before, after=message)
+
+    def _write_new(self, paired: PairedCall, finding: Finding, *, human_follows: bool) -> None:
+        """The recorded result of a call, else a placeholder."""
+        old = paired.placeholder
+        before = None if old is None else self._reading.messages[old.index]
+        kind: ChangeKind = "inserted"
+        cause: Cause | None = None
+        if finding.result is not None:
+            kind, message = "recovered", recovered_result(finding, finding.result)
+            others = self._reading.message_ids - {before and before.id}
+            if message.id is None or message.id in others:
+                message = _with_own_id(message, paired)
+        elif old is not None and is_placeholder(old.message) and states_nothing(finding):
+            message = without_mark(old.message)  # another search found no more than it states
+        else:
+            call = _dangling_call(paired, finding)
+            cause = call.cause
+            message = make_placeholder(
+                call,
+                paired.call.ordinal,
+                self._placeholder,
+                human_follows=human_follows,
+                look_again=finding.look_again,
+            )
+        message = write_result(message, paired)
+        self.messages.append(message)
+        defect: DefectKind = "dangling" if paired.call.raw_args is None else "malformed"
+        defect = defect if before is None else "superseded"
+        index = paired.call.index
+        self._change(kind, defect, index, paired, before=before, after=message, cause=cause)
+
+    def _write_without_results(self, message: BaseMessage, results: Sequence[Result]) -> None:
+        """What remains of the message: each result is written after its call, or dropped."""
+        if (remainder := without_results(message)) is not None:
+            self.messages.append(remainder)
+        for result in results:
+            if result.call_index is None:
+                self._drop(result)
+
+    def _drop(self, result: Result) -> None:
+        defect: DefectKind = "orphan"
+        if result.call_id in self._reading.call_ids:
+            synthetic = result.is_placeholder or result.is_foreign
+            defect = "superseded" if synthetic else "duplicate"
+        index, call_id = result.index, result.call_id or ""
+        before = self._reading.messages[index]
+        change = Change("dropped", defect, index, call_id, result.name, None, before, None)
+        self.changes.append(change)
+
+    def _correct(self, index: int, after: BaseMessage) -> None:
+        """Report a message with fields that bypassed LangChain's validation."""
+        before = self._reading.messages[index]
+        change = Change("corrected", "bad_field", index, "", None, None, before, after)
+        self.changes.append(change)
+
+    def _change(
+        self,
+        kind: ChangeKind,
+        defect: DefectKind,
+        index: int,
+        paired: PairedCall,
+        *,
+        before: BaseMessage | None,
+        after: BaseMessage,
+        cause: Cause | None = None,
+    ) -> None:
+        """Report a change that concerns one call and the message at `index`."""
+        call_id, name = paired.new_id, paired.new_name
+        self.changes.append(Change(kind, defect, index, call_id, name, cause, before, after))
 
 
 def _order_of_results(
@@ -316,10 +404,8 @@ def _order_of_results(
     order = [*sorted(kept, key=_stored_position), *missing]
     same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
     in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
-    if same_names and (missing or not in_place):
-        order.sort(key=lambda paired: paired.call.ordinal)
-    elif missing:
-        order.sort(key=lambda paired: -1 if paired.real is not None else paired.call.ordinal)
+    if missing or (same_names and not in_place):
+        order.sort(key=lambda p: -1 if p.real and not same_names else p.call.ordinal)
     return order
 
 
@@ -331,135 +417,11 @@ def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
 
 def _answer_of(paired: PairedCall) -> Result:
     answer = paired.answer
-    assert answer is not None  # noqa: S101 - its finding says that the answer stays
+    assert answer is not None  # noqa: S101 - a call is kept only if it has one
     return answer
 
 
-def _human_follows(calling: CallingMessage, reading: Reading) -> bool:
-    """Whether a human message comes before the next message of a model."""
-    for index in range(calling.end, len(reading.messages)):
-        if isinstance(reading.messages[index], HumanMessage | AIMessage):
-            return isinstance(reading.messages[index], HumanMessage)
-    return False
-
-
-# --- the result of a call ------------------------------------------------------------------
-
-
-def _write_answer(paired: PairedCall, reading: Reading) -> tuple[ToolMessage, list[Change]]:
-    """The stored answer of a call."""
-    answer = _answer_of(paired)
-    before = reading.messages[answer.index]
-    message = write_result(answer.message, paired)
-    changes: list[Change] = []
-    if not isinstance(before, ToolMessage):
-        message = message if message.id else message.model_copy(update={"id": _result_id(paired)})
-    elif answer.index in reading.corrected:
-        changes.append(_corrected(answer.index, before, message))
-    found = _change_of_answer(paired, answer, before, message)
-    if found is not None:
-        changes.append(_change(*found, answer.index, paired, before=before, after=message))
-    return message, changes
-
-
-def _change_of_answer(
-    paired: PairedCall, answer: Result, before: BaseMessage, message: ToolMessage
-) -> tuple[ChangeKind, DefectKind] | None:
-    """What `message` changes of the stored answer, if the new id or name of its call is not all."""
-    stored = answer.message
-    if not isinstance(before, ToolMessage):
-        return "converted", "wrong_role"
-    if not paired.calling.has_in_place(answer):
-        return "moved", "misplaced"
-    if message is stored or paired.is_renamed:
-        return None
-    if stored.tool_call_id != paired.call.id:
-        return "renamed", "bad_id"  # it names an earlier id of the call
-    if message.content != stored.content:
-        return "converted", "wrong_role"
-    return "renamed", "bad_name"
-
-
-def _write_new(
-    paired: PairedCall, finding: Finding, source: RepairInput, *, human_follows: bool
-) -> tuple[ToolMessage, list[Change]]:
-    """The recorded result of a call, else a placeholder."""
-    before = _stored_placeholder(paired)
-    kind: ChangeKind = "inserted"
-    cause: Cause | None = None
-    if finding.result is not None:
-        kind, message = "recovered", recovered_result(finding, finding.result)
-        if message.id is None or message.id in source.reading.message_ids - {before and before.id}:
-            message = message.model_copy(update={"id": _result_id(paired)})
-    elif before is not None and is_placeholder(before) and states_nothing(finding):
-        message = without_mark(before)  # another search found no more than the placeholder states
-    else:
-        call = _dangling_call(paired, finding)
-        cause = call.cause
-        message = make_placeholder(
-            call,
-            paired.call.ordinal,
-            source.placeholder,
-            human_follows=human_follows,
-            look_again=finding.look_again,
-        )
-    message = write_result(message, paired)
-    defect: DefectKind = "dangling" if paired.call.raw_args is None else "malformed"
-    defect = defect if before is None else "superseded"
-    index = paired.call.index
-    return message, [
-        _change(kind, defect, index, paired, before=before, after=message, cause=cause)
-    ]
-
-
-def _result_id(paired: PairedCall) -> str:
-    """An id for a result that has none, or one that another message has."""
+def _with_own_id(message: ToolMessage, paired: PairedCall) -> ToolMessage:
+    """A result that has no id, or one that another message has, with an id that is derived."""
     digest = digest_of("result", paired.calling.message.id, paired.new_id, paired.call.ordinal)
-    return f"result-{digest[:32]}"
-
-
-# --- a message that holds results ----------------------------------------------------------
-
-
-def _write_without_results(
-    message: BaseMessage, results: Sequence[Result], reading: Reading
-) -> _Written:
-    """What remains of the message: each result is written after its call, or dropped."""
-    unpaired = [stored for stored in results if stored.call_index is None]
-    if any(not stored.is_certain for stored in unpaired):
-        return [message], []
-    remainder = without_results(message)
-    changes = [_dropped(stored, reading) for stored in unpaired]
-    return [] if remainder is None else [remainder], changes
-
-
-def _dropped(stored: Result, reading: Reading) -> Change:
-    call_id, name = stored.call_id or "", stored.name
-    defect: DefectKind = "orphan"
-    if stored.call_id in reading.call_ids:
-        synthetic = stored.is_placeholder or stored.is_foreign
-        defect = "superseded" if synthetic else "duplicate"
-    before = reading.messages[stored.index]
-    return Change("dropped", defect, stored.index, call_id, name, None, before, None)
-
-
-# --- changes -------------------------------------------------------------------------------
-
-
-def _corrected(index: int, before: BaseMessage, after: BaseMessage) -> Change:
-    """The change of a message with fields that bypassed LangChain's validation."""
-    return Change("corrected", "bad_field", index, "", None, None, before, after)
-
-
-def _change(
-    kind: ChangeKind,
-    defect: DefectKind,
-    index: int,
-    paired: PairedCall,
-    *,
-    before: BaseMessage | None,
-    after: BaseMessage,
-    cause: Cause | None = None,
-) -> Change:
-    """A change that concerns one call and the message at `index`."""
-    return Change(kind, defect, index, paired.new_id, paired.new_name, cause, before, after)
+    return message.model_copy(update={"id": f"result-{digest[:32]}"})

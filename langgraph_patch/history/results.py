@@ -30,8 +30,6 @@ class Result:
         call_id: The id of the call that the result names, or None if it names no call.
         name: The tool that the result names, or None.
         message: The result as a `ToolMessage`.
-        is_certain: False for a human message that has a call id in `additional_kwargs`: it
-            is a result only if that call has no other.
         index: The index of its message in the history.
         part: Its position among the results of its message.
         holds_more: Whether its message holds more than results.
@@ -43,7 +41,6 @@ class Result:
     call_id: str | None
     name: str | None
     message: ToolMessage
-    is_certain: bool = True
     index: int = 0
     part: int = 0
     holds_more: bool = False
@@ -94,7 +91,7 @@ def _results_of_chat(message: ChatMessage) -> list[Result]:
 
 
 def _results_of_human(message: HumanMessage) -> list[Result]:
-    results = [
+    return [
         Result(
             text_of(block.get("tool_use_id")),
             None,
@@ -106,11 +103,6 @@ def _results_of_human(message: HumanMessage) -> list[Result]:
         )
         for block in filter(_is_result_block, dicts(message.content))
     ]
-    call_id = message.additional_kwargs.get("tool_call_id")
-    if not results and isinstance(call_id, str):
-        converted = _as_tool_message(message, call_id)
-        return [Result(call_id, None, converted, is_certain=False)]
-    return results
 
 
 def _is_result_block(block: object) -> bool:
@@ -123,11 +115,7 @@ def without_results(message: BaseMessage) -> BaseMessage | None:
     if not isinstance(message, HumanMessage) or not isinstance(message.content, list):
         return None
     content = [block for block in message.content if not _is_result_block(block)]
-    if len(content) == len(message.content):
-        return None
-    extra = {k: v for k, v in message.additional_kwargs.items() if k != "tool_call_id"}
-    update = {"content": content, "additional_kwargs": extra}
-    return message.model_copy(update=update) if content else None
+    return message.model_copy(update={"content": content}) if content else None
 
 
 def _as_tool_message(message: BaseMessage, call_id: str) -> ToolMessage:

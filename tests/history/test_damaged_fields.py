@@ -5,224 +5,148 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    BaseMessage,
     ChatMessage,
     HumanMessage,
-    SystemMessage,
     ToolMessage,
 )
 
-from langgraph_patch import is_placeholder, patch_messages, validate_messages
+from langgraph_patch import Change, is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.damaged_fields import corrected, id_of
-from support.strict import ai, refuse
+from support.histories import H, ai, call_of, result, with_field
+from support.strict import refuse
 
-GO = HumanMessage("go", id="h1")
-NEXT = HumanMessage("and?", id="h2")
-
-
-def with_field(message: BaseMessage, **fields: Any) -> Any:
-    """A copy whose fields are not validated."""
-    return message.model_copy(update=fields)
-
-
-def call(*ids: str, **fields: Any) -> Any:
-    """A message that calls `look` under these ids."""
-    return with_field(ai(*(("look", {}, i) for i in ids), id="a1"), **fields)
-
-
-def result(content: Any = "r", **fields: Any) -> Any:
-    """A result of `c1`."""
-    return with_field(ToolMessage("r", tool_call_id="c1", id="t1"), content=content, **fields)
-
-
-def missing(message: BaseMessage, name: str) -> Any:
-    """A copy that lacks a field, as `model_construct` makes it."""
-    copied = message.model_copy()
-    del copied.__dict__[name]
-    return copied
-
-
-# --- one message ---------------------------------------------------------------------------
+MISSING = object()
+HUMAN = HumanMessage("hi", id="m")
+MODEL = AIMessage("hi", id="m")
+RESULT = result("hi", id="m")
 
 
 class Unspeakable:
-    """It has no text."""
+    """It has no text and no hash."""
+
+    __hash__ = None
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
-CORRECTED: dict[str, tuple[Any, Any]] = {
-    "human content None": (with_field(GO, content=None), GO.model_copy(update={"content": ""})),
-    "human content missing": (missing(GO, "content"), GO.model_copy(update={"content": ""})),
-    "system content None": (
-        with_field(SystemMessage("x", id="s"), content=None), SystemMessage("", id="s"),
-    ),
-    "content with None among the blocks": (
-        with_field(GO, content=["a", None]), GO.model_copy(update={"content": ["a"]}),
-    ),
-    "content as a tuple": (with_field(GO, content=("a",)), with_field(GO, content=["a"])),
-    "kwargs None": (with_field(GO, additional_kwargs=None), GO),
-    "kwargs a list": (with_field(GO, additional_kwargs=[]), GO),
-    "metadata None": (with_field(GO, response_metadata=None), GO),
-    "metadata missing": (missing(GO, "response_metadata"), GO),
-    "name a number": (with_field(GO, name=7), GO),
-    "id a dict": (with_field(GO, id={}), with_field(GO, id=None)),
-    "id missing": (missing(GO, "id"), with_field(GO, id=None)),
-    "calls None": (with_field(AIMessage("hi", id="a"), tool_calls=None), AIMessage("hi", id="a")),
-    "calls missing": (missing(AIMessage("hi", id="a"), "tool_calls"), AIMessage("hi", id="a")),
-    "invalid calls None": (
-        with_field(AIMessage("hi", id="a"), invalid_tool_calls=None), AIMessage("hi", id="a"),
-    ),
-    "chunks a number": (
-        with_field(AIMessageChunk("hi", id="a"), tool_call_chunks=7), AIMessageChunk("hi", id="a"),
-    ),
-    "result content None": (result(None), result("")),
-    "result content a number": (result(7), result("7")),
-    "result content a dict": (result({"a": 1}), result("{'a': 1}")),
-    "result content with numbers": (result([7, None, "x"]), result(["7", "x"])),
-    "result id a number": (
-        result(tool_call_id=7), result(tool_call_id="7"),
-    ),
-    "result id a UUID": (
-        result(tool_call_id=uuid.UUID(int=7)), result(tool_call_id=str(uuid.UUID(int=7))),
-    ),
-    "result id None": (result(tool_call_id=None), result(tool_call_id="")),
-    "result id a list": (result(tool_call_id=[]), result(tool_call_id="")),
-    "result id missing": (missing(result(), "tool_call_id"), result(tool_call_id="")),
-    "human content a number": (with_field(GO, content=7), with_field(GO, content="7")),
-    "human content a dict": (
-        with_field(GO, content={"type": "text"}), with_field(GO, content="{'type': 'text'}"),
-    ),
-    "human content without a text": (
-        with_field(GO, content=Unspeakable()), with_field(GO, content="<Unspeakable>"),
-    ),
-    "human blocks with a number": (
-        with_field(GO, content=["x", 7]), with_field(GO, content=["x", "7"]),
-    ),
-    "model content bytes": (
-        with_field(AIMessage("hi", id="a"), content=b"hi"), AIMessage("b'hi'", id="a"),
-    ),
-    "calls of texts": (
-        with_field(AIMessage("hi", id="a"), tool_calls=["c1"]), AIMessage("hi", id="a"),
-    ),
-    "calls a text": (
-        with_field(AIMessage("hi", id="a"), tool_calls="c1"), AIMessage("hi", id="a"),
-    ),
-    "invalid calls a number": (
-        with_field(AIMessage("hi", id="a"), invalid_tool_calls=7), AIMessage("hi", id="a"),
-    ),
-    "role None": (
-        with_field(ChatMessage("hi", role="user"), role=None), ChatMessage("hi", role="user"),
-    ),
-}  # fmt: skip
+BLOCK = {"type": "text", "text": "a"}
+ITEM = {"name": "t", "args": {}, "id": "c1"}
+CORRECTED: list[tuple[Any, str, Any, Any]] = [
+    (HUMAN, "content", None, ""),
+    (HUMAN, "content", MISSING, ""),
+    (HUMAN, "content", 7, "7"),
+    (HUMAN, "content", BLOCK, str(BLOCK)),
+    (HUMAN, "content", Unspeakable(), "<Unspeakable>"),
+    (HUMAN, "content", ("a", BLOCK), ["a", BLOCK]),
+    (HUMAN, "content", ["a", None, 7, BLOCK], ["a", "7", BLOCK]),
+    (MODEL, "content", b"hi", "b'hi'"),
+    (RESULT, "content", [None], []),
+    (HUMAN, "additional_kwargs", None, {}),
+    (HUMAN, "additional_kwargs", [], {}),
+    (HUMAN, "response_metadata", MISSING, {}),
+    (HUMAN, "name", 7, None),
+    (HUMAN, "id", {}, None),
+    (HUMAN, "id", Unspeakable(), None),
+    (HUMAN, "id", MISSING, None),
+    (MODEL, "tool_calls", None, []),
+    (MODEL, "tool_calls", MISSING, []),
+    (MODEL, "tool_calls", "c1", []),
+    (MODEL, "tool_calls", ["c1", ITEM], [ITEM]),
+    (MODEL, "tool_calls", [{**ITEM, "id": 7}], [{**ITEM, "id": "7"}]),
+    (MODEL, "tool_calls", [{**ITEM, "name": ["t"]}], [{**ITEM, "name": "['t']"}]),
+    (MODEL, "invalid_tool_calls", 7, []),
+    (AIMessageChunk("hi", id="m"), "tool_call_chunks", [7], []),
+    (RESULT, "tool_call_id", 7, "7"),
+    (RESULT, "tool_call_id", UUID(int=7), str(UUID(int=7))),
+    (RESULT, "tool_call_id", None, ""),
+    (RESULT, "tool_call_id", [], ""),
+    (RESULT, "tool_call_id", MISSING, ""),
+    (ChatMessage("hi", role="user", id="m"), "role", None, "user"),
+]
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two messages have the same class and fields."""
-    return type(one) is type(other) and one.__dict__ == other.__dict__
-
-
-@pytest.mark.parametrize("name", CORRECTED)
-def test_each_field_gets_a_valid_value(name: str):
-    """Whatever it holds; the message itself is not changed."""
-    message, expected = CORRECTED[name]
+@pytest.mark.parametrize(("valid", "field", "value", "expected"), CORRECTED)
+def test_f47_each_field_gets_a_valid_value(valid, field, value, expected):
+    """Whatever it holds; the message itself is not changed, and the change is reported."""
+    message = valid.model_copy()
+    message.__dict__[field] = value
+    if value is MISSING:
+        del message.__dict__[field]
     before = dict(message.__dict__)
     found = corrected(message)
-    assert found is not message
-    assert same(found, expected)
+    assert type(found) is type(message)
+    assert found.__dict__ == {**valid.__dict__, field: expected}
     assert message.__dict__ == before
-    assert corrected(expected) is expected
-
-
-def test_valid_fields_stay():
-    """Also an id of another type that can be compared."""
-    for message in (GO, call("c1"), result(), with_field(GO, id=uuid.UUID(int=7))):
-        assert corrected(message) is message
-    assert id_of(with_field(GO, id=[])) is None
-    assert id_of(with_field(GO, id=7)) == 7
-
-
-# --- in a history --------------------------------------------------------------------------
-
-
-def check(history: list[Any], *changes: str) -> list[BaseMessage]:
-    """The repaired history: valid, stable, reported; the input is not changed."""
-    before = [dict(message.__dict__) for message in history]
-    patch = patch_messages(history)
-    assert [str(change) for change in patch.changes] == list(changes)
+    assert corrected(found) is found
+    patch = patch_messages([message, H("x")])
+    assert patch.changes[0].before is message
+    assert validate_messages([message, H("x")])
     assert validate_messages(patch.messages) == []
-    assert patch_messages(patch.messages).messages is patch.messages
-    assert len(validate_messages(history)) == len(patch.changes)
+    assert message.__dict__ == before
     refuse(patch.messages)
-    assert [message.__dict__ for message in history] == before
-    assert patch.to_dict()["before"]
-    return patch.messages
 
 
-@pytest.mark.parametrize("name", CORRECTED)
-def test_a_corrected_message_in_a_history(name: str):
-    """It is reported as a defect and as a change, and stays in its place."""
-    message, expected = CORRECTED[name]
-    if isinstance(message, ToolMessage) and expected.tool_call_id:
-        repaired = check([GO, call(expected.tool_call_id), message, NEXT],
-                         "corrected message 2 (ToolMessage)")  # fmt: skip
-        assert same(repaired[2], expected)
-    elif not isinstance(message, ToolMessage):
-        kind = type(message).__name__
-        repaired = check([message, NEXT], f"corrected message 0 ({kind})")
-        assert same(repaired[0], expected)
+def test_f47_a_correction_in_a_history():
+    """It is reported with the message before and after, which stays in its place."""
+    message = with_field(HUMAN, content=None)
+    patch = patch_messages([message, H("x")])
+    assert patch.messages == [HumanMessage("", id="m"), H("x")]
+    [change] = patch.changes
+    assert change == Change("corrected", "bad_field", 0, "", None, None, message, patch.messages[0])
+    assert str(change) == "corrected message 0 (HumanMessage)"
+    damaged = with_field(RESULT, content=7)
+    patch = patch_messages([ai("c1"), damaged, H("x")])
+    assert patch.messages[1] == result("7", id="m")
+    assert [(str(c), c.before) for c in patch.changes] == [
+        ("corrected message 1 (ToolMessage)", damaged)
+    ]
 
 
-def test_what_calls_no_tool_has_no_results():
-    """A call that is no dict is none, and its result is an orphan, kept whole in the change."""
-    answer = result()
-    history = [with_field(AIMessage("hi", id="a"), tool_calls=["c1"]), answer, NEXT]
-    messages = check(history, "corrected message 0 (AIMessage)", "dropped 'result' 'c1'")
-    assert messages == [AIMessage("hi", id="a"), NEXT]
-    assert patch_messages(history).changes[1].before is answer
+def test_f47_valid_fields_stay():
+    """Also an id of another type that can be compared."""
+    for message in (HUMAN, ai("c1"), RESULT, with_field(HUMAN, id=UUID(int=7))):
+        assert corrected(message) is message
+    assert (id_of(with_field(HUMAN, id=[])), id_of(with_field(HUMAN, id=7))) == (None, 7)
 
 
-@pytest.mark.parametrize("damaged", [
-    result(tool_call_id=None),
-    result(tool_call_id=[]),
-    missing(result(), "tool_call_id"),
-    ToolMessage.model_construct(content="r", id="t1"),
-])  # fmt: skip
-def test_a_result_that_names_no_call_is_an_orphan(damaged: Any):
+@pytest.mark.parametrize("value", [None, [], MISSING])
+def test_f47_a_result_that_names_no_call_is_an_orphan(value):
     """Its call is not guessed; the message is kept whole in the change."""
-    history = [GO, call("c1"), damaged, NEXT]
-    messages = check(history, "inserted 'look' 'c1' (unknown)", "dropped 'result' ''")
-    assert is_placeholder(messages[2])
-    assert patch_messages(history).changes[1].before is damaged
+    damaged = with_field(RESULT, tool_call_id=value)
+    if value is MISSING:
+        damaged = ToolMessage.model_construct(content="r", id="m")
+    patch = patch_messages([ai("c1"), damaged, H("x")])
+    assert [str(change) for change in patch.changes] == [
+        "inserted 't' 'c1' (unknown)",
+        "dropped 'result' ''",
+    ]
+    assert is_placeholder(patch.messages[1])
+    assert patch.changes[1].before is damaged
 
 
-def test_a_result_without_an_id_of_a_call_without_an_id():
+def test_f47_a_result_without_an_id_of_a_call_without_an_id():
     """Both have the empty id, and nothing else has."""
-    nameless = with_field(call("c1"), tool_calls=[{"name": "look", "args": {}, "id": None}])
-    patch = patch_messages([GO, nameless, result(tool_call_id=None), NEXT])
-    assert [m.content for m in patch.messages if isinstance(m, ToolMessage)] == ["r"]
+    history = [ai(None), with_field(RESULT, tool_call_id=None), H("x")]
+    assert [m.text for m in patch_messages(history).messages] == ["", "hi", "x"]
 
 
 @pytest.mark.parametrize(
     ("field", "value", "expected"),
     [("name", None, "unknown_tool"), ("name", 7, "7"), ("id", 7, "7")],
-    ids=["name None", "name 7", "id 7"],
 )
-def test_a_listed_call_with_an_id_or_a_name_that_is_no_text(field, value, expected):
-    """It becomes its text, and a name that is missing one that providers accept."""
-    listed = {"name": "look", "args": {}, "id": "c1", "type": "tool_call", field: value}
-    answer = ToolMessage("r", tool_call_id=str(listed["id"]), id="t1")
-    history = [GO, with_field(call("c1"), tool_calls=[listed]), answer, NEXT]
-    assert validate_messages(history)
-    repaired = patch_messages(history).messages
-    assert repaired[1].tool_calls[0][field] == expected
-    assert repaired[2].tool_call_id == repaired[1].tool_calls[0]["id"]
-    assert patch_messages(repaired).messages is repaired
+def test_f47_a_call_with_an_id_or_a_name_that_is_no_text(field, value, expected):
+    """It becomes its text, in the result too."""
+    listed = {**call_of("t", "c1"), field: value}
+    answer = result("r", str(listed["id"]), id="t1")
+    messages = patch_messages([with_field(ai("c1"), tool_calls=[listed]), answer, H("x")]).messages
+    assert messages[0].tool_calls[0][field] == expected
+    assert messages[1].text == "r"
+    assert messages[1].tool_call_id == messages[0].tool_calls[0]["id"]

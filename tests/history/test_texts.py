@@ -1,0 +1,192 @@
+"""The texts of placeholders, in each language."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.messages import AIMessage, SystemMessage
+
+from langgraph_patch import is_placeholder, patch_messages, set_language, validate_messages
+from langgraph_patch.errors import OptionError
+from langgraph_patch.history.calls import STOPPED
+from langgraph_patch.history.texts import CAUSES, LANGUAGES, Finding, turn_texts
+from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
+from support.placeholder_texts import (
+    CANCELLED,
+    FAILED,
+    INCOMPLETE,
+    MALFORMED,
+    NO_NAME,
+    NOT_APPROVED,
+    NOT_APPROVED_YET,
+    NOT_STARTED,
+    TIMED_OUT,
+    UNKNOWN,
+    WAITED,
+    WAITED_UNTIL_ENDED,
+    WAITING,
+)
+
+X, SYSTEM = H("x"), SystemMessage("be brief")
+ASKED, NAMELESS, CHUNK = ai("c1", id="a1"), ai(("", "c1"), id="a1"), chunk('{"a')
+CUT = with_field(AIMessage(""), invalid_tool_calls=[invalid_of('{"a')])
+STOPPED_CALL = with_field(CUT, invalid_tool_calls=[invalid_of('{"a', error=STOPPED)])
+RAN = Finding("malformed", detail="tools_ran")
+APPROVAL = Finding("not_started", detail="approval")
+NO = Finding("failed", error="no")
+TIMEOUT = Finding("failed", error="no", detail="timeout")
+WAITS = Finding("awaiting_input")
+PAUSED = Finding("awaiting_input", detail="paused")
+FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (FAILED, TIMED_OUT))
+
+
+@pytest.fixture(autouse=True)
+def english_again():
+    """English after each test."""
+    yield
+    set_language("en")
+
+
+CASES = [
+    (ASKED, X, Finding(), UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
+    (ASKED, X, WAITS, WAITED, "在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。"),
+    (
+        ASKED, SYSTEM, WAITS, WAITED_UNTIL_ENDED,
+        "在暂停结束时仍在等待人工输入;没有记录到答复,也没有记录到结果。",
+    ),
+    (ASKED, SYSTEM, PAUSED, WAITING, "正在等待人工输入;没有记录到答复,也没有记录到结果。"),
+    (ASKED, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
+    (ASKED, X, TIMEOUT, TIMED_OUT_NO, "已超时;它可能仍在继续执行:no"),
+    (ASKED, X, Finding("not_started"), NOT_STARTED, ":没有记录到开始,也没有记录到结果。"),
+    (
+        ASKED, X, APPROVAL, NOT_APPROVED,
+        ":收到另一条消息时正在等待批准;没有记录到开始,也没有记录到结果。",
+    ),
+    (
+        ASKED, SYSTEM, APPROVAL, NOT_APPROVED_YET,
+        ":当时正在等待批准;没有记录到开始,也没有记录到结果。",
+    ),
+    (ASKED, X, Finding("cancelled"), CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
+    (CUT, X, Finding(), MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (STOPPED_CALL, X, RAN, MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CHUNK, X, Finding(), INCOMPLETE, "的参数不完整;其结果未知。"),
+    (NAMELESS, X, Finding(), NO_NAME, "没有执行:它没有指明工具。"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_f03_each_cause_has_its_text(language):
+    """The sentence is true of the cause; the marker has the cause for machines."""
+    set_language(language)
+    causes = set()
+    for message, behind, finding, english, chinese in CASES:
+        marker = {"arguments": '{"a'} if message in (CUT, STOPPED_CALL, CHUNK) else {}
+        name = "unknown_tool" if message is NAMELESS else "t"
+        cause = "malformed" if marker or message is NAMELESS else finding.cause
+        text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"
+        found = repaired([message, behind], evidence={(0, 0): finding})[1]
+        assert found == made("c1", text, cause, name, **marker)
+        causes.add(cause)
+    assert causes == set(CAUSES)
+
+
+def text_of(finding, *behind):
+    """The text of the placeholder that is written for a finding."""
+    return patch_messages([ASKED, *behind], evidence={(0, 0): finding}).messages[1].content
+
+
+def test_a_long_error_is_cut_with_an_ellipsis():
+    """To exactly 500 characters; one that just fits is not cut, and none is made up."""
+    head = FAILED.format("t", "c1", "")
+    space = 500 - len(head)
+    assert text_of(Finding("failed", error="e" * space)) == head + "e" * space
+    long = text_of(Finding("failed", error="e" * (space + 1)))
+    assert long == head + "e" * (space - 1) + "…"
+    assert text_of(Finding("failed")) == head
+
+
+def test_f44_results_inside_a_call_are_listed():
+    """The newest first, within 500 characters, half of which are left for a long error."""
+    inner = ("send_email to bob: sent", "search: Paris")
+    expected = f"{UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
+    assert text_of(Finding(inner=inner)) == expected
+    long = text_of(Finding("failed", error="e" * 900, inner=(inner[0], "x" * 900)))
+    assert len(long) == 500
+    assert long.count("e") > 200
+    assert inner[0] in long
+    error = text_of(Finding("failed", error="ValueError('no')", inner=("mail: sent",)))
+    assert error.endswith("attempt: ValueError('no'). Recorded inside it: mail: sent")
+    set_language("zh")
+    assert text_of(Finding(inner=inner)).endswith("。其内部的记录:" + "; ".join(inner))
+    assert text_of(Finding("failed", error="e", inner=("m",))).endswith(":e。其内部的记录:m")
+
+
+KEPT = {
+    "en": "These effects of the tool call were not kept: files, goto. Its recorded result:",
+    "zh": "该工具调用的以下影响未被保留:files, goto。其已记录的结果:",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_f38_effects_that_were_not_kept_are_named(language):
+    """Before the text of the result or its blocks; the recorded message is not changed."""
+    set_language(language)
+    recorded = result("Updated file")
+    sentence = KEPT[language]
+    finding = Finding(result=recorded, not_kept=("files", "goto"))
+    assert text_of(finding) == f"{sentence}\nUpdated file"
+    block = {"type": "text", "text": "Updated file"}
+    blocks = Finding(result=result([block]), not_kept=("files", "goto"))
+    assert text_of(blocks) == [{"type": "text", "text": sentence}, block]
+    assert recorded == result("Updated file")
+    long = text_of(Finding(result=recorded, not_kept=("k" * 900,)))
+    assert (len(long.partition("\n")[0]), long[-13:]) == (500, "\nUpdated file")
+
+
+@pytest.mark.parametrize(
+    ("language", "lines"),
+    [
+        ("en", ["Its values of these state keys were not kept: a, b.", "No answer of bob was "]),
+        ("zh", ["它对以下状态键的值未被保留:a, b。", "没有记录到 bob 的答复。其工具调用的记录:"]),
+    ],
+)
+def test_the_first_lines_about_a_turn(language, lines):
+    """Keys that are not restored, if there are any, and what follows."""
+    set_language(language)
+    first, second = turn_texts("bob", ["a", "b"])
+    assert first == lines[0]
+    assert second.startswith(lines[1])
+    assert turn_texts("bob", []) == [second]
+    assert len(turn_texts("bob", ["k" * 900])[0]) == 500
+
+
+HOSTILE = (
+    *("{0.__class__}", "{name}{id}{error}", "{", "%s%n", "x" * 10_000, "工具" * 5_000),
+    *("\x1b[31mred\x1b[0m\a", "a\nb\r\nc\tTool call", "\u202egnp.exe", "\ud800"),
+)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_hostile_names_ids_and_errors_are_data(language):
+    """At most 500 characters, valid names and ids, no format string."""
+    set_language(language)
+    for text in HOSTILE:
+        history = [ai((text, "c1")), ai(text), ai((text, text)), ai("c4")]
+        evidence = {(3, 0): Finding("failed", error=text), (2, 0): WAITS}
+        messages = patch_messages(history, evidence=evidence).messages
+        found = [message for message in messages if is_placeholder(message)]
+        assert validate_messages(messages) == []
+        assert all(len(message.content) <= 500 for message in found)
+        for message in found[:3]:
+            assert message.content.isprintable()
+            assert message.name in message.content
+            assert message.tool_call_id in message.content
+        assert text[:300] in found[3].content
+
+
+@pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
+def test_an_unknown_language_is_refused(language):
+    """The language stays."""
+    set_language("zh")
+    with pytest.raises(OptionError, match=r"language=.*: expected one of en, zh"):
+        set_language(language)
+    assert text_of(Finding()).startswith("工具调用 t")
