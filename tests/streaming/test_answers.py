@@ -90,6 +90,14 @@ def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, read):
     assert same(list(shown), stream[1:])
 
 
+def test_the_first_decision_about_a_message_is_final(io):
+    """A checker is not asked again, whatever it would say then."""
+    stream = tokens("agent", *(("1", chunk) for chunk in (say("Good "), say("day."), LAST)))
+    answers = iter([False, True, True])
+    assert same(list(io.answers(Source(stream), checker=lambda _: next(answers))), stream)
+    assert list(answers) == [True, True]
+
+
 def test_an_id_may_be_used_again_when_its_message_has_ended(io):
     """The decision about one message is not kept for the next one."""
     stream = tokens("agent", *(("1", chunk) for chunk in (START, LAST, say("Sunny."), LAST)))
@@ -106,7 +114,7 @@ def test_a_late_call_retracts_what_was_shown(io, checker):
     retraction, metadata = next(shown)
     assert source.read == 3
     assert retraction == RemoveMessage(id="1")
-    assert metadata == {"langgraph_node": "a", RETRACTED_KEY: "tool_call"}
+    assert metadata == {"langgraph_node": "a", "langgraph_patch_retracted": "tool_call"}
     assert list(shown) == []
 
 
@@ -264,6 +272,8 @@ def test_tool_messages_are_the_answer_of_a_run_that_ends_with_them(io, name):
     [
         (("updates", {"__interrupt__": ()}), 1),
         (("updates", {"agent": {"interrupts": "?"}}), 1),
+        (("values", SimpleNamespace(messages=[])), 1),  # a state that is no dict
+        ({"type": "values", "ns": (), "data": {}, "interrupts": ()}, 1),
         (("custom", {"__interrupt__": ("approve?",)}), 1),
         (("updates", {"__interrupt__": ("approve?",)}), 0),
         (("values", {"__interrupt__": ["approve?"]}), 0),
@@ -291,12 +301,15 @@ def test_a_paused_run_has_no_tool_message_as_answer(io, pause, number):
         ({"type": "ai", "content": 3}, {}),
         ({"type": "tool", "content": "no call id"}, {}),
         ({"type": "of tomorrow", "content": "x"}, {}),
+        SimpleNamespace(event="messages"),
+        SimpleNamespace(data=(say("a"), {})),
         3,
     ],
 )
 def test_what_is_no_message_is_a_clear_error(io, item):
     """The item is quoted, the mode is named; an error of LangChain's classes is the cause."""
-    with pytest.raises(StreamError, match=r"stream_mode='messages'") as raised:
+    expected = r"Expected what a graph streams with stream_mode='messages', alone or in a list; got"
+    with pytest.raises(StreamError, match=expected) as raised:
         list(io.answers(Source([item])))
     assert f"got {item!r:.50}" in str(raised.value)
     is_dict = isinstance(item, tuple) and isinstance(item[0], dict)
