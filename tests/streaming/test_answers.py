@@ -253,6 +253,14 @@ ENDS: dict[str, tuple[list[Any], list[str]]] = {
         ],
         ["Yes.", "sunny"],
     ),
+    "a node that makes calls and answers those of another": (
+        [
+            *TURN,
+            *tokens("helper:2", ("2", SECOND[0]), ("2", LAST)),
+            *(token("helper:3", "3", AIMessage("Yes.")), token("helper:3", "r1", result("c1"))),
+        ],
+        ["Yes.", "sunny"],
+    ),
     "a node that answers no call of this run": (
         [token("agent:2", "2", AIMessage("Yes.")), token("agent:2", "r1", result("c1"))],
         ["Yes.", "sunny"],

@@ -131,7 +131,7 @@ async def test_a_wrong_argument_is_a_clear_error(function):
     for wrong in ("text", BEGUN):
         with pytest.raises(StreamError, match=r"Expected (the|an iterable of) .*, got "):
             function(wrong)
-    with pytest.raises(StreamError, match=rf"{function.__name__}\(\[chunk async for chunk in"):
+    with pytest.raises(StreamError, match=rf"{function.__name__}\(\[chunk async for .*\]\)\.$"):
         function(stream())
 
 
@@ -285,6 +285,7 @@ def test_a_chunk_that_bypassed_validation_is_corrected():
     ("chunks", "problem"),
     [
         ([say("a"), AIMessage("whole")], r"one whole AIMessage and nothing else; got AIMessage\("),
+        ([AIMessage("whole"), say("a")], r"got AIMessage\("),
         (["no chunk"], "got 'no chunk'"),
         ([300 * "x"], "got 'x{199}[.]"),
         ([call("", id="c1", name="get_"), call("", name="weather")], "names: 'get_' and 'weather'"),
