@@ -6,7 +6,7 @@ import logging
 import sys
 
 from langgraph_patch.history.patch import patch_messages
-from support.damaged import DAMAGED, carried_by
+from support.damaged import DAMAGED, VERDICTS
 from support.wires import WIRES, refusals
 
 # A row, and what the names of its histories begin with.
@@ -54,7 +54,8 @@ def _verdict(wire: str, histories: list[list]) -> str:
 
 def cell(wire: str, names: list[str]) -> str:
     """What a wire says of these histories before and after."""
-    broken = [DAMAGED[name] for name in names if wire in carried_by(name)]
+    place = WIRES.index(wire)
+    broken = [DAMAGED[name] for name in names if VERDICTS[name][place] != "-"]
     if not broken:
         return "-"
     before = _verdict(wire, broken)

@@ -108,8 +108,6 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
     """
     collect = "Collect it first: message_from_stream([chunk async for chunk in stream])."
     arrived = list(open_stream(chunks, expected="the chunks of one message", twin=collect))
-    if not arrived:
-        return AIMessage("")
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     arrived = [_checked(chunk) for chunk in arrived]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,478 +17,425 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START as BEGIN
-from langgraph.graph import MessagesState, StateGraph
 
+from kit import StrictModel, above, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
-    afinal_answers,
     final_answers,
     first_chunk_checker,
     full_stream_checker,
 )
-from support.answer_agents import (
-    INPUT,
-    KINDS,
-    OPTIONS,
-    RETRIES,
-    SUNNY,
-    agent_model,
-    astream,
-    broken,
-    by_hand,
-    left,
-    model_graph,
-    stream,
-    text,
-    weather,
+from support.answer_agents import INPUT, KINDS, RETRIES, SUNNY, agent_model, broken, weather
+from support.streams import LAST, REST, START, Source, call, left, live, same, say
+
+each_checker = pytest.mark.parametrize(
+    "checker", [first_chunk_checker, full_stream_checker, live], ids=lambda each: each.__name__
 )
-from support.chunk_model import ChunkModel
-from support.streams import LAST, REST, START, Async, Source, Sync, live, same, say
 
 
-@pytest.fixture(params=[Sync, Async])
-def io(request: pytest.FixtureRequest) -> Sync | Async:
-    """One set of tests for the sync and the async function."""
-    return request.param()
+def token(task: str, id_: str, message: Any, **metadata: Any) -> tuple[Any, dict[str, Any]]:
+    """A pair as `stream_mode="messages"` gives it; the task is a namespace, `""` is unknown."""
+    node = task.partition(":")[0] if "|" not in task else task.rpartition("|")[2].partition(":")[0]
+    place = {"langgraph_checkpoint_ns": task} if ":" in task else {}
+    message = message.model_copy(update={"id": id_})
+    return message, {"langgraph_node": node, **place, **metadata}
 
 
-def at(node: str, message: Any) -> tuple[Any, dict[str, Any]]:
-    """A pair as `stream_mode="messages"` gives it."""
-    return message, {"langgraph_node": node, "ls_provider": "openai", "ls_model_name": "gpt-5"}
+def tokens(task: str, *parts: tuple[str, Any]) -> list[Any]:
+    """The pairs of one task: an id and a chunk each."""
+    return [token(task, id_, chunk) for id_, chunk in parts]
 
 
-def one(id_: str, chunk: AIMessageChunk) -> AIMessageChunk:
-    """The chunk as one of the message with that id."""
-    return chunk.model_copy(update={"id": id_})
+def result(call_id: str, **fields: Any) -> ToolMessage:
+    """A result."""
+    return ToolMessage("sunny", tool_call_id=call_id, **fields)
 
 
-INTERLEAVED = [
-    at("agent", one("1", say())),
-    at("critic", one("2", say("Fine"))),
-    at("agent", one("1", START)),
-    at("tools", ToolMessage("sunny", tool_call_id="c1", id="t")),
-    at("critic", one("2", say("."))),
-    at("agent", one("1", REST)),
-    at("agent", one("1", LAST)),
-    at("human", HumanMessage("hi", id="h")),
-    at("critic", one("2", LAST)),
-    at("plain", AIMessage("whole", id="3")),
-    at("plain", AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "c2"}], id="4")),
-    at("agent", one("5", say("Let me"))),
-    at("agent", one("5", START)),
-    at("agent", one("5", LAST)),
-]
+# --- messages that are answers ----------------------------------------------------------------
 
 
-async def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
+def test_only_final_answers_pass_and_messages_are_distinguished_by_id(io):
     """Two nodes at once, whole messages, tool and human messages: the same messages, in order."""
-    shown = await io.all(io.answers(Source(INTERLEAVED)))
-    assert same(shown, [INTERLEAVED[place] for place in (1, 4, 8, 9)])
+    stream = [
+        token("agent", "1", say()),
+        token("critic", "2", say("Fine")),
+        token("agent", "1", START),
+        token("tools", "t", result("c1")),
+        token("critic", "2", say(".")),
+        token("agent", "1", REST),
+        token("agent", "1", LAST),
+        token("human", "h", HumanMessage("hi")),
+        token("critic", "2", LAST),
+        token("plain", "3", AIMessage("whole")),
+        token("plain", "4", AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": "c2"}])),
+        token("agent", "5", say("Let me")),
+        token("agent", "5", START),
+        token("agent", "5", LAST),
+    ]
+    assert same(list(io.answers(Source(stream))), [stream[place] for place in (1, 4, 8, 9)])
 
 
-@pytest.mark.parametrize(
-    ("checker", "stored"), [(first_chunk_checker, 2), (full_stream_checker, 4)]
-)
-async def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, stored):
+@pytest.mark.parametrize(("checker", "read"), [(first_chunk_checker, 2), (full_stream_checker, 4)])
+def test_an_answer_is_shown_as_soon_as_its_checker_says_so(io, checker, read):
     """The first token is shown after two chunks, or when the message has ended."""
-    tokens = [at("agent", one("1", chunk)) for chunk in [say(), say("Good "), say("day."), LAST]]
-    source = Source(tokens)
+    stream = tokens("agent", *(("1", chunk) for chunk in (say(), say("Good "), say("day."), LAST)))
+    source = Source(stream)
     shown = io.answers(source, checker=checker)
-    assert same([await io.next(shown)], tokens[:1])
-    assert source.read == stored
-    assert same(await io.all(shown), tokens[1:])
+    assert same([next(shown)], stream[:1])
+    assert source.read == read
+    assert same(list(shown), stream[1:])
 
 
-async def test_an_id_may_be_used_again_when_its_message_has_ended(io):
+def test_the_first_decision_about_a_message_is_final(io):
+    """A checker is not asked again, whatever it would say then."""
+    stream = tokens("agent", *(("1", chunk) for chunk in (say("Good "), say("day."), LAST)))
+    answers = iter([False, True, True])
+    assert same(list(io.answers(Source(stream), checker=lambda _: next(answers))), stream)
+    assert list(answers) == [True, True]
+
+
+def test_an_id_may_be_used_again_when_its_message_has_ended(io):
     """The decision about one message is not kept for the next one."""
-    chunks = [START, LAST, say("Sunny."), LAST]
-    tokens = [at("agent", one("1", chunk)) for chunk in chunks]
-    assert same(await io.all(io.answers(Source(tokens))), tokens[2:])
+    stream = tokens("agent", *(("1", chunk) for chunk in (START, LAST, say("Sunny."), LAST)))
+    assert same(list(io.answers(Source(stream))), stream[2:])
 
 
-async def test_a_late_call_retracts_what_was_shown(io):
+@pytest.mark.parametrize("checker", [first_chunk_checker, live])
+def test_a_late_call_retracts_what_was_shown(io, checker):
     """The retraction comes with the call, once; nothing more of the message passes."""
-    chunks = [say("Let "), say("me"), START, say("Hm"), REST, LAST]
-    tokens = [at("a", one("1", chunk)) for chunk in chunks]
-    for checker in (first_chunk_checker, live):
-        source = Source(tokens)
-        shown = io.answers(source, checker=checker)
-        assert same([await io.next(shown), await io.next(shown)], tokens[:2])
-        retraction, metadata = await io.next(shown)
-        assert source.read == 3
-        assert isinstance(retraction, RemoveMessage)
-        assert retraction.id == "1"
-        assert metadata == {**tokens[2][1], RETRACTED_KEY: "tool_call"}
-        assert await io.all(shown) == []
+    chunks = (say("Let "), say("me"), START, say("Hm"), REST, LAST)
+    source = Source(tokens("a", *(("1", chunk) for chunk in chunks)))
+    shown = io.answers(source, checker=checker)
+    assert same([next(shown), next(shown)], source.items[:2])
+    retraction, metadata = next(shown)
+    assert source.read == 3
+    assert retraction == RemoveMessage(id="1")
+    assert metadata == {"langgraph_node": "a", "langgraph_patch_retracted": "tool_call"}
+    assert list(shown) == []
 
 
-async def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream(io):
-    """And a message of which only empty chunks came is no answer."""
-    tokens = [at("a", one("resp_1", say([]))), at("a", one("1", say("Good ")))]
-    assert same(await io.all(io.answers(Source(tokens))), tokens[1:])
-    late_yes = await io.all(io.answers(Source(tokens), checker=lambda turn: turn.ended or None))
-    assert late_yes == []
+def test_an_answer_without_a_last_chunk_passes_at_the_end_of_the_stream(io):
+    """A message of which only empty chunks came is no answer, nor is one that counts as a call."""
+    stream = tokens("a", ("resp_1", say([])), ("1", say("Good ")))
+    assert same(list(io.answers(Source(stream))), stream[1:])
+    assert list(io.answers(Source(stream), checker=lambda turn: turn.ended or None)) == []
+    late = tokens("a", ("1", say("Good ")), ("1", START))
+    assert list(io.answers(Source(late), checker=lambda turn: False if turn.ended else None)) == []
 
 
-async def test_the_stream_of_the_graph_is_closed_and_its_error_passed_on(io):
+def test_the_stream_of_the_graph_is_closed_and_its_error_passed_on(io):
     """On an early exit, and when the graph raises."""
-    source = Source(INTERLEAVED)
-    stream = (
-        aiter(source) if isinstance(io, Async) else iter(source)
-    )  # a reference, so that it is not garbage collected
-    shown = io.answers(stream)
-    await io.next(shown)
-    await io.close(shown)
+    stream = tokens("a", ("1", say("So")), ("1", say("!")))
+    source = Source(stream)
+    opened = aiter(source) if io.asynchronous else iter(source)  # held, so that nobody else closes
+    shown = io.answers(opened, checker=live)
+    next(shown)
+    shown.close()
     assert not source.open
-    assert await io.all(stream) == []
+    assert source.read == 1
     with pytest.raises(ConnectionError, match="gone"):
-        await io.all(io.answers(Source(INTERLEAVED, ConnectionError("gone"))))
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"agent": {}},
-        say("a"),
-        (("ns",), {"agent": {}}),
-        ("messages", {"type": "ai"}),
-        ({"type": "ai", "content": 3}, {}),
-        3,
-    ],
-)
-async def test_another_stream_mode_is_a_clear_error(io, item):
-    """The value is quoted, and the mode that is expected is named."""
-    with pytest.raises(StreamError, match=r"stream_mode='messages'") as raised:
-        await io.all(io.answers(Source([item])))
-    assert repr(item).lstrip("(")[:9] in str(raised.value)
+        list(io.answers(Source([], ConnectionError("gone"))))
 
 
 # --- failed attempts --------------------------------------------------------------------------
 
 
-def within(task: str, message: Any, **more: Any) -> tuple[Any, dict[str, Any]]:
-    """A pair with the metadata of a task."""
-    node = task.partition(":")[0].rpartition("|")[2]
-    return message, {"langgraph_node": node, "langgraph_checkpoint_ns": task, **more}
-
-
-CHECKERS = [first_chunk_checker, full_stream_checker, live]
-
-
-@pytest.mark.parametrize("checker", CHECKERS)
-async def test_models_side_by_side_in_one_task_are_no_failed_attempts(io, checker):
+@each_checker
+def test_models_side_by_side_in_one_task_are_no_failed_attempts(io, checker):
     """However their chunks are mixed, every client has both answers in the end."""
-    one_by_one = [("1", say("a")), ("2", say("x")), ("2", say("y")), ("1", say("b"))]
-    tokens = [within("n:t", one(i, c)) for i, c in [*one_by_one, ("2", LAST), ("1", LAST)]]
-    shown = await io.all(io.answers(Source(tokens), checker=checker))
-    assert sorted(left(shown)) == ["ab", "xy"]
+    parts = (("1", say("a")), ("2", say("x")), ("2", say("y")), ("1", say("b")))
+    stream = tokens("n:t", *parts, ("2", LAST), ("1", LAST))
+    assert sorted(left(list(io.answers(Source(stream), checker=checker)))) == ["ab", "xy"]
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
-async def test_an_attempt_that_broke_off_is_no_answer(io, checker):
-    """Two failed attempts, then the answer; the same text without a task stays."""
-    chunks = [("1", say("So")), ("2", say("Sun")), ("3", say("Sunny")), ("3", LAST)]
-    tokens = [within("n:t", one(i, c)) for i, c in chunks]
-    assert left(await io.all(io.answers(Source(tokens), checker=checker))) == ["Sunny"]
-    apart = [within(f"n:{i}", one(i, c)) for i, c in chunks]
-    expected = {"So", "Sun", "Sunny"}
-    assert set(left(await io.all(io.answers(Source(apart), checker=checker)))) == expected
+@each_checker
+def test_an_attempt_that_broke_off_is_no_answer(io, checker):
+    """Two failed attempts, then the answer; the same text of three tasks, or of none, stays."""
+    parts = (("1", say("So")), ("2", say("Sun")), ("3", say("Sunny")), ("3", LAST))
+
+    def shown(place: str) -> list[str]:
+        stream = [token(place.format(id_), id_, chunk) for id_, chunk in parts]
+        return sorted(left(list(io.answers(Source(stream), checker=checker))))
+
+    assert shown("n:t") == ["Sunny"]
+    assert shown("n:{}") == shown("n") == ["So", "Sun", "Sunny"]
 
 
-async def test_held_text_is_delivered_before_the_error(io):
+def test_held_text_is_delivered_before_the_error(io):
     """What the model had written, but not its failed attempts, and no text before a call."""
     error = ConnectionError("gone")
-    chunks = [("0", say("Let me")), ("0", START), ("1", say("So")), ("2", say("Sun"))]
-    tokens = [within("n:t", one(i, c)) for i, c in chunks]
-    shown = io.answers(Source(tokens, error), checker=full_stream_checker)
-    assert same([await io.next(shown)], tokens[-1:])
+    parts = (("0", say("Let me")), ("0", START), ("1", say("So")), ("2", say("Sun")))
+    stream = tokens("n:t", *parts)
+    shown = io.answers(Source([*stream, token("tools:2", "r", result("c9"))], error))
+    assert same([next(shown)], stream[-1:])
     with pytest.raises(ConnectionError) as raised:
-        await io.next(shown)
+        next(shown)
     assert raised.value is error
 
 
 # --- tools and middleware ---------------------------------------------------------------------
 
-
-def result(call_id: str, **more: Any) -> ToolMessage:
-    """A result."""
-    return ToolMessage("sunny", tool_call_id=call_id, id=f"r-{call_id}", **more)
-
-
-def inside(node: str) -> list[Any]:
-    """A run in which a tool asks a model; the tool node has that name."""
-    return [
-        within("agent:1", one("1", START)),
-        within("agent:1", one("1", LAST)),
-        within(f"{node}:2", one("2", say("inner"))),
-        within(f"{node}:2", one("2", LAST)),
-        within(f"{node}:2|agent:3", one("3", say("deeper"))),
-        within(f"{node}:2|agent:3", one("3", LAST)),
-        within(f"{node}:2", result("c1")),
-        within("agent:4", one("4", say("Yes."))),
-        within("agent:4", one("4", LAST)),
-    ]
+TURN = tokens("agent:1", ("1", START), ("1", LAST))
+SECOND = token("agent:1", "1", call("", index=1, id="c2", name="weather"))
+RESULT = token("tools:2", "r1", result("c1"))
+PLACEHOLDER = result("c1", additional_kwargs={PLACEHOLDER_KEY: {"cause": "unknown"}})
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
+@each_checker
 @pytest.mark.parametrize("node", ["tools", "my_tools"])
-async def test_what_models_write_inside_tools_is_no_answer(io, checker, node):
-    """The node `tools` is known at once, another one when it answers the call: on request it is."""
-    tokens = inside(node)
-    shown = await io.all(io.answers(Source(tokens), checker=checker))
-    expected = ["Yes."] if node == "tools" else ["deeper", "Yes."]
-    assert left(shown) == expected
-    every = await io.all(io.answers(Source(tokens), checker=checker, internal=True))
+def test_what_models_write_inside_tools_is_no_answer(io, checker, node):
+    """The node `tools` is known at once, another one when it answers the call; both on request."""
+    stream = [
+        *TURN,
+        *tokens(f"{node}:2", ("2", say("inner")), ("2", LAST)),
+        *tokens(f"{node}:2|agent:3", ("3", say("deeper")), ("3", LAST)),
+        token(f"{node}:2", "r", result("c1")),
+        *tokens("agent:4", ("4", say("Yes.")), ("4", LAST)),
+    ]
+    shown = list(io.answers(Source(stream), checker=checker))
+    assert left(shown) == (["Yes."] if node == "tools" else ["deeper", "Yes."])
+    reasons = [m[RETRACTED_KEY] for t, m in shown if isinstance(t, RemoveMessage)]
+    assert reasons == ([] if node == "tools" else ["inside_tool"])
+    every = list(io.answers(Source(stream), checker=checker, internal=True))
     assert left(every) == ["inner", "deeper", "Yes."]
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
-async def test_what_models_write_for_middleware_is_no_answer(io, checker):
+@each_checker
+def test_what_models_write_for_middleware_is_no_answer(io, checker):
     """LangChain marks it with `lc_source`; on request it is shown."""
     source = {"lc_source": "summarization"}
-    tokens = [
-        within("SummarizationMiddleware.before_model:1", one("1", say("sum")), **source),
-        within("SummarizationMiddleware.before_model:1", one("1", LAST), **source),
-        within("model:2", one("2", say("Yes."))),
-        within("model:2", one("2", LAST)),
+    stream = [
+        *(token("before_model:1", "1", chunk, **source) for chunk in (say("sum"), LAST)),
+        *tokens("model:2", ("2", say("Yes.")), ("2", LAST)),
     ]
-    assert left(await io.all(io.answers(Source(tokens), checker=checker))) == ["Yes."]
-    every = await io.all(io.answers(Source(tokens), checker=checker, internal=True))
+    assert left(list(io.answers(Source(stream), checker=checker))) == ["Yes."]
+    every = list(io.answers(Source(stream), checker=checker, internal=True))
     assert left(every) == ["sum", "Yes."]
 
 
-TURN = [within("agent:1", one("1", START)), within("agent:1", one("1", LAST))]
-SECOND = AIMessageChunk(
-    "", tool_call_chunks=[{**START.tool_call_chunks[0], "id": "c2", "index": 1}]
-)
-PLACEHOLDER = {PLACEHOLDER_KEY: {"cause": "unknown"}}
-ENDS = {
-    "a tool": (
-        [*TURN, within("tools:2", result("c1"))],
-        ["sunny"],
-    ),
-    "a tool that was called before this run": (
-        [within("tools:2", result("c1"))],
-        ["sunny"],
-    ),
-    "one of two tools": (
-        [TURN[0], within("agent:1", one("1", SECOND)), TURN[1], within("tools:2", result("c1"))],
-        [],
-    ),
+ENDS: dict[str, tuple[list[Any], list[str]]] = {
+    "a tool": ([*TURN, RESULT], ["sunny"]),
+    "a tool that was called before this run": ([RESULT], ["sunny"]),
+    "one of two tools": ([TURN[0], SECOND, TURN[1], RESULT], []),
     "two tools": (
-        [
-            TURN[0],
-            within("agent:1", one("1", SECOND)),
-            TURN[1],
-            within("tools:2", result("c1")),
-            within("tools:3", result("c2")),
-        ],
+        [TURN[0], SECOND, TURN[1], RESULT, token("tools:3", "r2", result("c2"))],
+        ["sunny", "sunny"],
+    ),
+    "the result of a subgraph, which comes twice": ([*TURN, RESULT, RESULT], ["sunny"]),
+    "two results without ids": (
+        [(result("c8"), RESULT[1]), (result("c9"), RESULT[1])],
         ["sunny", "sunny"],
     ),
     "a model after the tool": (
-        [*TURN, within("tools:2", result("c1")), within("agent:3", AIMessage("Yes.", id="3"))],
+        [*TURN, RESULT, token("agent:3", "3", AIMessage("Yes."))],
         ["Yes."],
     ),
+    "an empty chunk after the tool": ([*TURN, RESULT, token("agent:3", "3", say())], ["sunny"]),
+    "a call after the tool": ([*TURN, RESULT, *tokens("agent:3", ("3", SECOND[0]))], []),
     "an agent inside the tool": (
-        [*TURN, within("tools:2|tools:3", result("x")), within("tools:2", result("c1"))],
+        [*TURN, token("tools:2|tools:3", "x", result("x")), RESULT],
         ["sunny"],
     ),
-    "a placeholder": (
-        [*TURN, within("agent:1", result("c1", additional_kwargs=PLACEHOLDER))],
-        [],
-    ),
+    "a placeholder": ([*TURN, token("agent:1", "r1", PLACEHOLDER)], []),
     "a model that answers older calls itself": (
+        [*TURN, token("agent:2", "2", AIMessage("Yes.")), token("agent:2", "r1", result("c1"))],
+        ["Yes.", "sunny"],
+    ),
+    "a node that answers the calls of a graph in it": (
         [
-            within("agent:1", one("1", START)),
-            within("agent:1", one("1", LAST)),
-            within("agent:2", AIMessage("Yes.", id="2")),
-            within("agent:2", result("c1")),
+            *tokens("team:1|agent:2", ("1", START), ("1", LAST)),
+            token("team:1", "2", AIMessage("Yes.")),
+            token("team:1", "r1", result("c1")),
         ],
+        ["Yes.", "sunny"],
+    ),
+    "a node that makes calls and answers those of another": (
+        [
+            *TURN,
+            *tokens("helper:2", ("2", SECOND[0]), ("2", LAST)),
+            *(token("helper:3", "3", AIMessage("Yes.")), token("helper:3", "r1", result("c1"))),
+        ],
+        ["Yes.", "sunny"],
+    ),
+    "a node that answers no call of this run": (
+        [token("agent:2", "2", AIMessage("Yes.")), token("agent:2", "r1", result("c1"))],
         ["Yes.", "sunny"],
     ),
 }
 
 
 @pytest.mark.parametrize("name", ENDS)
-async def test_tool_messages_are_the_answer_of_a_run_that_ends_with_them(io, name):
+def test_tool_messages_are_the_answer_of_a_run_that_ends_with_them(io, name):
     """If no model follows, and all calls beside them have results."""
-    tokens, expected = ENDS[name]
-    assert [t.text for t, _ in await io.all(io.answers(Source(tokens)))] == expected
+    stream, expected = ENDS[name]
+    assert [shown.text for shown, _ in io.answers(Source(stream))] == expected
 
 
-async def test_a_paused_or_failed_run_has_no_tool_message_as_answer(io):
+@pytest.mark.parametrize(
+    ("pause", "number"),
+    [
+        (("updates", {"__interrupt__": ()}), 1),
+        (("updates", {"agent": {"interrupts": "?"}}), 1),
+        (("values", SimpleNamespace(messages=[])), 1),  # a state that is no dict
+        ({"type": "values", "ns": (), "data": {}, "interrupts": ()}, 1),
+        (("custom", {"__interrupt__": ("approve?",)}), 1),
+        (("updates", {"__interrupt__": ("approve?",)}), 0),
+        (("values", {"__interrupt__": ["approve?"]}), 0),
+        ({"type": "values", "ns": (), "data": {}, "interrupts": ("approve?",)}, 0),
+    ],
+)
+def test_a_paused_run_has_no_tool_message_as_answer(io, pause, number):
     """The pause is seen in the other modes, if there are any."""
-    tokens, _ = ENDS["a tool"]
-    pauses = [
-        ("updates", {"__interrupt__": ()}),
-        ("updates", {"__interrupt__": ("approve?",)}),
-        {"type": "values", "ns": (), "data": {}, "interrupts": ("approve?",)},
-        ("values", {"__interrupt__": ["approve?"]}),
-    ]
-    for pause, number in zip(pauses, (1, 0, 0, 0), strict=True):
-        stream = Source([*[("messages", token) for token in tokens], pause])
-        assert len(await io.all(io.answers(stream))) == number
-    shown = io.answers(Source(tokens, ConnectionError("gone")))
-    with pytest.raises(ConnectionError):
-        await io.next(shown)
+    stream = [*(("messages", each) for each in (*TURN, RESULT)), pause, ("updates", {"agent": {}})]
+    assert len(list(io.answers(Source(stream)))) == number
 
 
-# --- arguments --------------------------------------------------------------------------------
+# --- the items of a stream --------------------------------------------------------------------
 
 
-async def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it():
-    """A sync stream, an async one, an event stream that was not awaited, and no stream."""
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"agent": {}},
+        {"type": "messages", "data": (say("a"), {})},
+        say("a"),
+        (say("a"), "metadata"),
+        (("ns",), {"agent": {}}),
+        ("messages", {"type": "ai"}),
+        ({"type": "ai", "content": 3}, {}),
+        ({"type": "tool", "content": "no call id"}, {}),
+        ({"type": "of tomorrow", "content": "x"}, {}),
+        SimpleNamespace(event="messages"),
+        SimpleNamespace(data=(say("a"), {})),
+        3,
+    ],
+)
+def test_what_is_no_message_is_a_clear_error(io, item):
+    """The item is quoted, the mode is named; an error of LangChain's classes is the cause."""
+    expected = r"Expected what a graph streams with stream_mode='messages', alone or in a list; got"
+    with pytest.raises(StreamError, match=expected) as raised:
+        list(io.answers(Source([item])))
+    assert f"got {item!r:.50}" in str(raised.value)
+    is_dict = isinstance(item, tuple) and isinstance(item[0], dict)
+    assert (raised.value.__cause__ is not None) == is_dict
 
-    async def stream():
-        yield at("a", say("x"))
 
-    with pytest.raises(StreamError, match=r"async stream .* Use afinal_answers\."):
-        final_answers(stream())
-    with pytest.raises(StreamError, match=r"sync stream .* Use final_answers\."):
-        afinal_answers(iter([at("a", say("x"))]))
-    with pytest.raises(StreamError, match="Await it first"):
-        afinal_answers(asyncio.sleep(0))
-    for wrong in ("text", {"messages": []}, AIMessage("x"), None):
-        for function in (final_answers, afinal_answers):
-            with pytest.raises(StreamError, match="Expected the stream of a graph, got"):
-                function(wrong)
-
-
-class Part(tuple):
+def part(event: str, data: Any) -> Any:
     """An item of the SDK's stream."""
-
-    __slots__ = ()
-    event = property(lambda self: self[0])
-    data = property(lambda self: self[1])
+    return SimpleNamespace(event=event, data=data)
 
 
-async def test_the_report_of_a_server_that_the_run_failed(io):
+def test_the_report_of_a_server_that_the_run_failed(io):
     """It is an error, after the held text; or an item of the stream, if other modes are."""
-    token = at("a", one("1", say("So")))
-    report = Part(("error", {"error": "ValueError", "message": "no"}))
-    items = [Part(("metadata", {"run_id": "r"})), Part(("messages", list(token))), report]
+    text = token("a", "1", say("So"))
+    report = part("error", {"error": "ValueError", "message": "no"})
+    items = [part("metadata", {}), part("messages", list(text)), part("messages", RESULT), report]
     shown = io.answers(Source(items))
-    assert (await io.next(shown))[0] is token[0]
-    with pytest.raises(StreamError, match=r"run failed: .*ValueError"):
-        await io.next(shown)
-    every = await io.all(io.answers(Source(items), other_modes=True))
-    assert every == [items[0], token, report]
+    assert same([next(shown)], [text])
+    with pytest.raises(StreamError, match=r"run failed: .*ValueError.*Pass other_modes=True"):
+        next(shown)
+    every = list(io.answers(Source(items), other_modes=True))
+    assert every == [items[0], text, report]
 
 
-async def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error(io):
+@pytest.mark.parametrize("mode", ["messages/partial", "messages/complete"])
+def test_the_mode_of_a_server_that_repeats_the_text_is_a_clear_error(io, mode):
     """The error names the mode to ask for."""
-    item = ("messages/partial", [{"type": "ai", "content": "So"}])
-    with pytest.raises(StreamError, match="messages-tuple"):
-        await io.all(io.answers(Source([item])))
+    with pytest.raises(StreamError, match=f"got '{mode}'. Ask for stream_mode='messages-tuple'"):
+        list(io.answers(Source([(mode, [{"type": "ai", "content": "So"}])])))
 
 
-async def test_a_message_of_a_server_is_a_dict(io):
-    """As `messages-tuple` gives it; what is no message of LangChain's is a clear error."""
+@pytest.mark.parametrize("event", ["messages", "messages|agent:1", "messages-tuple"])
+def test_a_message_of_a_server_is_a_dict(io, event):
+    """As `messages-tuple` gives it: the answer is a message of LangChain's."""
     fields = {"type": "AIMessageChunk", "content": "Yes.", "id": "1", "chunk_position": "last"}
-    metadata = {"langgraph_node": "agent"}
     asked = {"type": "human", "content": "hi", "id": "0"}
-    parts = [Part(("messages|agent:1", [each, metadata])) for each in (asked, fields)]
-    ((shown, place),) = await io.all(io.answers(Source(parts)))
-    assert (shown, place) == (AIMessageChunk("Yes.", id="1", chunk_position="last"), metadata)
-    for wrong in ({"type": "tool", "content": "x"}, {"type": "of tomorrow", "content": "x"}):
-        with pytest.raises(StreamError, match="stream_mode='messages'") as raised:
-            await io.all(io.answers(Source([(wrong, metadata)])))
-        assert raised.value.__cause__ is not None
+    metadata = {"langgraph_node": "agent"}
+    stream = [part(event, [each, metadata]) for each in (asked, fields)]
+    expected = AIMessageChunk("Yes.", id="1", chunk_position="last")
+    assert list(io.answers(Source(stream))) == [(expected, metadata)]
 
 
 # --- real graphs ------------------------------------------------------------------------------
 
-SHAPES = [*OPTIONS]
-RUNS = [
-    (full_stream_checker, stream),
-    (live, astream),
-    (full_stream_checker, astream),
-    (live, stream),
-]
-"""A checker, and how to run. Below, each kind meets two shapes and two of these, in turn."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "messages": {"stream_mode": "messages"},
+    "a list of modes": {"stream_mode": ["updates", "messages", "values"]},
+    "subgraphs": {"stream_mode": "messages", "subgraphs": True},
+    "a list, subgraphs": {"stream_mode": ["messages", "updates"], "subgraphs": True},
+    "v2": {"stream_mode": ["messages", "values"], "version": "v2"},
+    "v2, subgraphs": {"stream_mode": "messages", "subgraphs": True, "version": "v2"},
+}
+PLAIN = SHAPES["messages"]
 
 
-def in_turn(names: list[str], times: int) -> list[Any]:
-    """Each name `times` times, with the next shape and the next way to run."""
-    rows = [
-        (names[n % len(names)], SHAPES[n % len(SHAPES)], *RUNS[n // len(SHAPES) % len(RUNS)])
-        for n in range(times * len(names))
-    ]
-    return [
-        pytest.param(*row, id=f"{row[0]}, {row[1]}, {row[2].__name__}, {row[3].__name__}")
-        for row in rows
-    ]
+def in_turn(names: dict[str, Any], *, first: int = 0) -> list[Any]:
+    """Each name with the next shape; the fixture `io` makes it two runs."""
+    shapes = [*SHAPES]
+    return [(name, shapes[(n + first) % len(shapes)]) for n, name in enumerate(names)]
 
 
-async def pairs_of(found: Any) -> list[Any]:
-    """What was streamed, sync or async."""
-    return [pair async for pair in found] if hasattr(found, "__aiter__") else list(found)
-
-
-@pytest.mark.parametrize(("kind", "shape", "checker", "run"), in_turn([*KINDS], 2))
-async def test_every_kind_of_agent_and_every_shape(kind, shape, checker, run):
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+@pytest.mark.parametrize(("kind", "shape"), in_turn(KINDS))
+def test_every_kind_of_agent_and_every_shape(io, kind, shape):
     """A client has the answers in the end, each once, and nothing else."""
     make, expected = KINDS[kind]
-    assert left(await pairs_of(run(make(), shape, checker))) == expected
+    for checker in (live, full_stream_checker):
+        stream = io.stream(make(), INPUT, **SHAPES[shape])
+        assert left(list(io.answers(stream, checker=checker))) == expected
 
 
-@pytest.mark.parametrize(("name", "shape", "checker", "run"), in_turn([*RETRIES], 5))
-async def test_a_failed_attempt_is_never_part_of_an_answer(name, shape, checker, run):
+@each_checker
+@pytest.mark.parametrize(("name", "shape"), in_turn(RETRIES, first=1))
+def test_a_failed_attempt_is_never_part_of_an_answer(io, name, shape, checker):
     """Five mechanisms that call a model again: the answer, once; early text is retracted."""
-    pairs = await pairs_of(run(RETRIES[name](), shape, checker))
-    assert left(pairs) == SUNNY
-    reasons = [m[RETRACTED_KEY] for t, m in pairs if isinstance(t, RemoveMessage)]
-    assert reasons == (["failed_attempt"] if checker is live else [])
+    shown = list(io.answers(io.stream(RETRIES[name](), INPUT, **SHAPES[shape]), checker=checker))
+    assert left(shown) == SUNNY
+    reasons = [m[RETRACTED_KEY] for t, m in shown if isinstance(t, RemoveMessage)]
+    assert reasons == ([] if checker is full_stream_checker else ["failed_attempt"])
 
 
-@pytest.mark.parametrize("shape", OPTIONS)
-async def test_what_a_failed_run_had_written_comes_before_its_error(shape):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_failed_run_had_written_comes_before_its_error(io, shape):
     """The text is held by the checker, and delivered once the run fails."""
-    pairs = astream(by_hand(ChunkModel(turns=[broken()])), shape, full_stream_checker)
-    assert (await anext(pairs))[0].text == "So"
+    graph = above(model_node(StrictModel(script=[broken()]))).compile()
+    shown = io.answers(io.stream(graph, INPUT, **SHAPES[shape]))
+    assert next(shown)[0].text == "So"
     with pytest.raises(ConnectionError, match="reset by peer"):
-        await anext(pairs)
+        next(shown)
 
 
-@pytest.mark.parametrize("shape", OPTIONS)
-def test_what_models_write_inside_tools_is_shown_on_request(shape):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_models_write_inside_tools_is_shown_on_request(io, shape):
     """`internal=True`, in every shape."""
-    make, expected = KINDS["a model in a tool"]
-    found = left(list(stream(make(), shape, live, internal=True)))
-    assert found == ["inner Rome", *expected]
+    stream = io.stream(KINDS["a model in a tool"][0](), INPUT, **SHAPES[shape])
+    assert left(list(io.answers(stream, checker=live, internal=True))) == ["inner Rome", *SUNNY]
 
 
 def test_other_modes_pass_unchanged_and_in_their_place():
     """The items that are no tokens are the very items that LangGraph streams."""
-    make, _ = KINDS["create_agent"]
-    items = []
-
-    def recorded():
-        for item in make().stream(INPUT, stream_mode=["messages", "updates", "custom"]):
-            items.append(item)
-            yield item
-
-    shown = list(final_answers(recorded(), checker=live, other_modes=True))
+    graph = KINDS["create_agent"][0]()
+    items = list(graph.stream(INPUT, stream_mode=["messages", "updates", "custom"]))
+    shown = list(final_answers(iter(items), checker=live, other_modes=True))
     others = [item for item in shown if item[0] == "updates"]
     assert others == [item for item in items if item[0] == "updates"]
     assert len(others) == 3
-    assert left([item for item in shown if item[0] != "updates"]) == ["Sunny today."]
+    assert left([item for item in shown if item[0] != "updates"]) == SUNNY
     last_token = max(n for n, item in enumerate(shown) if item[0] != "updates")
     assert shown.index(others[-1]) > last_token > shown.index(others[-2])
 
 
-class Waiting(ChunkModel):
+class Waiting(StrictModel):
     """A model that goes on after its first token only when the client has it."""
 
     shown: Any
     waits: Any
 
-    def _stream(self, *args, **kwargs):
+    def _stream(self, *args: Any, **kwargs: Any) -> Any:
         for number, chunk in enumerate(super()._stream(*args, **kwargs)):
             if number:
                 self.waits.append(self.shown.wait(10))
@@ -495,48 +443,32 @@ class Waiting(ChunkModel):
 
 
 async def test_a_client_sees_the_answer_while_the_model_is_still_writing():
-    """The model does not go on before its first token was shown; sync and async."""
-    for run in (stream, astream):
-        shown, waits = threading.Event(), []
-        graph = model_graph(Waiting(turns=[text("Sunny", ".")], shown=shown, waits=waits))
-        tokens = run(graph, "messages", first_chunk_checker)
-        if run is stream:
-            first = await asyncio.to_thread(next, tokens)
-        else:
-            first = await anext(tokens)
-        shown.set()
-        assert first[0].text == "Sunny"
-        assert left([first, *await pairs_of(tokens)]) == ["Sunny."]
-        assert waits
-        assert all(waits)
-
-
-def test_parallel_nodes_are_distinguished():
-    """Two models at once: the one that calls shows nothing, the other one its whole answer."""
-    builder = StateGraph(MessagesState)
-    speaker = ChunkModel(turns=[text(*"I speak.")])
-    for name, model in (("caller", agent_model()), ("speaker", speaker)):
-        builder.add_node(name, lambda s, m=model: {"messages": [m.invoke(s["messages"])]})
-        builder.add_edge(BEGIN, name)
-    shown = final_answers(builder.compile().stream(INPUT, stream_mode="messages"))
-    found = [(metadata["langgraph_node"], token.text) for token, metadata in shown if token.text]
-    assert found == [("speaker", letter) for letter in "I speak."]
+    """The model does not go on before its first token was shown."""
+    shown, waits = threading.Event(), []
+    model = Waiting(script=[[say("Sunny"), say(".")]], shown=shown, waits=waits)
+    stream = above(model_node(model)).compile().stream(INPUT, **PLAIN)
+    answers = final_answers(stream, checker=first_chunk_checker)
+    first = await asyncio.to_thread(next, answers)
+    shown.set()
+    assert first[0].text == "Sunny"
+    assert left([first, *answers]) == ["Sunny."]
+    assert set(waits) == {True}
 
 
 @pytest.mark.parametrize("patched", ["with_patching", "the middleware"])
-@pytest.mark.parametrize("checker", [full_stream_checker, live])
-def test_the_answer_of_a_repaired_turn(patched, checker):
+def test_the_answer_of_a_repaired_turn(io, patched):
     """A repair writes tool messages; none of them is an answer, and they retract nothing."""
-    options = {"checkpointer": InMemorySaver()}
-    if patched == "the middleware":
-        options["middleware"] = [PatchToolCallsMiddleware()]
-    graph = create_agent(agent_model(), [weather], **options)
-    graph = with_patching(graph) if patched == "with_patching" else graph
-    thread = {"configurable": {"thread_id": "1"}}
+    is_middleware = patched == "the middleware"
+    middleware = [PatchToolCallsMiddleware(recover=False)] if is_middleware else []
+    model = agent_model()
+    graph = create_agent(model, [weather], middleware=middleware, checkpointer=InMemorySaver())
+    graph = graph if middleware else with_patching(graph, recover=False)
+    thread: Any = {"configurable": {"thread_id": "1"}}
     opened = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "c0"}], id="a1")
     graph.update_state(thread, {"messages": [HumanMessage("hi", id="h"), opened]}, as_node="model")
-    turn = {"messages": [HumanMessage("well?")]}
-    shown = list(final_answers(graph.stream(turn, thread, stream_mode="messages"), checker=checker))
+    stream = io.stream(graph, {"messages": [HumanMessage("well?")]}, config=thread, **PLAIN)
+    shown = list(io.answers(stream, checker=live))
     assert left(shown) == SUNNY
+    assert [m[RETRACTED_KEY] for _, m in shown if RETRACTED_KEY in m] == ["tool_call"]
     results = [m for m in graph.get_state(thread).values["messages"] if isinstance(m, ToolMessage)]
     assert [m.tool_call_id for m in results] == ["c0", "c1"]

@@ -1,4 +1,4 @@
-"""`split_stream`: the decision, the replay of the chunks, errors and closing."""
+"""`split_stream` and its checkers: the decision, the replay of the chunks, errors and closing."""
 
 from __future__ import annotations
 
@@ -16,125 +16,169 @@ from langgraph_patch.streaming import (
     full_stream_checker,
     split_stream,
 )
-from support.streams import LAST, REST, START, Async, Source, Sync, call, live, same, say, think
+from support.streams import LAST, REST, START, Source, call, live, same, say, think
 
-# name: (chunks, what the first chunk decides and after how many, what the full stream does)
-STREAMS: dict[str, tuple[list[AIMessageChunk], tuple[bool, int], tuple[bool, int]]] = {
-    "OpenAI, a call first": ([say(), START, REST, LAST], (True, 2), (True, 2)),
-    "OpenAI, text": ([say(), say("Good "), say("day."), say(), LAST], (False, 2), (False, 5)),
-    "Claude, text and then a call": (
-        [say([]), say([{"type": "text", "text": "Let me see.", "index": 0}]), START, REST, LAST],
-        (False, 2),
-        (True, 3),
+CHECKERS = (first_chunk_checker, full_stream_checker, live)
+
+TEXT = say([{"type": "text", "text": "Let me see.", "index": 0}])
+BESIDE = say(additional_kwargs={"reasoning_content": "hm"})
+SEARCH = {"type": "web_search_call", "id": "w1", "status": "completed"}
+COMPUTER = {"type": "computer_call", "call_id": "c1", "action": {"type": "screenshot"}}
+FUNCTION = say(additional_kwargs={"function_call": {"name": "t", "arguments": ""}})
+
+
+def phase(name: str, text: str = "", **fields: Any) -> AIMessageChunk:
+    """The chunk with which OpenAI's Responses API begins a text."""
+    return say([{"type": "text", "text": text, "index": 0, **(fields or {"phase": name})}])
+
+
+# chunks, and what each of CHECKERS decides: n: True after n chunks, -n: False after n.
+STREAMS: dict[str, tuple[list[AIMessageChunk], tuple[int, int, int]]] = {
+    "OpenAI, a call first": ([say(), START, REST, LAST], (2, 2, 2)),
+    "OpenAI, text": ([say(), say("Good "), say("day."), say(), LAST], (-2, -5, -2)),
+    "Claude, text and then a call": ([say([]), TEXT, START, REST, LAST], (-2, 3, -2)),
+    "reasoning and then a call": ([say(), think("hm"), START, LAST], (3, 3, -2)),
+    "reasoning and then text": ([think("hm"), TEXT, LAST], (-2, -3, -1)),
+    "reasoning beside the content": ([BESIDE, START, REST, LAST], (2, 2, -1)),
+    "v1 reasoning": ([say([{"type": "reasoning", "reasoning": "hm"}]), START], (2, 2, -1)),
+    "Bedrock's reasoning": ([say([{"type": "reasoning_content"}]), START], (2, 2, -1)),
+    "hidden reasoning": ([say([{"type": "redacted_thinking", "data": "x"}]), START], (2, 2, -1)),
+    "empty first chunks": ([say(), say([]), say([""]), START, LAST], (4, 4, 4)),
+    "white space and then a call": ([say("\n\n"), START, REST, LAST], (2, 2, 2)),
+    "no last chunk": ([say("Good "), say("morning.")], (-1, -2, -1)),
+    "a whole message": ([AIMessage("Hi."), say("unread")], (-1, -1, -1)),
+    "a call without arguments": ([START, LAST], (1, 1, 1)),
+    "text and a call in one chunk": ([say("See:", tool_calls=START.tool_calls)], (1, 1, 1)),
+    "only an unreadable call": ([say(), call("[1]"), LAST], (2, 2, 2)),
+    "empty chunks only": ([say(), say(), LAST], (-3, -3, -3)),
+    "nothing": ([], (0, 0, 0)),
+    # calls that LangChain does not list
+    "a function call": ([say(), FUNCTION, LAST], (2, 2, 2)),
+    "text, then a function call": ([say("a"), FUNCTION, LAST], (-1, 2, -1)),
+    "no function call": ([say(additional_kwargs={"function_call": None}), LAST], (-2, -2, -2)),
+    "a computer": ([say([COMPUTER]), LAST], (1, 1, 1)),
+    "a computer, v1": ([say([{"type": "non_standard", "value": COMPUTER}])], (1, 1, 1)),
+    "a computer, v0": ([say(additional_kwargs={"tool_outputs": [COMPUTER]})], (1, 1, 1)),
+    "an approval": ([say([{"type": "mcp_approval_request", "id": "a1"}])], (1, 1, 1)),
+    "a shell": ([say([{"type": "local_shell_call"}])], (1, 1, 1)),
+    "another shell": ([say([{"type": "shell_call"}])], (1, 1, 1)),
+    "a patch": ([say([{"type": "apply_patch_call"}])], (1, 1, 1)),
+    "a search by the provider": ([say([SEARCH]), LAST], (-2, -2, -2)),
+    "the same, v0": ([say(additional_kwargs={"tool_outputs": [SEARCH, "?"]}), LAST], (-2, -2, -2)),
+    # OpenAI's phases
+    "commentary, then a call": ([phase("commentary"), say("Hm"), START, LAST], (3, 3, -2)),
+    "both": (
+        [phase("commentary"), say("Hm."), phase("final_answer"), say([" "]), say("Yes"), LAST],
+        (-5, -5, -2),
     ),
-    "reasoning and then a call": (
-        [say(), think("hm"), think(", so"), START, REST, LAST],
-        (True, 4),
-        (True, 4),
+    "the final answer, v1": (
+        [phase("", "Yes", extras={"phase": "final_answer"}), LAST],
+        (-1, -1, -1),
     ),
-    "reasoning and then text": (
-        [think("hm"), say([{"type": "text", "text": "Yes.", "index": 1}]), LAST],
-        (False, 2),
-        (False, 3),
+    "no phase": ([phase("", "Yes", phase=7, extras="x"), LAST], (-1, -2, -1)),
+    "a phase behind it": (
+        [say([*phase("", "Yes", phase=7).content, *phase("final_answer").content]), LAST],
+        (-1, -1, -1),
     ),
-    "reasoning beside the content and then a call": (
-        [say(additional_kwargs={"reasoning_content": "hm"}), START, REST, LAST],
-        (True, 2),
-        (True, 2),
-    ),
-    "empty first chunks": ([say(), say([]), say(""), START, LAST], (True, 4), (True, 4)),
-    "white space and then a call": ([say("\n\n"), START, REST, LAST], (True, 2), (True, 2)),
-    "text only": ([say("Good "), say("morning."), LAST], (False, 1), (False, 3)),
-    "text only, no last chunk": ([say("Good "), say("morning.")], (False, 1), (False, 2)),
-    "a call without arguments": ([START, LAST], (True, 1), (True, 1)),
-    "text and a call in one chunk": (
-        [AIMessageChunk("See:", tool_call_chunks=START.tool_call_chunks), REST, LAST],
-        (True, 1),
-        (True, 1),
-    ),
-    "only an unreadable call": ([say(), call("[1]"), LAST], (True, 2), (True, 2)),
-    "empty chunks only": ([say(), say(), LAST], (False, 3), (False, 3)),
-    "nothing": ([], (False, 0), (False, 0)),
 }
 
 
-@pytest.fixture(params=[Sync, Async])
-def io(request: pytest.FixtureRequest) -> Sync | Async:
-    """One set of tests for the sync and the async function."""
-    return request.param()
-
-
-# --- the decision ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", STREAMS)
-async def test_each_checker_answers_and_reads_as_the_table_says(io, name):
+def test_each_checker_decides_as_the_table_says_and_no_chunk_is_lost(io, name):
     """Answer and number of chunks read; then the same chunk objects, once each, to the end."""
-    chunks, first, full = STREAMS[name]
-    for checker, expected in ((first_chunk_checker, first), (full_stream_checker, full)):
+    chunks, expected = STREAMS[name]
+    for checker, number in zip(CHECKERS, expected, strict=True):
         source = Source(chunks)
-        answer, replay = await io.split(source, checker=checker)
-        assert (answer, source.read) == expected
-        assert same(await io.all(replay), chunks)
+        answer, replay = io.split(source, checker=checker)
+        assert (answer, source.read) == (number > 0, abs(number)), checker
+        assert same(list(replay), chunks)
         assert not source.open
 
 
-async def test_any_callable_is_a_checker_and_no_answer_at_the_end_is_false(io):
-    """A function of the turn decides; one that never does so decides False."""
-
-    def two_chunks(turn: Turn) -> bool | None:
-        return turn.called if len(turn.chunks) == 2 else None
-
-    source = Source([say("a"), START, REST])
-    assert (await io.split(source, checker=two_chunks))[0] is True
-    assert source.read == 2
-    assert (await io.split(Source([START, REST]), checker=lambda _: None))[0] is False
-
-
-async def test_full_stream_is_the_default(io):
+def test_the_default_is_the_checker_that_is_never_wrong(io):
     """Without a checker text is not taken for an answer before the end."""
-    answer, _ = await io.split(Source([say("Let me see."), START]))
-    assert answer is True
+    assert io.split(Source([say("Let me see."), START]))[0] is True
 
 
 def test_what_a_checker_sees_of_a_turn():
-    """The fields after each chunk, and at the end."""
+    """The fields after each chunk; a checker that never decides decides False at the end."""
     seen = []
 
     def note(turn: Turn) -> None:
         seen.append((len(turn.chunks), turn.called, turn.spoke, turn.wrote, turn.ended))
 
-    assert split_stream([say([]), think("hm"), say(" a"), START, LAST], checker=note)[0] is False
+    chunks = [say([]), think("hm"), phase("commentary", "a"), say(" b"), START, LAST]
+    assert split_stream([*chunks[:3], phase("x"), *chunks[3:]], checker=note)[0] is False
     assert seen == [
         (1, False, False, False, False),
         (2, False, False, True, False),
-        (3, False, True, True, False),
-        (4, True, True, True, False),
-        (5, True, True, True, True),
+        (3, False, False, True, False),
+        (4, False, False, True, False),
+        (5, False, True, True, False),
+        (6, True, True, True, False),
+        (7, True, True, True, True),
     ]
+    seen.clear()
+    split_stream([START, say("late"), think("late"), call("")], checker=note)
+    assert seen[-2:] == [(4, True, False, False, False), (4, True, False, False, True)]
+
+
+def test_a_decision_is_final_and_frees_the_chunks(io):
+    """The checker is not asked again, and a caller that keeps a turn keeps no chunk alive."""
+    turns: list[Turn] = []
+
+    def at_two(turn: Turn) -> bool | None:
+        turns.append(turn)
+        return turn.called if len(turn.chunks) == 2 else None
+
+    chunks = [say("a"), START, REST, LAST]
+    answer, replay = io.split(Source(chunks), checker=at_two)
+    assert answer is True
+    assert same(list(replay), chunks)
+    assert len(turns) == 2
+    (turn,) = set(turns)
+    assert turn.chunks == []
+    turn.end()
+    assert (turn.answer, turn.ended, len(turns)) == (True, True, 2)
 
 
 @pytest.mark.parametrize("answer", [0, "yes", split_stream])
-async def test_a_checker_that_returns_anything_else_is_a_clear_error(io, answer):
+def test_a_checker_that_returns_anything_else_is_a_clear_error(io, answer):
     """Also a coroutine, of an async function: it would be true."""
     source = Source([say("a")])
-    with pytest.raises(StreamError, match=r"The checker .* Expected True, False or None\."):
-        await io.split(source, checker=lambda _: answer)
+    with pytest.raises(
+        StreamError, match=r"The checker .* Expected True, False or None\."
+    ) as raised:
+        io.split(source, checker=lambda _: answer)
+    assert f"returned {answer!r}" in str(raised.value)
     assert not source.open
 
 
-# --- after the decision ----------------------------------------------------------------------
+def test_what_the_checker_raises_reaches_the_caller_and_the_source_is_closed(io):
+    """An error of the checker is raised at once, not at its place in the stream."""
+
+    def faulty(turn: Turn) -> bool:
+        raise LookupError(len(turn.chunks))
+
+    source = Source([say("a"), say("b")])
+    with pytest.raises(LookupError) as raised:  # which keeps the frames, so nothing else closes
+        io.split(source, checker=faulty)
+    assert raised.value.args == (1,)
+    assert not source.open
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
-async def test_an_early_exit_closes_the_source(io, number):
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_an_early_exit_closes_the_source(io, number):
     """Whether or not chunks were read or buffered: the stream closes, nothing follows."""
-    source = Source([say("a"), START, REST, say(), LAST])
-    _, chunks = await io.split(source)
+    source = Source([say("a"), START, REST, say(), LAST], ConnectionError("gone"))
+    _, chunks = io.split(source)
+    for _ in range(number):
+        next(chunks)
     assert source.open
-    await io.read_within(chunks, number)
+    chunks.close()
+    chunks.close()
     assert not source.open
-    assert await io.all(chunks) == []
+    assert list(chunks) == []
 
 
 class Plain:
@@ -160,47 +204,25 @@ class Plain:
         return self.items.pop(0)
 
 
-async def test_closing_twice_and_closing_what_cannot_be_closed_are_fine(io):
-    """A source without `close` is no error."""
-    _, chunks = await io.split(Plain([START, REST]))
-    await io.close(chunks)
-    await io.close(chunks)
-    assert await io.all(chunks) == []
-    token = AIMessage("whole", id="1"), {}
-    assert same(await io.all(io.answers(Plain([token]))), [token])
+def test_a_source_that_cannot_be_closed_is_read_all_the_same(io):
+    """A source without `close` is no error, at its end or before."""
+    assert same(list(io.split(Plain([START, REST]))[1]), [START, REST])
+    _, chunks = io.split(Plain([START, REST]))
+    chunks.close()
+    assert list(chunks) == []
 
 
 @pytest.mark.parametrize("checker", [first_chunk_checker, full_stream_checker])
-async def test_an_error_of_the_source_reaches_the_reader_in_its_place(io, checker):
+def test_an_error_of_the_source_reaches_the_reader_in_its_place(io, checker):
     """Before or after the decision: first the chunks that came, then the error, then the end."""
     chunks, error = [say(), say("Good "), say("mor")], ConnectionError("gone")
-    answer, replay = await io.split(Source(chunks, error), checker=checker)
+    answer, replay = io.split(Source(chunks, error), checker=checker)
     assert answer is False
-    assert same([await io.next(replay) for _ in chunks], chunks)
+    assert same([next(replay) for _ in chunks], chunks)
     with pytest.raises(ConnectionError) as raised:
-        await io.next(replay)
+        next(replay)
     assert raised.value is error
-    assert await io.all(replay) == []
-
-
-async def test_a_closed_stream_does_not_raise_the_error_any_more(io):
-    """A client that has closed the stream gets nothing more."""
-    _, replay = await io.split(Source([say("a")], ConnectionError("gone")))
-    await io.close(replay)
-    assert await io.all(replay) == []
-
-
-async def test_what_the_checker_raises_reaches_the_caller_and_the_source_is_closed(io):
-    """An error of the checker is raised at once, not at its place in the stream."""
-
-    def faulty(turn: Turn) -> bool:
-        raise LookupError(len(turn.chunks))
-
-    source = Source([say("a"), say("b")])
-    with pytest.raises(LookupError) as raised:  # which keeps the frames, so nothing else closes
-        await io.split(source, checker=faulty)
-    assert raised.value.args == (1,)
-    assert not source.open
+    assert list(replay) == []
 
 
 async def test_a_cancelled_decision_closes_the_source():
@@ -226,97 +248,36 @@ async def test_a_cancelled_decision_closes_the_source():
     assert closed.is_set()
 
 
-async def test_the_chunks_are_freed_once_they_are_decided(io):
-    """A caller that keeps a turn keeps no chunk alive."""
-    turns: list[Turn] = []
-
-    def noting(turn: Turn) -> bool | None:
-        turns.append(turn)
-        return full_stream_checker(turn)
-
-    chunks = [say("Good "), say("day."), LAST]
-    _, replay = await io.split(Source(chunks), checker=noting)
-    assert same(await io.all(replay), chunks)
-    assert turns[-1].chunks == []
+# --- arguments -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", ["text", b"text", {"a": 1}, AIMessage("x"), 3, None])
-async def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
+@pytest.mark.parametrize("wrong", ["text", b"text", {"a": 1}, AIMessage("x"), 3, None, "x" * 300])
+def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
     """The value is quoted, and what is expected is named."""
-    with pytest.raises(StreamError, match="Expected the chunks of one turn, got") as raised:
-        await io.split(wrong)
-    assert repr(wrong)[:200] in str(raised.value)
+    for function, expected in (
+        (io.split, "the chunks of one turn"),
+        (io.answers, "the stream of a graph"),
+    ):
+        with pytest.raises(StreamError) as raised:
+            function(wrong)
+        assert str(raised.value) == f"Expected {expected}, got {wrong!r:.200}."
 
 
-async def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it():
-    """A sync stream, an async one, and a coroutine that was not awaited."""
+def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it(io):
+    """A sync stream, an async one, and what was not awaited."""
 
-    async def stream():
+    async def stream() -> Any:
         yield START
 
-    with pytest.raises(StreamError, match=r"async stream .* Use asplit_stream\."):
-        split_stream(stream())
-    with pytest.raises(StreamError, match=r"sync stream .* Use split_stream\."):
-        await asplit_stream(iter([START]))
-    with pytest.raises(StreamError, match="Await it first"):
-        split_stream(asyncio.sleep(0))
-    with pytest.raises(StreamError, match="Await it first"):
-        await asplit_stream(asyncio.sleep(0))
+    async def later() -> None:
+        """A coroutine that is never awaited."""
 
-
-# --- calls and text that LangChain does not list ----------------------------------------------
-
-COMPUTER = {"type": "computer_call", "call_id": "c1", "action": {"type": "screenshot"}}
-CALLS = {
-    "function_call": say(additional_kwargs={"function_call": {"name": "t", "arguments": ""}}),
-    "computer_call": say([COMPUTER]),
-    "computer_call, v1": say([{"type": "non_standard", "value": COMPUTER}]),
-    "computer_call, v0": say(additional_kwargs={"tool_outputs": [COMPUTER]}),
-    "approval": say([{"type": "mcp_approval_request", "id": "a1"}]),
-}
-
-
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("checker", [first_chunk_checker, full_stream_checker, live])
-def test_calls_outside_tool_calls_are_calls(name, checker):
-    """Each checker decides True at them, unless it has decided at the text before."""
-    assert split_stream([say(), CALLS[name], LAST], checker=checker)[0] is True
-    answer, chunks = split_stream([say("Let me see."), CALLS[name], LAST], checker=checker)
-    assert len(list(chunks)) == 3
-    assert answer is (checker is full_stream_checker)
-
-
-def test_calls_that_the_provider_runs_are_no_calls():
-    """A web search by the provider, its output, and an empty `function_call`."""
-    search = {"type": "web_search_call", "id": "w1", "status": "completed"}
-    extra = {"function_call": None, "tool_outputs": [search, "?"]}
-    assert split_stream([say([search], additional_kwargs=extra), LAST])[0] is False
-
-
-def phase(name: str, text: str = "") -> AIMessageChunk:
-    """The chunk with which OpenAI's Responses API begins a text."""
-    return say([{"type": "text", "text": text, "phase": name, "index": 0}])
-
-
-@pytest.mark.parametrize("checker", [first_chunk_checker, full_stream_checker])
-def test_commentary_decides_nothing_and_a_final_answer_decides_at_once(checker):
-    """Text before a call is no answer for any checker; a final answer is one from its start."""
-    source = Source([phase("commentary"), say("I look."), START, REST, LAST])
-    assert split_stream(source, checker=checker)[0] is True
-    assert source.read == 3
-    source = Source([phase("commentary"), say("Hm."), phase("final_answer"), say("Yes"), LAST])
-    assert split_stream(source, checker=checker)[0] is False
-    assert source.read == 4
-    v1 = say([{"type": "text", "text": "Yes", "extras": {"phase": "final_answer"}}])
-    source = Source([v1, LAST])
-    assert split_stream(source, checker=checker)[0] is False
-    assert source.read == 1
-
-
-def test_a_checker_of_an_application_sees_reasoning_and_commentary():
-    """Everything that can be shown; empty chunks and white space are not."""
-    beside = say(additional_kwargs={"reasoning_content": "hm"})
-    for first in (think("hm"), say("a"), phase("commentary", "I look."), beside):
-        source = Source([say(), say("\n"), first, START, LAST])
-        assert split_stream(source, checker=live)[0] is False
-        assert source.read == 3
+    other, kind, twin = (
+        (iter([START]), "the sync", "") if io.asynchronous else (stream(), "the async", "a")
+    )
+    for function, name in ((io.split, "split_stream"), (io.answers, "final_answers")):
+        with pytest.raises(StreamError, match=rf"got {kind} stream .* Use {twin}{name}\."):
+            function(other)
+        for awaitable in (later(), io.loop.create_future()):
+            with pytest.raises(StreamError, match="Await it first"):
+                function(awaitable)

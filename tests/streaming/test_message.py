@@ -4,200 +4,138 @@ from __future__ import annotations
 
 import copy
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
-from langchain_core.messages.ai import add_ai_message_chunks
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
-from langgraph.graph import END, MessagesState, StateGraph
-from langgraph.graph import START as BEGIN
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
+from kit import StrictModel, loop, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.calls import complete_args
-from langgraph_patch.history.patch import patch_messages, validate_messages
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, is_placeholder
-from langgraph_patch.history.streamed_calls import group_call_chunks
+from langgraph_patch.history.patch import patch_messages
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import (
     UNFINISHED_KEY,
     merge_tool_call_chunks,
     message_from_stream,
     split_stream,
 )
-from support.answer_agents import INPUT, by_hand, weather
-from support.chunk_model import ChunkModel
-from support.paced_servers import INTEGRATIONS, WITH_BLOCKS, paced
-from support.streams import LAST, START, call, say, think
-from support.wires import WIRES, refusals
+from support.answer_agents import INPUT, weather
+from support.streams import LAST, call, say, think
+from support.streams import START as BEGUN
 
 # --- tool calls ------------------------------------------------------------------------------
 
-pieces = st.lists(
-    st.builds(
-        lambda name, args, id_, index, more: {
-            "name": name,
-            "args": args,
-            "id": id_,
-            "index": index,
-            **more,
-        },
-        st.sampled_from([None, None, "", "weather", "weather", "now"]),
-        st.sampled_from([None, "", "{", '"a": 1', "}", "[", "ü"]),
-        st.sampled_from([None, None, "", "c1", "c1", "c2"]),
-        st.sampled_from([None, 0, 1, 2, 7]),
-        st.sampled_from([{}, {"type": "a"}, {"type": "b"}, {"extras": 1}, {"extras": 2}]),
+
+def pieces(*rows: tuple[Any, ...]) -> list[Any]:
+    """Chunks of calls: index, id, name, arguments, and other keys."""
+    return [
+        {"index": index, "id": id_, "name": name, "args": args, **(more[0] if more else {})}
+        for index, id_, name, args, *more in rows
+    ]
+
+
+MERGES: dict[str, tuple[list[Any], list[Any]]] = {
+    "the pieces of one index": (
+        pieces((0, "c1", "a", '{"x": '), (0, None, None, None), (0, "", "", "1}")),
+        pieces((0, "c1", "a", '{"x": 1}')),
     ),
-    max_size=6,
+    "an id and a name that come late, or again": (
+        pieces((0, None, "", "{"), (0, "c1", "a", "}"), (0, "c1", "a", None)),
+        pieces((0, "c1", "a", "{}")),
+    ),
+    "another id begins a call: servers that send index 0 for every call": (
+        pieces((0, "c1", "a", "{"), (0, None, None, "}"), (0, "c2", "b", "["), (0, "c2", "b", "]")),
+        pieces((0, "c1", "a", "{}"), (0, "c2", "b", "[]")),
+    ),
+    "no index: a name or another id begins a call": (
+        pieces(
+            *((None, "c1", "a", "1"), (None, None, None, "2"), (None, "c2", None, "3")),
+            *((None, "c2", None, "4"), (None, "c2", "b", "5"), (None, "", "", "6")),
+        ),
+        pieces((None, "c1", "a", "12"), (None, "c2", None, "34"), (None, "c2", "b", "56")),
+    ),
+    "one id under two indexes stays two calls, in the order of the indexes": (
+        pieces((1, "c1", "a", "{}"), (0, "c1", "b", "{}")),
+        pieces((0, "c1", "b", "{}"), (1, "c1", "a", "{}")),
+    ),
+    "interleaved, sparse and index-less pieces; LangChain's indexes of v1 blocks are texts": (
+        pieces(
+            *(("lc_1", "c8", "f", ""), (7, "c7", "e", "x"), (2, "c2", "c", "")),
+            *((7, None, None, "y"), (None, "c0", "b", "z"), (None, "", "a", None)),
+        ),
+        pieces(
+            *((None, "c0", "b", "z"), (None, "", "a", None), (2, "c2", "c", "")),
+            *((7, "c7", "e", "xy"), ("lc_1", "c8", "f", "")),
+        ),
+    ),
+    "other keys are those of the first piece, the type is one": (
+        pieces((0, "c1", "a", "", {"x": 1}), (0, None, None, "", {"x": 2, "type": "t"})),
+        pieces((0, "c1", "a", "", {"x": 1, "type": "t"})),
+    ),
+    "nothing": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_the_chunks_of_a_stream_are_merged_by_the_rules(name):
+    """One entry for each call, a copy; the chunks are not changed."""
+    chunks, expected = MERGES[name]
+    before = copy.deepcopy(chunks)
+    merged = merge_tool_call_chunks(iter(chunks))
+    assert merged == expected
+    assert chunks == before
+    assert not {id(each) for each in merged} & {id(each) for each in chunks}
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ((0, None, "b", ""), "index 0 have different names: 'a' and 'b'. Expected one name for"),
+        ((0, None, None, "", {"type": "u"}), "index 0 have different types: 't' and 'u'"),
+    ],
 )
+def test_chunks_of_one_call_that_contradict_each_other_are_a_clear_error(second, problem):
+    """A name arrives whole, never in pieces."""
+    with pytest.raises(StreamError, match=problem):
+        merge_tool_call_chunks(pieces((0, "c1", "a", "", {"type": "t"}), second))
 
 
-@pytest.mark.slow
-def test_the_merge_obeys_its_rules():
-    """Each rule, checked on input and output.
-
-    Every chunk belongs to one call, in its order; a call has one index and one id; a chunk
-    begins a call only if there is none to continue, or its id is another one; a name without an
-    index begins a call; the arguments are joined, and nothing else is.
-    """
-    outcomes = {True: 0, False: 0}
-
-    @settings(max_examples=3000, deadline=None, derandomize=True)
-    @given(pieces)
-    def rules(chunks: list[Any]) -> None:
-        before = copy.deepcopy(chunks)
-        groups = group_call_chunks(chunks)
-        assert sorted(id(c) for group in groups for c in group) == sorted(map(id, chunks))
-        order = {id(chunk): place for place, chunk in enumerate(chunks)}
-        assert [order[id(group[0])] for group in groups] == sorted(
-            order[id(group[0])] for group in groups
-        )
-        for group in groups:
-            assert [order[id(c)] for c in group] == sorted(order[id(c)] for c in group)
-            assert len({c["index"] for c in group} - {None}) <= 1
-            assert len({c["id"] for c in group if c["id"]}) <= 1
-            assert not any(c["name"] and c["index"] is None for c in group[1:])
-        for group in groups[1:]:
-            first = group[0]
-            if first["index"] is None:
-                assert first["name"] or first["id"]
-            elif any(c["index"] == first["index"] for c in chunks[: order[id(first)]]):
-                assert first["id"]
-        names = [{c[key] for c in g if c.get(key)} for g in groups for key in ("name", "type")]
-        conflict = any(len(values) > 1 for values in names)
-        outcomes[conflict] += 1
-        if conflict:
-            with pytest.raises(StreamError, match=r"have different (name|type)s: "):
-                merge_tool_call_chunks(chunks)
-        else:
-            merged = merge_tool_call_chunks(chunks)
-            texts = ["".join(c["args"] or "" for c in group) for group in groups]
-            assert sorted(each["args"] or "" for each in merged) == sorted(texts)
-            assert len(merged) == len(groups)
-            places = [each["index"] for each in merged]
-            assert places == sorted(places, key=lambda index: -1 if index is None else index)
-        assert chunks == before
-
-    rules()
-    assert min(outcomes.values()) > 300
-
-
-def test_a_new_id_begins_a_call_under_a_known_index():
-    """Servers that send index 0 for every call; later pieces continue the newest one."""
-    chunks = [
-        *call('{"a": ', index=0, id="c1", name="a").tool_call_chunks,
-        *call("1}", index=0).tool_call_chunks,
-        *call("{", index=0, id="c2", name="b").tool_call_chunks,
-        *call("}", index=0, id="c2", name="b").tool_call_chunks,
-    ]
-    merged = merge_tool_call_chunks(chunks)
-    assert [(c["id"], c["name"], c["args"]) for c in merged] == [
-        ("c1", "a", '{"a": 1}'),
-        ("c2", "b", "{}"),
-    ]
-
-
-def test_pieces_without_index_id_and_name_continue_the_newest_call():
-    """Some servers send no index; an id that is repeated continues its call, too."""
-    chunks = [
-        *call("{", index=None, id="c1", name="a").tool_call_chunks,
-        *call("}", index=None).tool_call_chunks,
-        *call("{", index=None, id="c2", name="b").tool_call_chunks,
-        *call("}", index=None, id="c2").tool_call_chunks,
-        *call("{}", index=None, id="c2", name="b").tool_call_chunks,
-    ]
-    merged = merge_tool_call_chunks(chunks)
-    assert [(c["id"], c["args"]) for c in merged] == [("c1", "{}"), ("c2", "{}"), ("c2", "{}")]
-
-
-def test_a_call_without_an_id_gets_a_derived_one():
-    """The same chunks give the same ids; two calls of a message have two."""
-    chunks = [
-        say(id="m1"),
-        call("{}", index=0, name="a").model_copy(update={"id": "m1"}),
-        call('{"x', index=1, name="b").model_copy(update={"id": "m1"}),
-    ]
-    message, again = message_from_stream(chunks), message_from_stream(chunks)
-    ids = [message.tool_calls[0]["id"], message.invalid_tool_calls[0]["id"]]
-    assert len(set(ids)) == 2
-    assert all(isinstance(each, str) and each.startswith("call_") for each in ids)
-    assert message == again
-    other = [chunk.model_copy(update={"id": "m2"}) for chunk in chunks]
-    assert message_from_stream(other).tool_calls[0]["id"] not in ids
-
-
-def test_a_whole_message_is_returned_as_it_is():
-    """A model with `disable_streaming` yields it in place of chunks."""
-    whole = AIMessage("Hi.", id="1", tool_calls=[{"name": "t", "args": {}, "id": "c1"}])
-    assert message_from_stream([whole]) is whole
-
-
-def test_a_chunk_that_bypassed_validation_is_corrected():
-    """None as content is empty; any other value is its text."""
-    empty = AIMessageChunk.model_construct(content=None, tool_call_chunks=START.tool_call_chunks)
-    assert listed(message_from_stream([empty], ended=True)) == ([("weather", {})], [])
-    assert message_from_stream([AIMessageChunk.model_construct(content=7)]).content == "7"
+@pytest.mark.parametrize(
+    "wrong",
+    ["x", {"args": 7}, {"name": b"t"}, {"id": 1}, {"type": []}, {"index": 1.5}, {"x": 300 * "y"}],
+)
+def test_what_is_no_tool_call_chunk_is_a_clear_error(wrong):
+    """The value is quoted, and its form is named."""
+    wrong = {**wrong, "index": wrong.get("index", {})} if isinstance(wrong, dict) else wrong
+    with pytest.raises(StreamError, match=r"is not a tool call chunk\. Expected a dict") as raised:
+        merge_tool_call_chunks([wrong])
+    assert str(raised.value).startswith(repr(wrong)[:200])
+    assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize("function", [message_from_stream, merge_tool_call_chunks])
 async def test_a_wrong_argument_is_a_clear_error(function):
     """A text, a message and an async stream; for that one the error says how to collect it."""
 
-    async def stream():
-        yield START
+    async def stream() -> Any:
+        yield BEGUN
 
-    for wrong in ("text", START):
-        with pytest.raises(StreamError, match=r"Expected .*, got "):
+    for wrong in ("text", BEGUN):
+        with pytest.raises(StreamError, match=r"Expected (the|an iterable of) .*, got "):
             function(wrong)
-    with pytest.raises(StreamError, match=rf"{function.__name__}\(\[chunk async for chunk in"):
+    with pytest.raises(StreamError, match=rf"{function.__name__}\(\[chunk async for .*\]\)\.$"):
         function(stream())
-    with pytest.raises(StreamError, match=r"got 'no chunk'|'no chunk' is not a tool call chunk"):
-        function(["no chunk"])
 
 
-def test_one_id_under_two_indexes_stays_two_calls():
-    """The index decides, not the id."""
-    chunks = [*call("{}", index=1, id="c1", name="a").tool_call_chunks]
-    chunks += call("{}", index=0, id="c1", name="b").tool_call_chunks
-    assert merge_tool_call_chunks(chunks) == chunks[::-1]
-
-
-def test_a_merged_call_is_a_copy():
-    """Whoever changes one does not change the stream's chunk."""
-    for index in (None, 0):
-        (piece,) = call("{}", index=index, id="c1", name="a").tool_call_chunks
-        (merged,) = merge_tool_call_chunks([piece])
-        assert merged == piece
-        assert merged is not piece
-
-
-# --- messages --------------------------------------------------------------------------------
+# --- the calls of a message --------------------------------------------------------------------
 
 
 def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
@@ -208,6 +146,7 @@ def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
     )
 
 
+@pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize(
     ("raw", "args"),
     [
@@ -215,43 +154,44 @@ def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
         (' {"q": 1}\n', {"q": 1}),
         ("{}", {}),
         ('{"q": "wea', None),
-        ('{"q": ["a", {"b', None),
-        ("{", None),
         ('{"q": 1}}', None),
         ("[1]", None),
         ("null", None),
         ("  ", None),
-        ("not json", None),
         ('{"q": "a\nb"}', {"q": "a\nb"}),  # a raw newline: LangChain's parser takes it too
-        ('{"q": "a\nb', None),
         ('{"q": ' + "[" * 100_000, None),
     ],
 )
-@pytest.mark.parametrize("ended", [True, False])
-def test_only_a_complete_json_object_makes_a_call(raw, args, ended):
+def test_f25_only_a_complete_json_object_makes_a_call(raw, args, ended):
     """LangChain completes cut-off arguments; here the raw text must be whole, ended or not."""
     message = message_from_stream([call(raw, id="c1", name="t")], ended=ended)
-    expected = ([("t", args)], []) if args is not None else ([], [("t", raw)])
-    assert listed(message) == expected
+    assert listed(message) == (([("t", args)], []) if args is not None else ([], [("t", raw)]))
+    error = "The tool call has no name, or its arguments are not a complete JSON object."
+    assert {each["error"] for each in message.invalid_tool_calls} <= {error}
 
 
-FINISH = {"model_provider": "openai", "finish_reason": "tool_calls"}
+def reason(key: str, value: Any, **fields: Any) -> AIMessageChunk:
+    """The chunk with the reason for the end."""
+    return say(response_metadata={key: value}, **fields)
+
+
 ENDS = [
-    *[("finish_reason", reason) for reason in ("stop", "function_call", "STOP", "eos_token")],
-    *[("finish_reason", reason) for reason in ("COMPLETE", "TOOL_CALL")],  # Cohere
-    *[("stop_reason", reason) for reason in ("end_turn", "stop_sequence")],
+    *((key, "stop") for key in ("finish_reason", "done_reason")),
+    *(
+        ("finish_reason", each)
+        for each in ("function_call", "STOP", "eos", "eos_token", "stopstop")
+    ),
+    *(("finish_reason", each) for each in ("tool_calls", "function_call", "COMPLETE")),  # Cohere
+    *(("stop_reason", each) for each in ("end_turn", "stop_sequence", "tool_use")),
+    *(("stopReason", "tool_use"), ("status", "completed")),
 ]
 """Reasons for which a model ends by itself, as integrations store them."""
 
 CUTS = [
-    *[("stopReason", reason) for reason in ("guardrail_intervened", "content_filtered")],
-    *[("stopReason", reason) for reason in ("malformed_tool_use", "malformed_model_output")],
-    *[("stop_reason", reason) for reason in ("refusal", "model_context_window_exceeded")],
-    *[("stop_reason", reason) for reason in ("pause_turn", "compaction")],
-    *[("finish_reason", reason) for reason in ("model_length", "error", "content_filter")],
-    *[("finish_reason", reason) for reason in ("SAFETY", "MALFORMED_FUNCTION_CALL", "OTHER")],
-    *[("finish_reason", reason) for reason in ("insufficient_system_resource", "of_tomorrow")],
-    *[("status", reason) for reason in ("failed", "cancelled", "in_progress", "queued")],
+    *(("stopReason", each) for each in ("guardrail_intervened", "malformed_tool_use")),
+    *(("stop_reason", each) for each in ("max_tokens", "refusal", "pause_turn", "compaction")),
+    *(("finish_reason", each) for each in ("length", "MAX_TOKENS", "SAFETY", "of_tomorrow")),
+    *(("status", each) for each in ("incomplete", "failed", "in_progress")),
     ("done_reason", "load"),
 ]
 """Reasons that say, or may say, that it was stopped."""
@@ -262,349 +202,263 @@ CUTS = [
     [
         ([], False),
         ([LAST], True),
-        ([say(response_metadata=FINISH)], True),
-        ([say(response_metadata={"stop_reason": "tool_use"})], True),
-        ([say(response_metadata={"stopReason": "tool_use"})], True),
-        ([say(response_metadata={"done_reason": "stop"})], True),
-        ([say(response_metadata={"status": "completed"}, chunk_position="last")], True),
-        ([say(response_metadata={"status": "incomplete"}, chunk_position="last")], False),
-        ([say(response_metadata={"finish_reason": "length"}), LAST], False),
-        ([say(response_metadata={"finish_reason": "MAX_TOKENS"}), LAST], False),
-        ([say(response_metadata={"stop_reason": "max_tokens"}, chunk_position="last")], False),
-        ([say(response_metadata={"model_provider": "openai"}), LAST], False),
-        ([say(response_metadata={"finish_reason": None}), LAST], True),
-        ([say(response_metadata=FINISH), say(response_metadata=FINISH)], True),
-        ([say(response_metadata={"finish_reason": "stopstop"})], True),
-        *[([say(response_metadata={key: reason})], True) for key, reason in ENDS],
-        *[([say(response_metadata={key: reason}), LAST], False) for key, reason in CUTS],
+        *([([reason(*each)], True) for each in ENDS]),
+        *([([reason(*each), LAST], False) for each in CUTS]),
+        ([reason("finish_reason", "stop"), reason("finish_reason", "length")], False),
+        ([reason("finish_reason", None), LAST], True),
+        ([reason("model_provider", "openai"), LAST], False),
+        ([reason("model_provider", "openai"), reason("finish_reason", "stop")], True),
     ],
 )
 def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished(end, ended):
-    """The provider's reason counts; `last` alone only where no reason is sent."""
-    chunks = [START, call(None), *end]
-    assert listed(message_from_stream(chunks)) == (
-        ([("weather", {})], []) if ended else ([], [("weather", "")])
-    )
-    for output in (True, False):
-        expected = ([("weather", {})], []) if output else ([], [("weather", "")])
-        assert listed(message_from_stream(chunks, ended=output)) == expected
+    """The provider's reason counts; `last` alone only where no provider is named."""
+    chunks = [BEGUN, call(None), *end]
+    for given_end, expected in ((None, ended), (True, True), (False, False)):
+        message = message_from_stream(chunks, ended=given_end)
+        assert listed(message) == (([("weather", {})], []) if expected else ([], [("weather", "")]))
 
 
-def test_a_pause_leaves_the_call_of_a_server_open():
-    """Claude pauses to be called again with its own output; that finishes no other call."""
-    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
-    for reason, kept in (("pause_turn", True), ("refusal", False)):
-        end = say([], response_metadata={"stop_reason": reason}, chunk_position="last")
-        message = message_from_stream([say([search]), START, call(None), end])
-        assert listed(message) == ([], [("weather", "")])
-        assert message.content == ([search] if kept else "")
+def test_a_call_without_an_id_gets_a_derived_one():
+    """The same chunks give the same ids; two calls of a message have two, other messages others."""
+
+    def chunks(message_id: str) -> list[AIMessageChunk]:
+        return [say(id=message_id), call("{}", name="a"), call('{"x', index=1, name="b")]
+
+    message = message_from_stream(chunks("m1"))
+    ids = [message.tool_calls[0]["id"], message.invalid_tool_calls[0]["id"]]
+    assert ids[0] != ids[1]
+    assert all(isinstance(each, str) and each.startswith("call_") for each in ids)
+    assert message == message_from_stream(chunks("m1"))
+    assert message_from_stream(chunks("m2")).tool_calls[0]["id"] not in ids
+
+
+def test_a_piece_without_a_name_is_no_call_to_run():
+    """Whatever its arguments are; a piece without anything is no call at all."""
+    chunks = [call("{}", index=None, id="c1"), call("{}", index=3), call("", index=4)]
+    assert listed(message_from_stream(chunks)) == ([], [(None, "{}"), (None, "{}")])
+    for only in ({"id": "c1"}, {"name": "t"}):
+        assert len(message_from_stream([call("", **only)]).invalid_tool_calls) == 1
 
 
 def test_everything_but_the_calls_is_merged_as_langchain_does_it():
     """Text, reasoning, id, usage, metadata and extra keys are those of the sum of the chunks."""
-    usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
+    usage: Any = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
     chunks = [
-        AIMessageChunk([], id="lc_run--1", response_metadata={"model_provider": "anthropic"}),
-        think("h"),
-        think("m"),
-        AIMessageChunk([{"type": "text", "text": "See", "index": 1}], id="msg_1"),
-        AIMessageChunk([{"type": "text", "text": ":", "index": 1}], usage_metadata=usage),
-        call('{"city": ', id="c1", name="weather"),
-        call('"Rome"}'),
+        say([], id="lc_run--1", response_metadata={"model_provider": "anthropic"}),
+        *(think("h"), think("m")),
+        say([{"type": "text", "text": "See", "index": 1}], id="msg_1"),
+        say([{"type": "text", "text": ":", "index": 1}], usage_metadata=usage),
+        *(call('{"n": ', index=1, id="c2", name="weather"), call("{}", id="c1", name="now")),
+        *(call("2}", index=1), call('{"cut', index=2, id="c3", name="weather")),
         say([], additional_kwargs={"refusal": None}, response_metadata={"stop_reason": "end"}),
     ]
     before = copy.deepcopy(chunks)
     merged = chunks[0] + chunks[1:]
-    assert message_from_stream(iter(chunks)) == AIMessage(
+    message = message_from_stream(iter(chunks))
+    assert listed(message) == ([("now", {}), ("weather", {"n": 2})], [("weather", '{"cut')])
+    assert message.model_copy(update={"tool_calls": [], "invalid_tool_calls": []}) == AIMessage(
         merged.content,
         id="msg_1",
         usage_metadata=usage,
         response_metadata=merged.response_metadata,
         additional_kwargs={"refusal": None},
-        tool_calls=[{"name": "weather", "args": {"city": "Rome"}, "id": "c1"}],
     )
     assert chunks == before
 
 
-def test_calls_come_in_the_order_of_their_indexes_whichever_arrived_first():
-    """Interleaved, sparse and index-less pieces: LangChain's order would be that of arrival."""
-    chunks = [
-        call('{"n": ', index=7, id="c7", name="seven"),
-        call('{"n": 2}', index=2, id="c2", name="two"),
-        call("7}", index=7),
-        call('{"n": 0}', index=None, id="c0", name="loose"),
-        call('{"cut', index=3, id="c3", name="three"),
-    ]
-    assert listed(message_from_stream(chunks)) == (
-        [("loose", {"n": 0}), ("two", {"n": 2}), ("seven", {"n": 7})],
-        [("three", '{"cut')],
-    )
-
-
-def test_a_repeated_name_is_one_name():
-    """LangChain would call it `weatherweather`."""
-    chunks = [call("{", id="c1", name="weather"), call("}", id="c1", name="weather")]
-    assert listed(message_from_stream(chunks)) == ([("weather", {})], [])
-
-
-def test_a_piece_without_a_name_is_no_call_to_run():
-    """Whatever its arguments are: nobody knows which tool it calls."""
-    chunks = [call("{}", index=None, id="c1"), call("{}", index=3), call("", index=None)]
-    assert listed(message_from_stream(chunks)) == ([], [(None, "{}"), (None, "{}")])
-
-
-def test_nothing_makes_an_empty_message():
-    """No chunk, or empty ones only: there is nothing to store."""
+def test_what_is_not_streamed_and_what_is_empty():
+    """A whole message is returned as it is; of no chunks, or empty ones, comes an empty one."""
+    whole = AIMessage("Hi.", id="1", tool_calls=[{"name": "t", "args": {}, "id": "c1"}])
+    assert message_from_stream([whole]) is whole
     assert message_from_stream([]) == AIMessage("")
     assert message_from_stream([say([], id="1"), say([])]) == AIMessage("", id="1")
 
 
-@pytest.mark.parametrize("kind", ["tool_use", "function_call", "tool_call_chunk", "tool_call"])
-def test_the_block_of_an_unfinished_call_keeps_its_place_with_empty_arguments(kind):
+def test_a_chunk_that_bypassed_validation_is_corrected():
+    """None as content is empty; any other value is its text."""
+    empty = AIMessageChunk.model_construct(content=None, tool_call_chunks=BEGUN.tool_call_chunks)
+    assert listed(message_from_stream([empty], ended=True)) == ([("weather", {})], [])
+    assert message_from_stream([AIMessageChunk.model_construct(content=7)]).content == "7"
+
+
+@pytest.mark.parametrize(
+    ("chunks", "problem"),
+    [
+        ([say("a"), AIMessage("whole")], r"one whole AIMessage and nothing else; got AIMessage\("),
+        ([AIMessage("whole"), say("a")], r"got AIMessage\("),
+        (["no chunk"], "got 'no chunk'"),
+        ([300 * "x"], "got 'x{199}[.]"),
+        ([call("", id="c1", name="get_"), call("", name="weather")], "names: 'get_' and 'weather'"),
+        (
+            [say(id="1", response_metadata={"x": 1}), say(response_metadata={"x": "1"})],
+            "The chunks of the message '1' cannot be merged: .* Expected the chunks of one message",
+        ),
+    ],
+)
+def test_what_are_not_the_chunks_of_one_message_is_a_clear_error(chunks, problem):
+    """The first value that does not fit is quoted; an error of LangChain's is the cause."""
+    with pytest.raises(StreamError, match=problem) as raised:
+        message_from_stream(chunks)
+    assert isinstance(raised.value.__cause__, TypeError) == ("merged" in problem)
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(
+    st.lists(
+        st.builds(
+            lambda index, begins, args: call(
+                args, index=index, **({"id": f"c{index}", "name": "t"} if begins else {})
+            ),
+            st.sampled_from([None, 0, 1]),
+            st.booleans(),
+            st.sampled_from([None, "", "{", '{"a": 1', "}", "{}"]),
+        ),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_in_any_stream_a_call_is_valid_only_if_its_own_text_is_an_object(chunks, ended):
+    """Each call is listed once, with an id; no text is lost, and the chunks are not changed."""
+    before = copy.deepcopy(chunks)
+    message = message_from_stream(chunks, ended=ended)
+    valid, invalid = [], []
+    for merged in merge_tool_call_chunks([each.tool_call_chunks[0] for each in chunks]):
+        text = merged["args"] or ""
+        if merged["name"] and (text in ("{}", '{"a": 1}') or (ended and not text)):
+            valid.append(json.loads(text or "{}"))
+        elif merged["name"] or text:
+            invalid.append(text)
+    assert [each["args"] for each in message.tool_calls] == valid
+    assert [each["args"] for each in message.invalid_tool_calls] == invalid
+    assert all(each["id"] for each in [*message.tool_calls, *message.invalid_tool_calls])
+    assert chunks == before
+
+
+# --- content blocks ------------------------------------------------------------------------------
+
+PIECE = {"name": "t", "args": '{"a', "id": "c1", "index": 1}
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+BLOCKS = {
+    "tool_use": {"id": "c1", "name": "t", "input": {}, "partial_json": '{"a'},
+    "function_call": {"call_id": "c1", "id": "fc_1", "name": "t", "arguments": '{"a'},
+    "tool_call_chunk": {"id": "c1", "name": "t", "args": '{"a'},
+    "tool_call": {"id": "c1", "name": "t", "args": {"a": None}},
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settled"),
+    [
+        ("tool_use", {"type": "tool_use", "id": "c1", "name": "t", "input": {}}),
+        ("function_call", {"type": "function_call", **BLOCKS["function_call"], "arguments": "{}"}),
+        ("tool_call_chunk", {"type": "tool_call", "id": "c1", "name": "t", "args": {}}),
+        ("tool_call", {"type": "tool_call", "id": "c1", "name": "t", "args": {}}),
+    ],
+)
+def test_the_block_of_an_unfinished_call_keeps_its_place_with_empty_arguments(kind, settled):
     """A block that repeats the cut text would be sent as it is, or refused."""
-    started = {
-        "tool_use": {"id": "c1", "name": "t", "input": {}, "partial_json": '{"a'},
-        "function_call": {"call_id": "c1", "id": "fc_1", "name": "t", "arguments": '{"a'},
-        "tool_call_chunk": {"id": "c1", "name": "t", "args": '{"a'},
-        "tool_call": {"id": "c1", "name": "t", "args": {"a": None}},
-    }[kind]
-    settled = {
-        "tool_use": {"type": "tool_use", "id": "c1", "name": "t", "input": {}},
-        "function_call": {"type": kind, **started, "arguments": "{}"},
-        "tool_call_chunk": {"type": "tool_call", "id": "c1", "name": "t", "args": {}},
-        "tool_call": {"type": "tool_call", "id": "c1", "name": "t", "args": {}},
-    }[kind]
-    thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    piece = {"name": "t", "args": '{"a', "id": "c1", "index": 1}
-    chunk = AIMessageChunk([thought, {"type": kind, **started}], tool_call_chunks=[piece])
+    chunk = AIMessageChunk([SIGNED, {"type": kind, **BLOCKS[kind]}], tool_call_chunks=[PIECE])
     message = message_from_stream([chunk])
-    assert message.content == [thought, settled]
+    assert message.content == [SIGNED, settled]
     assert message.additional_kwargs == {}
-
-
-def test_the_blocks_of_finished_calls_stay_as_langchain_leaves_them():
-    """So do those of calls that are in the content only."""
-    block = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "partial_json": "{}"}
-    piece = {"name": "t", "args": "{}", "id": "c1", "index": 0}
-    chunk = AIMessageChunk([block], tool_call_chunks=[piece])
-    assert message_from_stream([chunk]).content == [block]
-    unlisted = {"type": "tool_use", "id": "c2", "name": "t", "input": {}}
-    assert message_from_stream([AIMessageChunk([unlisted])]).content == [unlisted]
 
 
 @pytest.mark.parametrize("version", [{"output_version": "v1"}, {}])
 def test_a_block_that_only_streams_have_becomes_the_standard_one(version):
     """OpenAI and Anthropic refuse a `tool_call_chunk`; the chunk itself is not changed."""
-    piece = {"name": "t", "args": '{"a": 1}', "id": "c1", "index": 0}
+    piece = {**PIECE, "args": '{"a": 1}'}
     block = {"type": "tool_call_chunk", **piece}
     chunk = AIMessageChunk([block], tool_call_chunks=[piece], response_metadata=version)
     (settled,) = message_from_stream([chunk]).content
-    assert {key: value for key, value in settled.items() if key != "index"} == {
-        "type": "tool_call",
-        "id": "c1",
-        "name": "t",
-        "args": {"a": 1},
-    }
+    expected = {"type": "tool_call", "id": "c1", "name": "t", "args": {"a": 1}}
+    assert {key: value for key, value in settled.items() if key != "index"} == expected
     assert chunk.content == [{"type": "tool_call_chunk", **piece}]
 
 
-def test_the_block_of_a_call_without_arguments_gets_them():
-    """Bedrock's block of such a call has no `input`, and its own integration raises at it."""
-    block = {"type": "tool_use", "id": "c1", "name": "t"}
-    piece = {"name": "t", "args": None, "id": "c1", "index": 0}
-    message = message_from_stream([AIMessageChunk([block], tool_call_chunks=[piece])], ended=True)
-    assert message.content == [{**block, "input": {}}]
+FINISHED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "partial_json": "{}"}
+BARE = {"type": "tool_use", "id": "c1", "name": "t"}
+
+
+@pytest.mark.parametrize(
+    ("block", "args", "expected"),
+    [
+        (FINISHED, "{}", FINISHED),
+        (BARE, None, {**BARE, "input": {}}),  # Bedrock's integration raises without `input`
+        ({**FINISHED, "id": "c2"}, "{}", {**FINISHED, "id": "c2"}),  # in the content only
+    ],
+)
+def test_the_blocks_of_finished_calls_stay_as_langchain_leaves_them(block, args, expected):
+    """Only a block without arguments gets them."""
+    chunk = AIMessageChunk([block], tool_call_chunks=[{**PIECE, "args": args}])
+    assert message_from_stream([chunk], ended=True).content == [expected]
 
 
 THOUGHT = {"type": "thinking", "thinking": "hm"}
 SEARCH = {"type": "server_tool_use", "id": "s1", "name": "search", "input": {}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+REMOTE = {"type": "mcp_tool_use", "id": "s2", "name": "search", "input": {}}
+STANDARD = {"type": "server_tool_call", "id": "s3", "name": "search", "args": {}}
 WORDS = {"type": "text", "text": "See:"}
-PIECE = {"type": "input_json_delta", "partial_json": "{", "index": 4}
+FRAGMENT = {"type": "input_json_delta", "partial_json": "{", "index": 4}
+NAMELESS = {"type": "tool_use", "input": "{", "id": None}
 
 
 @pytest.mark.parametrize(
     ("content", "kept", "unfinished"),
     [
         ([THOUGHT], "", [THOUGHT]),
-        ([WORDS, THOUGHT], [WORDS], [THOUGHT]),
+        ([WORDS, THOUGHT, SIGNED], [WORDS], [THOUGHT, SIGNED]),
         ([THOUGHT, WORDS], [THOUGHT, WORDS], []),
-        ([WORDS, SEARCH], [WORDS], [SEARCH]),
+        ([WORDS, SEARCH, REMOTE, STANDARD], [WORDS], [SEARCH, REMOTE, STANDARD]),
         ([THOUGHT, SEARCH], "", [THOUGHT, SEARCH]),
         ([SEARCH, FOUND], [SEARCH, FOUND], []),
-        ([WORDS, PIECE], [WORDS], [PIECE]),
-        ([WORDS, {"type": "tool_use", "input": "{", "id": None}], [WORDS], [...]),
+        (
+            [STANDARD, {"type": "server_tool_result", "tool_call_id": "s3"}],
+            [STANDARD, {"type": "server_tool_result", "tool_call_id": "s3"}],
+            [],
+        ),
+        ([WORDS, FRAGMENT], [WORDS], [FRAGMENT]),
+        ([WORDS, NAMELESS], [WORDS], [NAMELESS]),
         (["plain", THOUGHT], ["plain"], [THOUGHT]),
     ],
 )
 def test_what_a_cut_left_open_leaves_the_content_and_is_kept(content, kept, unfinished):
     """Reasoning that nothing follows, a search without its result, a piece without a start."""
     message = message_from_stream([AIMessageChunk(content)])
-    unfinished = content[-1:] if unfinished == [...] else unfinished
     assert message.content == kept
-    assert message.additional_kwargs == ({UNFINISHED_KEY: unfinished} if unfinished else {})
+    aside = {"langgraph_patch_unfinished": unfinished} if unfinished else {}
+    assert message.additional_kwargs == aside
+
+
+@pytest.mark.parametrize("pause", ["pause_turn", "refusal"])
+def test_a_pause_leaves_the_call_of_a_server_open(pause):
+    """Claude pauses to be called again with its own output; that finishes no other call."""
+    end = say([], response_metadata={"stop_reason": pause}, chunk_position="last")
+    chunks = [say([SEARCH]), BEGUN, call(None), end]
+    message = message_from_stream(chunks)
+    assert listed(message) == ([], [("weather", "")])
+    assert message.content == ([SEARCH] if pause == "pause_turn" else "")
+    assert message_from_stream(chunks, ended=False).content == ""
 
 
 def test_reasoning_that_is_not_open_stays():
     """The stream had ended, or the calls that it was thought for stand outside the content."""
     assert message_from_stream([AIMessageChunk([THOUGHT])], ended=True).content == [THOUGHT]
-    piece = {"name": "t", "args": "{}", "id": "c1", "index": 0}
-    called = message_from_stream([AIMessageChunk([THOUGHT], tool_call_chunks=[piece])])
-    assert called.content == [THOUGHT]
+    called = AIMessageChunk([THOUGHT], tool_call_chunks=[PIECE])
+    assert message_from_stream([called]).content == [THOUGHT]
+    block = {"type": "tool_use", **BLOCKS["tool_use"]}
+    both = AIMessageChunk([block, THOUGHT], tool_call_chunks=[PIECE])
+    assert message_from_stream([both]).additional_kwargs == {UNFINISHED_KEY: [THOUGHT]}
 
 
-def test_the_raw_copy_of_an_unfinished_call_goes():
+@pytest.mark.parametrize(("text", "kept"), [("{}", True), ('{"a', False)])
+def test_the_raw_copy_of_an_unfinished_call_goes(text, kept):
     """Mistral keeps one in `additional_kwargs`; that of finished calls stays."""
-    for text, kept in (("{}", True), ('{"a', False)):
-        function = {"name": "t", "arguments": text}
-        raw = [{"id": "c1", "type": "function", "function": function, "index": 0}]
-        piece = {"name": "t", "args": text, "id": "c1", "index": 0}
-        chunk = AIMessageChunk(
-            "", additional_kwargs={"tool_calls": raw, "x": 1}, tool_call_chunks=[piece]
-        )
-        extra = {"tool_calls": raw, "x": 1} if kept else {"x": 1}
-        assert message_from_stream([chunk]).additional_kwargs == extra
-
-
-def test_chunks_that_contradict_each_other_are_a_clear_error():
-    """Two names for one index, or metadata that LangChain cannot merge."""
-    with pytest.raises(StreamError, match="names: 'get_' and 'weather'"):
-        message_from_stream([call("", id="c1", name="get_"), call("", name="weather")])
-    odd = [say(id="1", response_metadata={"x": 1}), say(response_metadata={"x": "1"})]
-    with pytest.raises(StreamError, match="cannot be merged") as raised:
-        message_from_stream(odd)
-    assert isinstance(raised.value.__cause__, TypeError)
-    with pytest.raises(StreamError, match=r"got AIMessage\(content='whole'"):
-        message_from_stream([say("a"), AIMessage("whole")])
-
-
-texts = st.text(max_size=6)
-chunk_lists = st.lists(
-    st.one_of(
-        texts.map(say),
-        st.builds(
-            call,
-            st.sampled_from([None, "", "{", '{"a": 1}', "}", '"b"']),
-            index=st.sampled_from([None, 0, 1]),
-        ),
-        st.builds(
-            lambda index, args: call(args, index=index, id=f"c{index}", name=f"t{index}"),
-            st.sampled_from([0, 1]),
-            st.sampled_from(["", "{", "{}"]),
-        ),
-    ),
-    max_size=8,
-)
-
-
-@settings(max_examples=500, deadline=None, derandomize=True)
-@given(chunk_lists, st.booleans())
-def test_a_call_is_listed_once_and_is_valid_only_if_its_text_is_an_object(chunks, ended):
-    """In any stream the raw text of every merged call decides, and no text is lost."""
-    before = copy.deepcopy(chunks)
-    message = message_from_stream(chunks, ended=ended)
-    merged = merge_tool_call_chunks([p for chunk in chunks for p in chunk.tool_call_chunks])
-    valid, invalid = [], []
-    for piece in merged:
-        args = complete_args(piece["args"]) if piece["args"] or ended else None
-        if piece["name"] is not None and args is not None:
-            valid.append((piece["id"], json.dumps(args)))
-        elif piece["id"] or piece["name"] or piece["args"]:
-            invalid.append((piece["id"], piece["args"] or ""))
-    listed_ids = [c["id"] for c in [*message.tool_calls, *message.invalid_tool_calls]]
-    assert len(set(listed_ids)) == len(listed_ids) or any(p["id"] for p in merged)
-    assert all(listed_ids)
-    found = [(c["id"], json.dumps(c["args"])) for c in message.tool_calls]
-    assert [(own or None, args) for own, args in valid] == [
-        (i if (i, a) in valid else None, a) for i, a in found
-    ]
-    raw = [(c["id"], c["args"]) for c in message.invalid_tool_calls]
-    assert [text for _, text in raw] == [text for _, text in invalid]
-    assert all(own in (None, "", given) for (own, _), (given, _) in zip(invalid, raw, strict=True))
-    assert message.text == "".join(chunk.text for chunk in chunks)
-    assert chunks == before
-
-
-# --- what the integrations stream --------------------------------------------------------------
-
-STYLES = {**INTEGRATIONS, **WITH_BLOCKS}
-WIRE_OF = {"OpenAI": "openai-responses", "OpenAI Chat": "openai-chat", "Anthropic": "anthropic"}
-FINISHED = {"weather": {"city": "Rome"}, "now": {}}
-"""The arguments of every call in the streams: nothing else may become a call."""
-
-
-def wire_of(name: str) -> str | None:
-    """The wire that the message goes back to, if its rules are known."""
-    return next((WIRE_OF[key] for key in sorted(WIRE_OF, reverse=True) if key in name), None)
-
-
-def assert_goes_on(message: AIMessage, name: str) -> None:
-    """The message is stored, the human writes again, and the wires accept the history."""
-    if not (message.content or message.tool_calls or message.invalid_tool_calls):
-        return  # nothing had arrived, so there is nothing to store
-    for each in message.tool_calls:
-        assert each["args"] == FINISHED[each["name"]]
-    history = [HumanMessage("hi", id="1"), message, HumanMessage("well?", id="3")]
-    patched = patch_messages(history).messages
-    causes = {
-        m.tool_call_id: m.additional_kwargs[PLACEHOLDER_KEY]["cause"]
-        for m in patched
-        if isinstance(m, ToolMessage)
-    }
-    assert causes == {
-        **{each["id"]: "unknown" for each in message.tool_calls},
-        **{each["id"]: "malformed" for each in message.invalid_tool_calls},
-    }
-    assert validate_messages(patched) == []
-    has_search = any("server_tool" in str(block) for block in message.content)
-    # Bedrock's integration raises at a server-side tool of Anthropic's, whole or cut.
-    wires = ("anthropic",) if has_search else WIRES
-    assert {wire: found for wire in wires if (found := refusals(wire, patched))} == {}
-    if wire := wire_of(name):
-        assert refusals(wire, patched, ours_only=False) == []
-
-
-@pytest.mark.parametrize("name", STYLES)
-def test_a_cut_behind_every_chunk_leaves_a_history_that_every_wire_accepts(name):
-    """Only finished calls are calls, each is answered; no text and no block is lost."""
-    with paced(STYLES[name], 0) as server:
-        server.events = STYLES[name].events(True, True)  # noqa: FBT003 - text and a call
-        model = STYLES[name].model(server.url).bind_tools([weather])
-        chunks = list(model.stream("How is the weather?"))
-    before = copy.deepcopy(chunks)
-    for cut in range(1, len(chunks) + 1):
-        message = message_from_stream(chunks[:cut])
-        assert_goes_on(message, name)
-        # Copies, because LangChain rewrites streaming blocks in place once it sees "last".
-        merged = add_ai_message_chunks(*copy.deepcopy(chunks[:cut]), LAST)
-        assert (message.text, message.id) == (merged.text, merged.id)
-        assert message.usage_metadata == merged.usage_metadata
-        aside = message.additional_kwargs.get(UNFINISHED_KEY, [])
-        assert other_blocks([*message.content, *aside]) == other_blocks(merged.content)
-    assert chunks == before
-    assert message.invalid_tool_calls == []
-    assert {each["name"] for each in message.tool_calls} >= {"weather"}
-
-
-@pytest.mark.parametrize("name", ["OpenAI Chat Completions", "OpenAI Responses", "Anthropic"])
-def test_a_connection_that_breaks_off_anywhere_leaves_a_history_that_goes_on(name):
-    """The server goes away in the middle of an event: what the integration made of it is stored."""
-    body = b"".join(STYLES[name].events(True, True))  # noqa: FBT003 - text and a call
-    with paced(STYLES[name], 0) as server:
-        model = STYLES[name].model(server.url).bind_tools([weather])
-        for cut in range(1, len(body), len(body) // 20):
-            server.events = [body[:cut]]
-            chunks = []
-            with suppress(Exception):  # some integrations raise, others end silently
-                chunks.extend(model.stream("How is the weather?"))
-            assert_goes_on(message_from_stream(chunks), name)
-
-
-def other_blocks(content: Any) -> list[Any]:
-    """The blocks that are no calls; nothing of a text."""
-    calls = {"tool_use", "function_call", "tool_call", "tool_call_chunk"}
-    blocks = [block for block in content if isinstance(block, dict)]
-    return [block for block in blocks if block["type"] not in calls]
+    raw = [{"id": "c1", "function": {"name": "t", "arguments": text}, "index": 0}]
+    extra = {"tool_calls": raw, "x": 1}
+    piece = {**PIECE, "args": text}
+    chunk = AIMessageChunk("", additional_kwargs=extra, tool_call_chunks=[piece])
+    assert message_from_stream([chunk]).additional_kwargs == (extra if kept else {"x": 1})
 
 
 # --- a thread --------------------------------------------------------------------------------
@@ -613,13 +467,12 @@ def other_blocks(content: Any) -> list[Any]:
 @pytest.mark.parametrize("leaves", [False, True], ids=["the provider cuts", "the client leaves"])
 def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
     """What arrived is in the thread, each call is answered, and nothing is run."""
-    parts = [say("Let me see."), call('{"city": "Rome"}', id="c1", name="weather")]
-    parts += [call('{"ci', index=1, id="c2", name="weather"), ConnectionError("reset by peer")]
-    model = ChunkModel(turns=[parts])
-    graph = with_patching(by_hand(model, checkpointer=InMemorySaver()))
-    thread = {"configurable": {"thread_id": "1"}}
+    parts = [say("Let me see."), *streamed(("weather", '{"city": "Rome"}'), ("weather", '{"ci'))]
+    model = StrictModel(script=[[*parts, ConnectionError("reset by peer")], AIMessage("Hello.")])
+    graph = with_patching(loop(model, [weather]).compile(checkpointer=InMemorySaver()))
+    thread: Any = {"configurable": {"thread_id": "1"}}
     stream = graph.stream(INPUT, thread, stream_mode="messages")
-    chunks = [next(stream)[0] for _ in parts[:-1]]
+    chunks = [next(stream)[0] for _ in parts]
     if leaves:
         stream.close()
     else:
@@ -632,17 +485,26 @@ def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
     assert graph.get_state(thread).next == ()
     assert graph.invoke({"messages": [HumanMessage("hello?")]}, thread)
     _, cut, *results, human, answer = graph.get_state(thread).values["messages"]
-    assert (cut.text, human.text, answer.text) == ("Let me see.", "hello?", "whole")
+    assert (cut.text, human.text, answer.text) == ("Let me see.", "hello?", "Hello.")
     assert [m.tool_call_id for m in results] == ["c1", "c2"]
-    assert all(is_placeholder(m) for m in results)
+    assert all(PLACEHOLDER_KEY in m.additional_kwargs for m in results)
+
+
+def test_a_repair_answers_each_call_of_a_cut_message_by_what_is_known_of_it():
+    """A finished call is unknown, an unfinished one malformed."""
+    parts = streamed(("weather", "{}"), ("weather", '{"ci'))
+    patched = patch_messages([message_from_stream(parts), HumanMessage("well?")]).messages
+    results = [m for m in patched if isinstance(m, ToolMessage)]
+    causes = [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in results]
+    assert causes == ["unknown", "malformed"]
 
 
 def test_a_node_routes_on_the_decision():
     """`split_stream` in a node: a call goes to the tools, an answer live to the client."""
-    first = [call('{"city": "Rome"}', id="c1", name="weather")]
-    model = ChunkModel(turns=[first, [say("Sunny"), say(".")]])
+    asked = streamed(("weather", '{"city": "Rome"}'))
+    model = StrictModel(script=[asked, [say("Sunny"), say(".")]])
 
-    def think(state: MessagesState) -> Command[str]:
+    def think_aloud(state: MessagesState) -> Command[str]:
         calls_tools, chunks = split_stream(model.stream(state["messages"]))
         arrived = []
         for chunk in chunks:
@@ -653,9 +515,9 @@ def test_a_node_routes_on_the_decision():
         return Command(update=update, goto="tools" if calls_tools else END)
 
     builder = StateGraph(MessagesState)
-    builder.add_node("agent", think, destinations=("tools", END))
+    builder.add_node("agent", think_aloud, destinations=("tools", END))
     builder.add_node("tools", ToolNode([weather]))
-    builder.add_edge(BEGIN, "agent")
+    builder.add_edge(START, "agent")
     builder.add_edge("tools", "agent")
     shown = list(builder.compile().stream(INPUT, stream_mode=["custom", "values"]))
     assert "".join(text for mode, text in shown if mode == "custom") == "Sunny."

@@ -1,11 +1,10 @@
-"""Agents of every kind that stream, and every shape in which LangGraph streams them."""
+"""Agents that stream, each with the answers that a client must have in the end."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+import json
+from collections.abc import Callable
+from typing import Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
@@ -14,50 +13,22 @@ from langchain.agents.middleware import (
     SummarizationMiddleware,
 )
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    HumanMessage,
-    RemoveMessage,
-)
-from langchain_core.runnables import RunnableLambda
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.graph.message import add_messages
-from langgraph.prebuilt import ToolNode, create_react_agent, tools_condition
-from langgraph.types import Command, RetryPolicy
+from langgraph.prebuilt import ToolNode
+from langgraph.types import RetryPolicy
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 from pydantic import BaseModel
 
-from langgraph_patch import with_patching
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.streaming import Checker, afinal_answers, final_answers
-from support.chunk_model import ChunkModel, begin, piece
+from kit import StrictModel, above, loop, model_node, streamed
+from support.streams import left, say
 
-Pair = tuple[BaseMessage, dict[str, Any]]
+__all__ = ["INPUT", "KINDS", "RETRIES", "SUNNY", "agent_model", "broken", "by_hand", "left"]
+
 INPUT = {"messages": [HumanMessage("How is the weather?", id="h1")]}
-
-
-def text(*tokens: str) -> list[AIMessageChunk]:
-    """Tokens."""
-    return [AIMessageChunk(token) for token in tokens]
-
-
-def left(pairs: list[Pair]) -> list[str]:
-    """What a client has on its screen in the end: the texts, without the retracted ones."""
-    texts: dict[Any, str] = {}
-    for token, _ in pairs:
-        if isinstance(token, RemoveMessage):
-            del texts[token.id]
-        else:
-            texts[token.id] = texts.get(token.id, "") + token.text
-    return [shown for shown in texts.values() if shown]
-
-
-# --- agents ------------------------------------------------------------------------------------
+SUNNY = ["Sunny today."]
 
 
 class City(BaseModel):
@@ -81,7 +52,7 @@ def direct(city: str) -> str:
 @tool
 def ask_model(city: str) -> str:
     """Ask another model."""
-    return ChunkModel(turns=[text("inner ", city)]).invoke("hi").text
+    return StrictModel(script=[[say("inner "), say(city)]]).invoke("hi").text
 
 
 @tool
@@ -91,139 +62,80 @@ def ask_agent(city: str) -> str:
     return inner.invoke({"messages": [("user", city)]})["messages"][-1].text
 
 
-def model_graph(model: Any) -> Any:
-    """A graph that asks a model once."""
-    builder = StateGraph(MessagesState)
-
-    def think(state):
-        return {"messages": [model.invoke(state["messages"])]}
-
-    async def athink(state):
-        return {"messages": [await model.ainvoke(state["messages"])]}
-
-    builder.add_node("agent", RunnableLambda(think, athink))
-    builder.add_edge(START, "agent")
-    return builder.compile()
+def calling(text: str, *cities: str, name: str = "weather", first: int = 1) -> list[Any]:
+    """A turn with a text, then a call for each city."""
+    raw = [json.dumps({"city": city}) for city in cities]
+    return [say(text), say(" "), *streamed(*((name, args) for args in raw), first=first)]
 
 
-class ToolModel(ChunkModel):
-    """A model whose tools are bound as LangGraph's own agent checks them."""
-
-    def bind_tools(self, tools, **kwargs):
-        return self.bind(tools=[convert_to_openai_tool(each) for each in tools], **kwargs)
+def answer() -> list[Any]:
+    """A turn with an answer."""
+    return [say("Sunny"), say(" today.")]
 
 
-def agent_model(name: str = "weather", args: str = '{"city": "Rome"}') -> ChunkModel:
+def broken() -> list[Any]:
+    """A turn that fails in the middle of its answer."""
+    return [say("So"), ConnectionError("reset by peer")]
+
+
+def agent_model(name: str = "weather", first: int = 1) -> StrictModel:
     """A model that writes, calls a tool, and answers."""
-    turn = [*text("Let me", " see."), begin(name, "c1"), piece(args[:5]), piece(args[5:])]
-    return ToolModel(turns=[turn, text("Sunny", " today.")])
+    return StrictModel(script=[calling("Let me see.", "Rome", name=name, first=first), answer()])
 
 
-def by_hand(model: Any, *, checkpointer: Any = None, **node_options: Any) -> Any:
+def by_hand(model: Any) -> Any:
     """Model, tools, model."""
-    builder = StateGraph(MessagesState)
-
-    def think(state):
-        return {"messages": [model.invoke(state["messages"])]}
-
-    builder.add_node("agent", think, **node_options)
-    builder.add_node("tools", ToolNode([weather]))
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
-    builder.add_edge("tools", "agent")
-    return builder.compile(checkpointer=checkpointer)
-
-
-def react() -> Any:
-    """LangGraph's own agent."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return create_react_agent(agent_model(), [weather])
+    return loop(model, [weather]).compile()
 
 
 def two_direct() -> Any:
     """One tool node runs two tools, and their results are the answer."""
-    builder = StateGraph(MessagesState)
-    calls = [begin("direct", f"c{n}", args, n) for n, args in enumerate(CITIES)]
-    model = ChunkModel(turns=[[*text("Let me see."), *calls]])
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([direct]))
-    builder.add_edge(START, "agent")
-    builder.add_edge("agent", "tools")
-    return builder.compile()
-
-
-def as_subgraph(agent: Any) -> Any:
-    """An agent as the node of a graph."""
-    builder = StateGraph(MessagesState)
-    builder.add_node("helper", agent)
-    builder.add_edge(START, "helper")
-    return builder.compile()
+    model = StrictModel(script=[calling("Let me see.", "Rome", "Oslo", name="direct")])
+    return above(model_node(model), ToolNode([direct])).compile()
 
 
 def supervisor() -> Any:
     """A supervisor that transfers to an agent, which answers; then the supervisor ends."""
-    boss = ToolModel(
-        turns=[[*text("I ask."), begin("transfer_to_helper", "t1", "{}")], text("It is done.")]
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        helper = create_agent(agent_model(), [weather], name="helper")
-        return create_supervisor([helper], model=boss).compile()
+    transfer = streamed(("transfer_to_helper", "{}"), first=9)
+    boss = StrictModel(script=[[say("I ask."), *transfer], [say("It is done.")]])
+    helper = create_agent(agent_model(), [weather], name="helper")
+    return create_supervisor([helper], model=boss).compile()
 
 
 def swarm() -> Any:
     """An agent that hands over to another one."""
-    first = ChunkModel(turns=[[*text("I hand over."), begin("transfer_to_two", "t1", "{}")]])
+    first = StrictModel(script=[[say("I hand over."), *streamed(("transfer_to_two", "{}"))]])
     one = create_agent(first, [create_handoff_tool(agent_name="two")], name="one")
-    two = create_agent(agent_model(), [weather], name="two")
+    two = create_agent(agent_model(first=2), [weather], name="two")
     return create_swarm([one, two], default_active_agent="one").compile()
 
 
 def summarising() -> Any:
     """An agent that summarises its history before it thinks."""
-    summary = SummarizationMiddleware(
-        model=ChunkModel(turns=[text("sum", "mary")]), trigger=("messages", 1), keep=("messages", 1)
-    )
-    return create_agent(agent_model(), [weather], middleware=[summary])
+    model = StrictModel(script=[[say("sum"), say("mary")]])
+    options: Any = {"trigger": ("messages", 1), "keep": ("messages", 1)}
+    middleware = SummarizationMiddleware(model=model, **options)
+    return create_agent(agent_model(), [weather], middleware=[middleware])
 
 
-@dataclass
-class Notes:
-    """A state that is no dict."""
-
-    messages: Annotated[list[BaseMessage], add_messages] = field(default_factory=list)
-
-
-def without_model(output: Callable[[AIMessage], Any], schema: Any = MessagesState) -> Any:
-    """A node that writes an answer itself, in some form of output."""
-    builder = StateGraph(schema)
-    builder.add_node("agent", lambda _: output(AIMessage("Fixed.", id="fixed")))
-    builder.add_edge(START, "agent")
+def side_by_side() -> Any:
+    """Two models at once: one calls a tool, the other one answers."""
+    builder = StateGraph(MessagesState)
+    for name, model in (("caller", agent_model()), ("speaker", StrictModel(script=[answer()]))):
+        builder.add_node(name, model_node(model))
+        builder.add_edge(START, name)
     return builder.compile()
 
 
-SUNNY = ["Sunny today."]
-CITIES = ('{"city": "Rome"}', '{"city": "Oslo"}')
 BOTH = ["sunny in Rome", "sunny in Oslo"]
-FIXED = ["Fixed."]
 KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a graph by hand": (lambda: by_hand(agent_model()), SUNNY),
-    "create_react_agent": (react, SUNNY),
     "create_agent": (lambda: create_agent(agent_model(), [weather]), SUNNY),
-    "with_patching": (lambda: with_patching(create_agent(agent_model(), [weather])), SUNNY),
-    "the middleware": (
-        lambda: create_agent(agent_model(), [weather], middleware=[PatchToolCallsMiddleware()]),
-        SUNNY,
-    ),
     "a model without streaming": (
-        lambda: create_agent(agent_model().model_copy(update={"disable_streaming": True}), []),
+        lambda: create_agent(StrictModel(script=[AIMessage("whole")], disable_streaming=True), []),
         ["whole"],
     ),
-    "return_direct": (
-        lambda: create_agent(agent_model("direct"), [direct]),
-        ["sunny in Rome"],
-    ),
+    "return_direct": (lambda: create_agent(agent_model("direct"), [direct]), BOTH[:1]),
     "ToolStrategy": (
         lambda: create_agent(agent_model("City"), [], response_format=ToolStrategy(City)),
         ["Returning structured response: city='Rome'"],
@@ -231,73 +143,52 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a model in a tool": (lambda: create_agent(agent_model("ask_model"), [ask_model]), SUNNY),
     "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
     "a summary": (summarising, SUNNY),
-    "an agent as a subgraph": (lambda: as_subgraph(create_agent(agent_model(), [weather])), SUNNY),
-    "two return_direct tools in one task": (two_direct, BOTH),
-    "the same in a subgraph": (lambda: as_subgraph(two_direct()), BOTH),
-    "a node that writes a dict": (lambda: without_model(lambda m: {"messages": m}), FIXED),
-    "a node that writes commands": (
-        lambda: without_model(lambda m: [Command(update={"messages": [m]})]),
-        FIXED,
+    "an agent as a subgraph": (
+        lambda: above(create_agent(agent_model(), [weather])).compile(),
+        SUNNY,
     ),
-    "a node that writes a dataclass": (
-        lambda: without_model(lambda m: Notes([m]), Notes),
-        FIXED,
+    "two return_direct tools in one task": (two_direct, BOTH),
+    "the same in a subgraph": (lambda: above(two_direct()).compile(), BOTH),
+    "a node without a model": (
+        lambda: above(lambda _: {"messages": AIMessage("Fixed.", id="fixed")}).compile(),
+        ["Fixed."],
     ),
     "a supervisor": (supervisor, ["Sunny today.", "It is done."]),
     "a swarm": (swarm, SUNNY),
+    "two models at once": (side_by_side, SUNNY),
 }
 """Kind of agent -> how to make it, and the answers that a client must have in the end."""
 
 
-# --- failed attempts ---------------------------------------------------------------------------
-
-
-def broken() -> list[Any]:
-    """A turn that fails in the middle of its answer."""
-    return [*text("So"), ConnectionError("reset by peer")]
-
-
-def attempts() -> ChunkModel:
+def attempts() -> StrictModel:
     """A model that fails once, then answers."""
-    return ChunkModel(turns=[broken(), text("Sunny", " today.")])
+    return StrictModel(script=[broken(), answer()])
 
 
-RETRY = {"initial_interval": 0.001, "jitter": False}
+def retrying() -> Any:
+    """A node that is run again."""
+    policy = RetryPolicy(initial_interval=0.001, jitter=False)
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", model_node(attempts()), retry_policy=policy)
+    return builder.add_edge(START, "agent").compile()
+
+
+def with_middleware(middleware: Any, model: Any) -> Any:
+    """An agent without tools."""
+    return create_agent(model, [], middleware=[middleware])
+
+
 RETRIES: dict[str, Callable[[], Any]] = {
-    "RetryPolicy": lambda: by_hand(attempts(), retry_policy=RetryPolicy(**RETRY)),
+    "RetryPolicy": retrying,
     "with_retry": lambda: by_hand(attempts().with_retry(wait_exponential_jitter=False)),
     "with_fallbacks": lambda: by_hand(
-        ChunkModel(turns=[broken()]).with_fallbacks([ChunkModel(turns=[text("Sunny", " today.")])])
+        StrictModel(script=[broken()]).with_fallbacks([StrictModel(script=[answer()])])
     ),
-    "ModelRetryMiddleware": lambda: create_agent(
-        attempts(), [], middleware=[ModelRetryMiddleware(initial_delay=0.001, jitter=False)]
+    "ModelRetryMiddleware": lambda: with_middleware(
+        ModelRetryMiddleware(initial_delay=0.001, jitter=False), attempts()
     ),
-    "ModelFallbackMiddleware": lambda: create_agent(
-        ChunkModel(turns=[broken()]),
-        [],
-        middleware=[ModelFallbackMiddleware(ChunkModel(turns=[text("Sunny", " today.")]))],
+    "ModelFallbackMiddleware": lambda: with_middleware(
+        ModelFallbackMiddleware(StrictModel(script=[answer()])), StrictModel(script=[broken()])
     ),
 }
 """Everything that calls a model again -> a graph of which the first attempt fails."""
-
-
-# --- shapes ------------------------------------------------------------------------------------
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "messages": {"stream_mode": "messages"},
-    "a list of modes": {"stream_mode": ["updates", "messages", "values"]},
-    "subgraphs": {"stream_mode": "messages", "subgraphs": True},
-    "a list, subgraphs": {"stream_mode": ["messages", "updates"], "subgraphs": True},
-    "v2": {"stream_mode": ["messages", "values"], "version": "v2"},
-    "v2, subgraphs": {"stream_mode": "messages", "subgraphs": True, "version": "v2"},
-}
-
-
-def stream(graph: Any, shape: str, checker: Checker, **options: Any) -> Iterator[Pair]:
-    """The answers of a run, streamed in that shape."""
-    return final_answers(graph.stream(INPUT, **OPTIONS[shape]), checker=checker, **options)
-
-
-def astream(graph: Any, shape: str, checker: Checker, **options: Any) -> AsyncIterator[Pair]:
-    """The same, async."""
-    return afinal_answers(graph.astream(INPUT, **OPTIONS[shape]), checker=checker, **options)

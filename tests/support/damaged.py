@@ -9,14 +9,14 @@
 - `v1`: in langchain's standard blocks;
 - `gemini`: their thought signatures stand in `additional_kwargs`, under the call's id.
 
-Each message has an id, and no two histories share a message object. `carried_by(name)` says which
-wires can carry the history's content at all, whatever is done to its calls.
+Each message has an id, and no two histories share a message object. `VERDICTS` says which wires
+refuse a history before its repair, and which cannot carry its content at all.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
@@ -30,12 +30,6 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from support.wires import WIRES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-History = list[BaseMessage]
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 SHAPES = ("string", "anthropic", "responses", "v1", "gemini")
@@ -52,419 +46,317 @@ class Call:
 
     def block(self, shape: str) -> dict[str, Any]:
         """The content block in which a provider of this shape writes the call."""
+        named = {"id": self.id, "name": self.name}
         if shape == "anthropic":
-            block = {"type": "tool_use", "id": self.id, "name": self.name, "input": self.args}
-            return block | ({"partial_json": self.raw} if self.raw else {})
+            cut = {"partial_json": self.raw} if self.raw else {}
+            return {"type": "tool_use", **named, "input": self.args, **cut}
         if shape == "responses":
+            named |= {"id": f"fc_{self.id}", "call_id": self.id}
             return {
+                **named,
                 "type": "function_call",
-                "id": f"fc_{self.id}",
-                "call_id": self.id,
-                "name": self.name,
                 "arguments": self.raw or json.dumps(self.args),
             }
         if self.raw:
             return {"type": "invalid_tool_call", **self.invalid()}
-        return {"type": "tool_call", "id": self.id, "name": self.name, "args": self.args}
+        return {"type": "tool_call", **named, "args": self.args}
 
     def invalid(self) -> dict[str, Any]:
         """The call as an entry of `invalid_tool_calls`."""
         return {"id": self.id, "name": self.name, "args": self.raw, "error": "cut off"}
 
 
-def human(text: str, id: str) -> HumanMessage:  # noqa: A002 - as everywhere in langchain
-    """A user's message."""
-    return HumanMessage(text, id=id)
-
-
-def ai(shape: str, id: str, *calls: Call) -> AIMessage:  # noqa: A002 - as everywhere in langchain
+def ai(shape: str, *calls: Call) -> AIMessage:
     """A model's message with these calls, as a provider of this shape leaves it."""
     content: str | list[Any] = "" if shape == "gemini" else "let me see"
     if shape in ("anthropic", "responses", "v1"):
-        content = [{"type": "text", "text": "let me see"}]
-        content += [call.block(shape) for call in calls]
+        content = [{"type": "text", "text": content}, *(call.block(shape) for call in calls)]
     if shape == "responses":
-        content.insert(0, {"type": "reasoning", "id": f"rs_{id}", "summary": []})
+        content = [{"type": "reasoning", "id": f"rs_{calls[0].id}", "summary": []}, *content]
     metadata = {"model_provider": _PROVIDERS[shape]} if shape in _PROVIDERS else {}
     if shape == "v1":
         metadata = {"model_provider": "anthropic", "output_version": "v1"}
-    kwargs: dict[str, Any] = {}
-    if shape == "gemini":
-        kwargs[SIGNATURES] = {call.id: "c2lnbmF0dXJl" for call in calls if call.id}
+    signatures = {call.id: "c2lnbmF0dXJl" for call in calls if call.id}
     return AIMessage(
         content,
-        id=id,
-        additional_kwargs=kwargs,
+        additional_kwargs={SIGNATURES: signatures} if shape == "gemini" else {},
         response_metadata=metadata,
-        tool_calls=[
-            {"name": call.name, "args": call.args, "id": call.id} for call in calls if not call.raw
-        ],
+        tool_calls=[{"name": c.name, "args": c.args, "id": c.id} for c in calls if not c.raw],
         invalid_tool_calls=[call.invalid() for call in calls if call.raw],
     )
 
 
 def result(text: str, call_id: str, **fields: Any) -> ToolMessage:
     """A tool's answer."""
-    return ToolMessage(text, tool_call_id=call_id, id=f"t-{text}", **fields)
+    return ToolMessage(text, tool_call_id=call_id, **fields)
 
 
-def placeholder(call_id: str) -> ToolMessage:
-    """An answer that an earlier repair made up."""
-    mark = {PLACEHOLDER_KEY: {"cause": "unknown"}}
-    return result("made up", call_id, additional_kwargs=mark, status="error")
-
-
-def _asked(shape: str, *calls: Call) -> History:
-    """A question, and a model's message with these calls."""
-    return [human("hi", "h1"), ai(shape, "a1", *calls)]
+def history(shape: str, *steps: Any) -> list[BaseMessage]:
+    """Texts of a human, calls of a model (one, or a tuple), and messages; each gets an id."""
+    messages = []
+    for place, step in enumerate(steps):
+        if isinstance(step, str):
+            message: BaseMessage = HumanMessage(step)
+        elif isinstance(step, BaseMessage):
+            message = step.model_copy(deep=True)
+        else:
+            message = ai(shape, *(step if isinstance(step, tuple) else (step,)))
+        message.id = f"m{place}"
+        messages.append(message)
+    return messages
 
 
 _CUT = '{"of": "c'
 _LONG = "call_" + 40 * "x"
-
-# Damage that any shape of AI message can have.
-_SHAPED: Mapping[str, Callable[[str], History]] = {
-    "F1-new-message": lambda shape: [*_asked(shape, Call("c1")), human("never mind", "h2")],
-    "F1-still-pending": lambda shape: [*_asked(shape, Call("c1"), Call("c2")), result("r1", "c1")],
-    "F1-answered-by-hand": lambda shape: [
-        *_asked(shape, Call("c1")),
-        AIMessage("by hand", id="a2"),
-        human("more", "h2"),
-        AIMessage("done", id="a3"),
-        human("thanks", "h3"),
-    ],
-    "F2-sibling-lost": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2", "wire"), Call("c3", "boom")),
-        result("r1", "c1"),
-        human("never mind", "h2"),
-    ],
-    "F2-second-of-two-alike": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2")),
-        result("r2", "c2"),
-        human("never mind", "h2"),
-    ],
-    "F6-steering-message": lambda shape: [
-        *_asked(shape, Call("c1")),
-        human("steer", "h2"),
-        result("r1", "c1"),
-        human("go on", "h3"),
-    ],
-    "F6-steering-between-siblings": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2")),
-        result("r1", "c1"),
-        human("steer", "h2"),
-        result("r2", "c2"),
-    ],
-    "F6-streamed-text": lambda shape: [
-        *_asked(shape, Call("c1")),
-        AIMessage("one moment", id="a2"),
-        result("r1", "c1"),
-        human("go on", "h2"),
-    ],
-    "F6-reminder": lambda shape: [
-        *_asked(shape, Call("c1")),
-        SystemMessage("be brief", id="s1"),
-        result("r1", "c1"),
-        human("go on", "h2"),
-    ],
-    "F6-result-before-call": lambda shape: [
-        human("hi", "h1"),
-        result("r1", "c1"),
-        ai(shape, "a1", Call("c1")),
-        human("go on", "h2"),
-    ],
-    "F8-two-handoffs": lambda shape: [
-        *_asked(shape, Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")),
-        result("r2", "c2"),
-    ],
-    "F9-cut-arguments": lambda shape: [*_asked(shape, Call("c1", raw=_CUT)), human("hello?", "h2")],
-    "F9-cut-arguments-answered": lambda shape: [
-        *_asked(shape, Call("c1", raw=_CUT)),
-        result("r1", "c1", status="error"),
-        human("hello?", "h2"),
-    ],
-    "F9-cut-arguments-beside-a-call": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2", raw=_CUT)),
-        result("r1", "c1"),
-        human("hello?", "h2"),
-    ],
-    "F11-id-used-again": lambda shape: [
-        *_asked(shape, Call("look:0")),
-        result("r1", "look:0"),
-        human("again", "h2"),
-        ai(shape, "a2", Call("look:0")),
-        human("never mind", "h3"),
-    ],
-    "F11-id-used-again-answered": lambda shape: [
-        *_asked(shape, Call("look:0")),
-        result("r1", "look:0"),
-        human("again", "h2"),
-        ai(shape, "a2", Call("look:0")),
-        result("r2", "look:0"),
-        human("thanks", "h3"),
-    ],
-    "F12-id-none": lambda shape: [*_asked(shape, Call(None)), human("never mind", "h2")],
-    "F12-id-empty": lambda shape: [
-        *_asked(shape, Call("")),
-        result("r1", ""),
-        human("thanks", "h2"),
-    ],
-    "F12-id-twice": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c1", "wire")),
-        result("r1", "c1", name="look"),
-        result("r2", "c1", name="wire"),
-        human("thanks", "h2"),
-    ],
-    "F12-id-twice-one-result": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c1", "wire")),
-        result("r1", "c1", name="look"),
-        human("thanks", "h2"),
-    ],
-    "F12-result-under-a-siblings-id": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2")),
-        result("r1", "c1"),
-        result("r2", "c1"),
-        human("thanks", "h2"),
-    ],
-    "F12-id-too-long": lambda shape: [
-        *_asked(shape, Call(_LONG)),
-        result("r1", _LONG),
-        human("thanks", "h2"),
-    ],
-    "F12-id-of-500": lambda shape: [
-        *_asked(shape, Call(500 * "x"), Call("c2")),
-        result("r1", 500 * "x"),
-        result("r2", "c2"),
-        human("thanks", "h2"),
-    ],
-    "F12-name-empty": lambda shape: [
-        *_asked(shape, Call("c1", "")),
-        result("r1", "c1"),
-        human("thanks", "h2"),
-    ],
-    "F12-name-odd": lambda shape: [
-        *_asked(shape, Call("c1", "look it up!"), Call("c2", 70 * "n")),
-        result("r1", "c1", name="look it up!"),
-        result("r2", "c2"),
-        human("thanks", "h2"),
-    ],
-    "F13-two-results": lambda shape: [
-        *_asked(shape, Call("c1")),
-        result("r1", "c1"),
-        result("r2", "c1"),
-        human("thanks", "h2"),
-    ],
-    "F13-late-real-result": lambda shape: [
-        *_asked(shape, Call("c1")),
-        placeholder("c1"),
-        human("go on", "h2"),
-        result("r1", "c1"),
-    ],
-    "F29-function-message": lambda shape: [
-        *_asked(shape, Call("c1")),
-        FunctionMessage("r1", name="look", id="f1"),
-        human("thanks", "h2"),
-    ],
-    "F29-tool-role": lambda shape: [
-        *_asked(shape, Call("c1")),
-        ChatMessage("r1", role="tool", id="x1"),
-        human("thanks", "h2"),
-    ],
-    "F29-function-role": lambda shape: [
-        *_asked(shape, Call("c1")),
-        ChatMessage("r1", role="function", id="x1"),
-        human("thanks", "h2"),
-    ],
-    "F29-result-blocks": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2")),
-        HumanMessage(
-            [
-                {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
-                {"type": "tool_result", "tool_use_id": "c2", "content": "r2"},
-            ],
-            id="h2",
-        ),
-        human("thanks", "h3"),
-    ],
-    "F29-result-blocks-and-text": lambda shape: [
-        *_asked(shape, Call("c1")),
-        HumanMessage(
-            [
-                {"type": "text", "text": "here it is"},
-                {"type": "tool_result", "tool_use_id": "c1", "content": "r1"},
-            ],
-            id="h2",
-        ),
-        human("thanks", "h3"),
-    ],
-    "F29-human-with-tool-call-id": lambda shape: [
-        *_asked(shape, Call("c1")),
-        HumanMessage("r1", id="h2", additional_kwargs={"tool_call_id": "c1"}),
-        human("thanks", "h3"),
-    ],
-    "F29-human-talks-about-it": lambda shape: [
-        *_asked(shape, Call("c1")),
-        human("the tool returned r1", "h2"),
-    ],
-    "mixed-used-again-and-misplaced": lambda shape: [
-        result("r0", "gone"),
-        human("hi", "h1"),
-        ai(shape, "a1", Call("c1"), Call("c2", "")),
-        human("steer", "h2"),
-        result("r1", "c1"),
-        AIMessage("hm", id="a2"),
-        human("and?", "h3"),
-        ai(shape, "a3", Call("c1"), Call(None)),
-        result("r2", "c1"),
-        human("thanks", "h4"),
-    ],
-    "mixed-wrong-role-and-cut": lambda shape: [
-        *_asked(shape, Call("c1"), Call("c2", raw=_CUT), Call(_LONG)),
-        FunctionMessage("r1", name="look", id="f1"),
-        human("steer", "h2"),
-        result("r2", _LONG),
-        result("r3", _LONG),
-        human("thanks", "h3"),
-    ],
-}
-
-
-def _answerless(content: list[Any], provider: str | None = None, **fields: Any) -> History:
-    """A question, a model's message with this content and no `tool_calls`, the next question."""
-    metadata = {"model_provider": provider} if provider else {}
-    model = AIMessage(content, id="a1", response_metadata=metadata)
-    return [human("hi", "h1"), model.model_copy(update=fields), human("never mind", "h2")]
-
-
+_MADE_UP = result("made up", "c1", additional_kwargs={PLACEHOLDER_KEY: {"cause": "unknown"}})
 _THINKING = {"type": "thinking", "thinking": "which?", "signature": "c2lnbmF0dXJl"}
 _REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
 _SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 _SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 _CUSTOM = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "sh", "input": "ls"}
 _RAW = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+_LOOK = {"name": "look", "args": {"of": "c1"}, "id": "c1"}
+_BLOCK = Call("c1").block("anthropic")
+_CUT_OFF = Call("c1", raw=_CUT).invalid()
 
 
-def _stored_chunk(raw: str) -> AIMessageChunk:
+def _results(*call_ids: str) -> list[Any]:
+    """Blocks with results, as Anthropic's API takes them."""
+    return [{"type": "tool_result", "tool_use_id": id_, "content": "r"} for id_ in call_ids]
+
+
+def _said(content: Any, provider: str = "", version: str = "", **fields: Any) -> list[Any]:
+    """A question, a model's message with this content, the next question."""
+    metadata = {"model_provider": provider, "output_version": version}
+    metadata = {key: value for key, value in metadata.items() if value}
+    model = AIMessage(content, response_metadata=metadata)  # LangChain reads nothing into a copy
+    return ["hi", model.model_copy(update=fields), "never mind"]
+
+
+def _stored_chunk() -> AIMessageChunk:
     """A streamed message, cut, merged and stored as it is: langchain finds its call valid."""
-    call = {"name": "delete_records", "args": raw, "id": "c1", "index": 0}
-    first = AIMessageChunk("", id="a1", tool_call_chunks=[call])
-    return first + AIMessageChunk("", chunk_position="last")
+    call = {"name": "delete_records", "args": '{"target": "users"', "id": "c1", "index": 0}
+    return AIMessageChunk("", tool_call_chunks=[call]) + AIMessageChunk("", chunk_position="last")
 
 
-# Damage that is a shape.
-_SINGLE: Mapping[str, History] = {
-    "F7-orphan": [human("hi", "h1"), result("r1", "gone"), human("thanks", "h2")],
-    "F7-trimmed-front": [
-        result("r1", "c1"),
-        result("r2", "c2"),
-        AIMessage("done", id="a1"),
-        human("thanks", "h1"),
-    ],
-    "F10-tool-use": _answerless([Call("c1").block("anthropic")], "anthropic"),
-    "F10-tool-use-no-provider": _answerless([Call("c1").block("anthropic")]),
-    "F10-tool-use-thinking": _answerless([_THINKING, Call("c1").block("anthropic")], "anthropic"),
-    "F10-function-call": _answerless([Call("c1").block("responses")], "openai"),
-    "F10-function-call-reasoning": _answerless(
-        [_REASONING, Call("c1").block("responses")], "openai"
+# name: (verdicts, steps). A verdict is a letter for each wire, C R A G M B in the order of WIRES:
+# the letter if it refuses the history, and accepts the repaired one; "." if it accepts both; "-"
+# if it cannot carry the content, whatever is done to its calls. A shape may have its own verdict.
+_DAMAGES: dict[str, tuple[str, list[Any]]] = {
+    "F1-new-message": ("CRAGMB", ["hi", Call("c1"), "never mind"]),
+    "F1-still-pending": ("CRAGMB", ["hi", (Call("c1"), Call("c2")), result("r1", "c1")]),
+    "F1-answered-by-hand": (
+        "CRAGMB",
+        ["hi", Call("c1"), AIMessage("by hand"), "more", AIMessage("done"), "thanks"],
     ),
-    "F10-standard-block": _answerless(
-        [Call("c1").block("v1")],
-        response_metadata={"output_version": "v1", "model_provider": "anthropic"},
+    "F2-sibling-lost": (
+        "CRAGMB",
+        ["hi", (Call("c1"), Call("c2", "wire"), Call("c3", "boom")), result("r1", "c1"), "no"],
     ),
-    "F10-invalid-block": _answerless(
-        [Call("c1", raw=_CUT).block("v1")],
-        response_metadata={"output_version": "v1", "model_provider": "anthropic"},
+    "F2-second-of-two-alike": (
+        "CRAGMB",
+        ["hi", (Call("c1"), Call("c2")), result("r2", "c2"), "never mind"],
     ),
-    "F10-block-and-another-call": _answerless(
-        [Call("c1").block("anthropic")],
-        "anthropic",
-        tool_calls=[{"name": "wire", "args": {}, "id": "c2", "type": "tool_call"}],
+    "F6-steering-message": ("C.A.MB", ["hi", Call("c1"), "steer", result("r1", "c1"), "go on"]),
+    "F6-steering-between-siblings": (
+        "C.A.MB",
+        ["hi", (Call("c1"), Call("c2")), result("r1", "c1"), "steer", result("r2", "c2")],
     ),
-    "F10-raw-tool-calls": _answerless("", additional_kwargs={"tool_calls": [_RAW]}),
-    "F10-custom-tool-call": _answerless([_CUSTOM], "openai"),
-    "F10-custom-tool-call-known": _answerless(
-        [_CUSTOM],
-        "openai",
-        tool_calls=[{"name": "sh", "args": {"__arg1": "ls"}, "id": "c1", "type": "tool_call"}],
+    "F6-streamed-text": (
+        "C.A.M.",
+        ["hi", Call("c1"), AIMessage("one moment"), result("r1", "c1"), "go on"],
     ),
-    "F10-custom-tool-call-standard": _answerless(
-        [{"type": "non_standard", "value": _CUSTOM}],
-        response_metadata={"output_version": "v1", "model_provider": "openai"},
+    "F6-reminder": (
+        "C...M.",
+        ["hi", Call("c1"), SystemMessage("be brief"), result("r1", "c1"), "go on"],
     ),
-    "F9-nothing-known": _answerless(
-        "", invalid_tool_calls=[{"id": None, "name": None, "args": None, "error": "cut off"}]
+    "F6-result-before-call": ("C.A.MB", ["hi", result("r1", "c1"), Call("c1"), "go on"]),
+    "F7-orphan": ("CRA.MB", ["hi", result("r1", "gone"), "thanks"]),
+    "F7-trimmed-front": (
+        "CRA.MB",
+        [result("r1", "c1"), result("r2", "c2"), AIMessage("done"), "thanks"],
     ),
-    "F9-text-in-a-block": _answerless(
-        [{"type": "tool_use", "id": "c1", "name": "look", "input": _CUT}],
-        "anthropic",
-        invalid_tool_calls=[{"id": "c1", "name": "look", "args": _CUT, "error": "cut off"}],
+    "F8-two-handoffs": (
+        "CRAGMB",
+        ["hi", (Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")), result("r", "c2")],
     ),
-    "F25-stored-chunk": [
-        human("hi", "h1"),
-        _stored_chunk('{"target": "users"'),
-        human("hello?", "h2"),
-    ],
-    "F25-stored-chunk-answered": [
-        human("hi", "h1"),
-        _stored_chunk('{"target": "users"'),
-        result("r1", "c1"),
-        human("hello?", "h2"),
-    ],
-    "F25-left-over-delta": _answerless(
+    "F9-cut-arguments": (
+        "CRA.MB string=CRA.M. gemini=CRA.M.",
+        ["hi", Call("c1", raw=_CUT), "hello?"],
+    ),
+    "F9-cut-arguments-answered": (
+        "...... string=.....B gemini=.....B",
+        ["hi", Call("c1", raw=_CUT), result("r1", "c1", status="error"), "hello?"],
+    ),
+    "F9-cut-arguments-beside-a-call": (
+        "CRA.MB string=CRA.M. gemini=CRA.M.",
+        ["hi", (Call("c1"), Call("c2", raw=_CUT)), result("r1", "c1"), "hello?"],
+    ),
+    "F9-nothing-known": (
+        "CR..M.",
+        _said("", invalid_tool_calls=[{"id": None, "name": None, "args": None, "error": "cut"}]),
+    ),
+    "F9-text-in-a-block": (
+        "CRA.MB",
+        _said([{**_BLOCK, "input": _CUT}], "anthropic", invalid_tool_calls=[_CUT_OFF]),
+    ),
+    "F10-tool-use": ("..A..B", _said([_BLOCK], "anthropic")),
+    "F10-tool-use-no-provider": ("..A..B", _said([_BLOCK])),
+    "F10-tool-use-thinking": ("..A..B", _said([_THINKING, _BLOCK], "anthropic")),
+    "F10-function-call": (".R....", _said([Call("c1").block("responses")], "openai")),
+    "F10-function-call-reasoning": (
+        ".R....",
+        _said([_REASONING, Call("c1").block("responses")], "openai"),
+    ),
+    "F10-standard-block": (".RAG.B", _said([Call("c1").block("v1")], "anthropic", "v1")),
+    "F10-invalid-block": ("..A..B", _said([Call("c1", raw=_CUT).block("v1")], "anthropic", "v1")),
+    "F10-block-and-another-call": (
+        "CRAGMB",
+        _said([_BLOCK], "anthropic", tool_calls=[{**_LOOK, "name": "wire", "id": "c2"}]),
+    ),
+    "F10-raw-tool-calls": ("CR..M.", _said("", additional_kwargs={"tool_calls": [_RAW]})),
+    "F10-custom-tool-call": ("-R-.--", _said([_CUSTOM], "openai")),
+    "F10-custom-tool-call-known": (
+        "-R-G--",
+        _said([_CUSTOM], "openai", tool_calls=[{**_LOOK, "name": "sh", "args": {"__arg1": "ls"}}]),
+    ),
+    "F10-custom-tool-call-standard": (
+        "-R-.--",
+        _said([{"type": "non_standard", "value": _CUSTOM}], "openai", "v1"),
+    ),
+    "F11-id-used-again": (
+        "C.A.MB responses=CRA.MB v1=CRA.MB",
+        ["hi", Call("look:0"), result("r1", "look:0"), "again", Call("look:0"), "never mind"],
+    ),
+    "F11-id-used-again-answered": (
+        ".RA..B",
         [
-            {"type": "tool_use", "id": "c1", "name": "look", "input": {}},
-            {"type": "input_json_delta", "partial_json": _CUT, "index": 1},
+            *("hi", Call("look:0"), result("r1", "look:0")),
+            *("again", Call("look:0"), result("r2", "look:0"), "thanks"),
         ],
-        "anthropic",
     ),
-    "F25-left-over-chunk-block": _answerless(
-        [{"type": "tool_call_chunk", "id": "c1", "name": "look", "args": _CUT, "index": 0}],
-        response_metadata={"output_version": "v1", "model_provider": "anthropic"},
-        invalid_tool_calls=[{"id": "c1", "name": "look", "args": _CUT, "error": "cut off"}],
+    "F12-id-none": ("CRAGMB", ["hi", Call(None), "never mind"]),
+    "F12-id-empty": ("CRA.MB", ["hi", Call(""), result("r1", ""), "thanks"]),
+    "F12-id-twice": (
+        "CRAGMB",
+        [
+            *("hi", (Call("c1"), Call("c1", "wire"))),
+            *(result("r1", "c1", name="look"), result("r2", "c1", name="wire"), "thanks"),
+        ],
     ),
-    "F26-thinking": _answerless(
-        [_THINKING, Call("c1").block("anthropic")],
-        "anthropic",
-        tool_calls=[{"name": "look", "args": {"of": "c1"}, "id": "c1", "type": "tool_call"}],
+    "F12-id-twice-one-result": (
+        "CRAGMB",
+        ["hi", (Call("c1"), Call("c1", "wire")), result("r1", "c1", name="look"), "thanks"],
     ),
-    "F27-server-tool": _answerless(
-        [_SERVER_CALL, _SERVER_RESULT, {"type": "text", "text": "found"}], "anthropic"
+    "F12-result-under-a-siblings-id": (
+        "CRAGMB",
+        ["hi", (Call("c1"), Call("c2")), result("r1", "c1"), result("r2", "c1"), "thanks"],
     ),
-    "F27-server-tool-beside-a-call": _answerless(
-        [_SERVER_CALL, _SERVER_RESULT, Call("c1").block("anthropic")],
-        "anthropic",
-        tool_calls=[{"name": "look", "args": {"of": "c1"}, "id": "c1", "type": "tool_call"}],
+    "F12-id-too-long": ("C.....", ["hi", Call(_LONG), result("r1", _LONG), "thanks"]),
+    "F12-id-of-500": (
+        "CR...B",
+        ["hi", (Call(500 * "x"), Call("c2")), result("r1", 500 * "x"), result("r2", "c2"), "ok"],
     ),
-    "F27-server-tool-still-running": _answerless([_SERVER_CALL], "anthropic"),
-    "F29-legacy-function-call": [
-        human("hi", "h1"),
-        AIMessage(
-            "", id="a1", additional_kwargs={"function_call": {"name": "look", "arguments": "{}"}}
+    "F12-name-empty": ("CRAGMB", ["hi", Call("c1", ""), result("r1", "c1"), "thanks"]),
+    "F12-name-odd": (
+        "CRA.MB",
+        [
+            *("hi", (Call("c1", "look it up!"), Call("c2", 70 * "n"))),
+            *(result("r1", "c1", name="look it up!"), result("r2", "c2"), "thanks"),
+        ],
+    ),
+    "F13-two-results": (
+        "CRA.MB",
+        ["hi", Call("c1"), result("r1", "c1"), result("r2", "c1"), "thanks"],
+    ),
+    "F13-late-real-result": ("CRA.MB", ["hi", Call("c1"), _MADE_UP, "go on", result("r1", "c1")]),
+    "F25-stored-chunk": ("CRAGMB", ["hi", _stored_chunk(), "hello?"]),
+    "F25-stored-chunk-answered": ("......", ["hi", _stored_chunk(), result("r1", "c1"), "hello?"]),
+    "F25-left-over-delta": (
+        "-.-..B",
+        _said(
+            [
+                {**_BLOCK, "input": {}},
+                {"type": "input_json_delta", "partial_json": _CUT, "index": 1},
+            ],
+            "anthropic",
         ),
-        FunctionMessage("r1", name="look", id="f1"),
-        human("thanks", "h2"),
-    ],
+    ),
+    "F25-left-over-chunk-block": (
+        "-RAGMB",
+        _said(
+            [{"type": "tool_call_chunk", "id": "c1", "name": "look", "args": _CUT, "index": 0}],
+            *("anthropic", "v1"),
+            invalid_tool_calls=[_CUT_OFF],
+        ),
+    ),
+    "F26-thinking": ("CRAGMB", _said([_THINKING, _BLOCK], "anthropic", tool_calls=[_LOOK])),
+    "F27-server-tool": (
+        "-...--",
+        _said([_SERVER_CALL, _SERVER_RESULT, {"type": "text", "text": "found"}], "anthropic"),
+    ),
+    "F27-server-tool-beside-a-call": (
+        "-RAGM-",
+        _said([_SERVER_CALL, _SERVER_RESULT, _BLOCK], "anthropic", tool_calls=[_LOOK]),
+    ),
+    "F27-server-tool-still-running": ("-.-.-.", _said([_SERVER_CALL], "anthropic")),
+    "F29-function-message": (
+        "CRA.MB",
+        ["hi", Call("c1"), FunctionMessage("r1", name="look"), "thanks"],
+    ),
+    "F29-tool-role": ("CRAGMB", ["hi", Call("c1"), ChatMessage("r1", role="tool"), "thanks"]),
+    "F29-function-role": (
+        "CRAGMB",
+        ["hi", Call("c1"), ChatMessage("r1", role="function"), "thanks"],
+    ),
+    "F29-result-blocks": (
+        "CR.GM.",
+        ["hi", (Call("c1"), Call("c2")), HumanMessage(_results("c1", "c2")), "thanks"],
+    ),
+    "F29-result-blocks-and-text": (
+        "CRAGMB",
+        [
+            *("hi", Call("c1")),
+            *(HumanMessage([{"type": "text", "text": "here"}, *_results("c1")]), "thanks"),
+        ],
+    ),
+    "F29-human-with-tool-call-id": (
+        "CRAGMB",
+        ["hi", Call("c1"), HumanMessage("r1", additional_kwargs={"tool_call_id": "c1"}), "thanks"],
+    ),
+    "F29-human-talks-about-it": ("CRAGMB", ["hi", Call("c1"), "the tool returned r1"]),
+    "F29-legacy-function-call": (
+        ".RA.MB",
+        [
+            "hi",
+            AIMessage("", additional_kwargs={"function_call": {"name": "look", "arguments": "{}"}}),
+            *(FunctionMessage("r1", name="look"), "thanks"),
+        ],
+    ),
+    "mixed-used-again-and-misplaced": (
+        "CRAGMB",
+        [
+            *(result("r0", "gone"), "hi", (Call("c1"), Call("c2", "")), "steer"),
+            *(result("r1", "c1"), AIMessage("hm"), "and?"),
+            *((Call("c1"), Call(None)), result("r2", "c1"), "thanks"),
+        ],
+    ),
+    "mixed-wrong-role-and-cut": (
+        "CRAGMB",
+        [
+            *("hi", (Call("c1"), Call("c2", raw=_CUT), Call(_LONG))),
+            *(FunctionMessage("r1", name="look"), "steer"),
+            *(result("r2", _LONG), result("r3", _LONG), "thanks"),
+        ],
+    ),
 }
 
-DAMAGED: dict[str, History] = dict(_SINGLE)
-for _name, _build in _SHAPED.items():
-    for _shape in SHAPES:
-        DAMAGED[_name if _shape == "string" else f"{_name}@{_shape}"] = _build(_shape)
-
-# Where an API knows no such content, or its integration drops only half of it, no repair of calls
-# and results can help. Gemini and Responses drop the server tools' blocks of another provider.
-CARRIED_BY: dict[str, frozenset[str]] = {
-    "F10-custom-tool-call": frozenset({"openai-responses", "gemini"}),
-    "F10-custom-tool-call-known": frozenset({"openai-responses", "gemini"}),
-    "F10-custom-tool-call-standard": frozenset({"openai-responses", "gemini"}),
-    "F25-left-over-chunk-block": frozenset(WIRES) - {"openai-chat"},
-    "F25-left-over-delta": frozenset(WIRES) - {"openai-chat", "anthropic"},
-    "F27-server-tool": frozenset({"openai-responses", "anthropic", "gemini"}),
-    "F27-server-tool-beside-a-call": frozenset(WIRES) - {"openai-chat", "bedrock"},
-    "F27-server-tool-still-running": frozenset({"openai-responses", "gemini", "bedrock"}),
-}
-
-
-def carried_by(name: str) -> frozenset[str]:
-    """The wires that can carry the content of this history."""
-    return CARRIED_BY.get(name, frozenset(WIRES))
+DAMAGED: dict[str, list[BaseMessage]] = {}
+VERDICTS: dict[str, str] = {}
+for _name, (_verdicts, _steps) in _DAMAGES.items():
+    _verdict, *_others = _verdicts.split()
+    _own = dict(each.split("=") for each in _others)
+    for _shape in SHAPES if any(isinstance(step, Call | tuple) for step in _steps) else SHAPES[:1]:
+        _full_name = _name if _shape == "string" else f"{_name}@{_shape}"
+        DAMAGED[_full_name] = history(_shape, *_steps)
+        VERDICTS[_full_name] = _own.get(_shape, _verdict)

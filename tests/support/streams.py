@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from contextlib import aclosing, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessageChunk, RemoveMessage
 
 from langgraph_patch.streaming import (
     Turn,
@@ -25,12 +24,12 @@ def live(turn: Turn) -> bool | None:
     return False if turn.wrote or turn.ended else None
 
 
-def say(content: Any = "", **more: Any) -> AIMessageChunk:
+def say(content: Any = "", **fields: Any) -> AIMessageChunk:
     """A chunk with text, blocks or nothing."""
-    return AIMessageChunk(content=content, **more)
+    return AIMessageChunk(content=content, **fields)
 
 
-def call(args: str | None = None, *, index: int | None = 0, **start: str) -> AIMessageChunk:
+def call(args: str | None = None, *, index: Any = 0, **start: str) -> AIMessageChunk:
     """A chunk with a piece of a call; `id` and `name` make it the first piece."""
     piece = {"name": start.get("name"), "args": args, "id": start.get("id"), "index": index}
     return AIMessageChunk(content="", tool_call_chunks=[piece])
@@ -46,100 +45,92 @@ START = call("", id="c1", name="weather")
 REST = call('{"city": "Rome"}')
 
 
-class Source:
-    """A model's stream, sync and async, that knows how far it was read and whether it is open."""
+def same(left: list[Any], right: list[Any]) -> bool:
+    """Whether two lists hold the same objects, each alone or in a pair with its metadata."""
+    objects = [[x[0] if isinstance(x, tuple) else x for x in items] for items in (left, right)]
+    return list(map(id, objects[0])) == list(map(id, objects[1]))
 
-    def __init__(self, chunks: list[Any], error: Exception | None = None) -> None:
-        self.chunks = chunks
+
+def left(pairs: list[Any]) -> list[str]:
+    """What a client has on its screen in the end: the texts, without the retracted ones."""
+    texts: dict[Any, str] = {}
+    for token, _ in pairs:
+        if isinstance(token, RemoveMessage):
+            del texts[token.id]
+        else:
+            texts[token.id] = texts.get(token.id, "") + token.text
+    return [shown for shown in texts.values() if shown]
+
+
+class Source:
+    """A stream, sync and async, that knows how far it was read and whether it is open."""
+
+    def __init__(self, items: list[Any], error: Exception | None = None) -> None:
+        self.items = items
         self.error = error
         self.read = 0
         self.open = True
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Generator[Any]:
         try:
-            for chunk in self.chunks:
+            for item in self.items:
                 self.read += 1
-                yield chunk
+                yield item
             if self.error:
                 raise self.error
         finally:
             self.open = False
 
     async def __aiter__(self) -> AsyncIterator[Any]:
+        items = iter(self)
         try:
-            for chunk in self.chunks:
+            for item in items:
                 await asyncio.sleep(0)
-                self.read += 1
-                yield chunk
-            if self.error:
-                raise self.error
+                yield item
         finally:
-            self.open = False
+            items.close()
 
 
-class Sync:
-    """The sync functions, awaitable like the async ones."""
+class Waited:
+    """An async generator that is read like a sync one."""
 
-    async def split(self, source: Source, **options: Any) -> tuple[bool, Generator[AIMessageChunk]]:
-        """Split."""
-        return split_stream(source, **options)
+    def __init__(self, items: Any, wait: Callable[[Awaitable[Any]], Any]) -> None:
+        self.items, self.wait = items, wait
 
-    async def next(self, chunks: Iterator[Any]) -> Any:
-        """The next item."""
-        return next(chunks)
+    def __iter__(self) -> Waited:
+        return self
 
-    async def all(self, chunks: Iterator[Any]) -> list[Any]:
-        """Every item that is left."""
-        return list(chunks)
+    def __next__(self) -> Any:
+        try:
+            return self.wait(anext(self.items))
+        except StopAsyncIteration:
+            raise StopIteration from None
 
-    async def close(self, chunks: Any) -> None:
+    def close(self) -> None:
         """Stop reading."""
-        chunks.close()
-
-    async def read_within(self, chunks: Generator[Any], number: int) -> None:
-        """Read some chunks in a block that closes."""
-        with closing(chunks):
-            for _ in range(number):
-                next(chunks)
-
-    def answers(self, source: Source, **options: Any) -> Iterator[Any]:
-        """The final answers."""
-        return final_answers(source, **options)
+        self.wait(self.items.aclose())
 
 
-class Async:
-    """The async functions."""
+class Both:
+    """The functions of one kind, sync or async, called and read in the same way."""
 
-    async def split(
-        self, source: Source, **options: Any
-    ) -> tuple[bool, AsyncGenerator[AIMessageChunk]]:
-        """Split."""
-        return await asplit_stream(source, **options)
+    def __init__(self, *, asynchronous: bool) -> None:
+        self.asynchronous = asynchronous
+        self.loop = asyncio.new_event_loop()
 
-    async def next(self, chunks: AsyncIterator[Any]) -> Any:
-        """The next item."""
-        return await anext(chunks)
+    def split(self, stream: Any, **options: Any) -> tuple[bool, Any]:
+        """`split_stream` or `asplit_stream`."""
+        if not self.asynchronous:
+            return split_stream(stream, **options)
+        answer, chunks = self.loop.run_until_complete(asplit_stream(stream, **options))
+        return answer, Waited(chunks, self.loop.run_until_complete)
 
-    async def all(self, chunks: AsyncIterator[Any]) -> list[Any]:
-        """Every item that is left."""
-        return [chunk async for chunk in chunks]
+    def answers(self, stream: Any, **options: Any) -> Any:
+        """`final_answers` or `afinal_answers`."""
+        if not self.asynchronous:
+            return final_answers(stream, **options)
+        return Waited(afinal_answers(stream, **options), self.loop.run_until_complete)
 
-    async def close(self, chunks: Any) -> None:
-        """Stop reading."""
-        await chunks.aclose()
-
-    async def read_within(self, chunks: AsyncGenerator[Any], number: int) -> None:
-        """Read some chunks in a block that closes."""
-        async with aclosing(chunks):
-            for _ in range(number):
-                await anext(chunks)
-
-    def answers(self, source: Source, **options: Any) -> AsyncIterator[Any]:
-        """The final answers."""
-        return afinal_answers(source, **options)
-
-
-def same(left: list[Any], right: list[Any]) -> bool:
-    """Whether two lists hold the same objects, each alone or in a pair with its metadata."""
-    objects = [[x[0] if isinstance(x, tuple) else x for x in items] for items in (left, right)]
-    return list(map(id, objects[0])) == list(map(id, objects[1]))
+    def stream(self, graph: Any, value: Any, **options: Any) -> Any:
+        """What a graph streams."""
+        return (graph.astream if self.asynchronous else graph.stream)(value, **options)

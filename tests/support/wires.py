@@ -6,8 +6,8 @@ send. `refusals` reads that payload and names every rule of the provider which i
 empty list means "accepted". Nothing here imports langgraph_patch: the two must not share a mistake.
 
 A rule is *ours* if it is about ids, names, arguments, pairing or the order of calls and results.
-The others (content that a wire does not know, a user message after a tool message, ...) are facts
-about other messages, which a repair leaves alone; `ours_only=False` names them as well.
+The others (content that a wire does not know, a call right after another message of the model, ...)
+are facts about other messages, which a repair leaves alone; `ours_only=False` names them as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import copy
 import re
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import botocore.session
 from botocore.validate import ParamValidator
@@ -33,65 +34,62 @@ from langchain_groq import ChatGroq
 from langchain_mistralai import ChatMistralAI
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "mistral", "bedrock")
 
-_KEY = "sk-fake"
+_KEY: Any = "sk-fake"
 _CLAUDE = "anthropic.claude-sonnet-4-6-v1:0"
 
-
-class Refusal(NamedTuple):
-    """One rule of a provider that a payload breaks."""
-
-    rule: str
-    detail: str
-    ours: bool = True
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.detail}"
+Payload: TypeAlias = list[dict[str, Any]]
 
 
 # --- what is sent -----------------------------------------------------------------------------
 
-
-@cache
-def _openai_chat() -> ChatOpenAI:
-    return ChatOpenAI(model="gpt-4o", api_key=_KEY, use_responses_api=False)
+_model = cache(lambda kind, **options: kind(**options))
 
 
-@cache
-def _openai_responses() -> ChatOpenAI:
-    return ChatOpenAI(model="gpt-5", api_key=_KEY, use_responses_api=True)
+def _sent_by_openai(key: str, sent: list[BaseMessage], **options: Any) -> Payload:
+    model = _model(ChatOpenAI, model="gpt-5", api_key=_KEY, **options)
+    return model._get_request_payload(sent)[key]
 
 
-@cache
-def _anthropic() -> ChatAnthropic:
-    return ChatAnthropic(model="claude-sonnet-4-6", api_key=_KEY)
+def _sent_by_anthropic(sent: list[BaseMessage]) -> Payload:
+    model = _model(ChatAnthropic, model="claude-sonnet-4-6", api_key=_KEY)
+    return model._get_request_payload(sent)["messages"]
 
 
-@cache
-def _gemini() -> ChatGoogleGenerativeAI:
-    return ChatGoogleGenerativeAI(model="gemini-2.5-flash", google_api_key=_KEY)
+def _sent_by_gemini(sent: list[BaseMessage]) -> Payload:
+    model = _model(ChatGoogleGenerativeAI, model="gemini-2.5-flash", google_api_key=_KEY)
+    contents = model._prepare_request(sent)["contents"]
+    return [content.model_dump(exclude_none=True) for content in contents]
 
 
-@cache
-def _mistral() -> ChatMistralAI:
-    return ChatMistralAI(model="mistral-large-latest", api_key=_KEY)
+def _sent_by_mistral(sent: list[BaseMessage]) -> Payload:
+    model = _model(ChatMistralAI, model="mistral-large-latest", api_key=_KEY)
+    return model._create_message_dicts(sent, None)[0]
 
 
-_BUILDERS: dict[str, Callable[[list[BaseMessage]], list[dict[str, Any]]]] = {
-    "openai-chat": lambda sent: _openai_chat()._get_request_payload(sent)["messages"],
-    "openai-responses": lambda sent: _openai_responses()._get_request_payload(sent)["input"],
-    "anthropic": lambda sent: _anthropic()._get_request_payload(sent)["messages"],
-    "gemini": lambda sent: [
-        content.model_dump(exclude_none=True)
-        for content in _gemini()._prepare_request(sent)["contents"]
-    ],
-    "mistral": lambda sent: _mistral()._create_message_dicts(sent, None)[0],
+def _sent_by_azure(sent: list[BaseMessage]) -> Any:
+    options = {"azure_deployment": "d", "api_version": "2024-10-21", "azure_endpoint": "http://x"}
+    return _model(AzureChatOpenAI, api_key=_KEY, **options)._get_request_payload(sent)
+
+
+INTEGRATIONS: dict[str, Callable[[list[BaseMessage]], Any]] = {
+    "openai-chat": partial(_sent_by_openai, "messages", use_responses_api=False),
+    "openai-responses": partial(_sent_by_openai, "input", use_responses_api=True),
+    "anthropic": _sent_by_anthropic,
+    "gemini": _sent_by_gemini,
+    "mistral": _sent_by_mistral,
     "bedrock": lambda sent: _messages_to_bedrock(sent, model_id=_CLAUDE, provider="anthropic")[0],
+    "azure": _sent_by_azure,
+    "bedrock-invoke": lambda sent: ChatPromptAdapter.format_messages("anthropic", sent),
+    "deepseek": lambda sent: _model(
+        ChatDeepSeek, model="deepseek-chat", api_key=_KEY
+    )._get_request_payload(sent),
+    "groq": lambda sent: _model(ChatGroq, model="llama", api_key=_KEY)._create_message_dicts(
+        sent, None
+    ),
 }
+"""All chat model integrations of the test environment -> what they send for a history."""
 
 # What the integrations say about content which they move or drop: true, and not the claim here.
 _SPOKEN = (
@@ -101,33 +99,14 @@ _SPOKEN = (
 )
 
 
-def payload(wire: str, messages: Sequence[Any]) -> list[dict[str, Any]]:
+def payload(wire: str, messages: Sequence[Any]) -> Payload:
     """The turns that the wire's integration would send for these messages."""
     # A copy, because Bedrock strips whitespace off the last message in place.
     sent = copy.deepcopy(convert_to_messages(messages))
     with warnings.catch_warnings():
         for words in _SPOKEN:
             warnings.filterwarnings("ignore", message=words)
-        return _BUILDERS[wire](sent)
-
-
-def _azure(sent: list[BaseMessage]) -> Any:
-    model = AzureChatOpenAI(
-        azure_deployment="d", api_version="2024-10-21", azure_endpoint="http://x", api_key=_KEY
-    )
-    return model._get_request_payload(sent)
-
-
-INTEGRATIONS: dict[str, Callable[[list[BaseMessage]], Any]] = {
-    **_BUILDERS,
-    "azure": _azure,
-    "bedrock-invoke": lambda sent: ChatPromptAdapter.format_messages("anthropic", sent),
-    "deepseek": lambda sent: ChatDeepSeek(model="deepseek-chat", api_key=_KEY)._get_request_payload(
-        sent
-    ),
-    "groq": lambda sent: ChatGroq(model="llama", api_key=_KEY)._create_message_dicts(sent, None),
-}
-"""All chat model integrations of the test environment -> what they send for a history."""
+        return INTEGRATIONS[wire](sent)
 
 
 # --- what a payload says ----------------------------------------------------------------------
@@ -143,7 +122,7 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """An answer to a tool call in a payload."""
+    """An answer to a tool call in a payload; `late` if other content is before it."""
 
     id: Any
     kind: str = "function_call"
@@ -154,165 +133,112 @@ class Result(NamedTuple):
 class Turn:
     """Neighbouring messages of one role: a model's calls, their results, or neither."""
 
-    calls: tuple[Call, ...] = ()
-    results: tuple[Result, ...] = ()
+    calls: Sequence[Call] = ()
+    results: Sequence[Result] = ()
 
 
-def _blocks(message: dict[str, Any]) -> list[Any]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
+def _blocks(message: dict[str, Any], key: str = "content") -> list[dict[str, Any]]:
+    """The parts of a message that are dicts."""
+    parts = message.get(key)
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
-def _chat_turns(messages: list[dict[str, Any]]) -> list[Turn]:
+def _chat_turns(messages: Payload) -> list[Turn]:
     """Chat Completions and Mistral: a run of `tool` messages is one turn of results."""
     turns: list[Turn] = []
     for message in messages:
-        if message["role"] == "tool":
-            result = Result(message.get("tool_call_id"))
-            if turns and turns[-1].results:
-                turns[-1] = Turn(results=(*turns[-1].results, result))
-            else:
-                turns.append(Turn(results=(result,)))
-        else:
-            turns.append(
-                Turn(
-                    calls=tuple(
-                        Call(c.get("id"), c["function"]["name"], c["function"]["arguments"])
-                        for c in message.get("tool_calls") or ()
-                    )
-                )
-            )
+        if message["role"] != "tool":
+            named = [(each.get("id"), each["function"]) for each in message.get("tool_calls") or ()]
+            turns.append(Turn([Call(i, f["name"], f["arguments"]) for i, f in named]))
+            continue
+        before = turns.pop().results if turns and turns[-1].results else ()
+        turns.append(Turn(results=[*before, Result(message.get("tool_call_id"))]))
     return turns
 
 
-def _late(blocks: list[Any], is_result: Callable[[Any], bool]) -> Iterator[tuple[Any, bool]]:
-    """Each result block, and whether anything else is before it."""
-    other = False
-    for block in blocks:
-        if is_result(block):
-            yield block, other
-        else:
-            other = True
+def _block_turns(
+    messages: Payload, key: str, read: Callable[[dict[str, Any]], Call | Result | None]
+) -> list[Turn]:
+    """Anthropic, Bedrock and Gemini: calls and results are parts of messages."""
+    turns = []
+    for message in messages:
+        found = [read(block) for block in _blocks(message, key)]
+        results = [
+            each._replace(late=any(not isinstance(other, Result) for other in found[:place]))
+            for place, each in enumerate(found)
+            if isinstance(each, Result)
+        ]
+        turns.append(Turn([each for each in found if isinstance(each, Call)], results))
+    return turns
 
 
-def _anthropic_turns(messages: list[dict[str, Any]]) -> list[Turn]:
-    """Anthropic: results are blocks of a user message."""
-    return [
-        Turn(
-            calls=tuple(
-                Call(b["id"], b["name"], b["input"])
-                for b in _blocks(message)
-                if b.get("type") == "tool_use" and message["role"] == "assistant"
-            ),
-            results=tuple(
-                Result(b["tool_use_id"], late=late)
-                for b, late in _late(_blocks(message), lambda b: b.get("type") == "tool_result")
-            ),
-        )
-        for message in messages
-    ]
+def _read_anthropic(block: dict[str, Any]) -> Call | Result | None:
+    if block.get("type") == "tool_use":
+        return Call(block["id"], block["name"], block["input"])
+    return Result(block["tool_use_id"]) if block.get("type") == "tool_result" else None
 
 
-def _bedrock_turns(messages: list[dict[str, Any]]) -> list[Turn]:
-    """Bedrock Converse: as Anthropic, in its own spelling."""
-    return [
-        Turn(
-            calls=tuple(
-                Call(b["toolUse"]["toolUseId"], b["toolUse"]["name"], b["toolUse"]["input"])
-                for b in message["content"]
-                if "toolUse" in b
-            ),
-            results=tuple(
-                Result(b["toolResult"]["toolUseId"], late=late)
-                for b, late in _late(message["content"], lambda b: "toolResult" in b)
-            ),
-        )
-        for message in messages
-    ]
+def _read_bedrock(block: dict[str, Any]) -> Call | Result | None:
+    if call := block.get("toolUse"):
+        return Call(call["toolUseId"], call["name"], call["input"])
+    return Result(block["toolResult"]["toolUseId"]) if "toolResult" in block else None
 
 
-def _responses_turns(items: list[dict[str, Any]]) -> list[Turn]:
+def _read_gemini(part: dict[str, Any]) -> Call | Result | None:
+    """No ids are sent: a call and its response have only a name and a place."""
+    call = part.get("function_call") or part.get("functionCall")
+    if call is not None:
+        return Call(None, call.get("name"), call.get("args", {}))
+    response = part.get("function_response") or part.get("functionResponse")
+    return None if response is None else Result(response.get("name"))
+
+
+def _responses_turns(items: Payload) -> list[Turn]:
     """Responses: calls and outputs are items, paired by `call_id` wherever they stand."""
-    kinds = ("function_call", "custom_tool_call")
-    return [
-        Turn(
-            calls=tuple(
-                Call(item.get("call_id"), item.get("name"), item.get(value), kind)
-                for kind, value in zip(kinds, ("arguments", "input"), strict=True)
-                for item in items
-                if item.get("type") == kind
-            ),
-            results=tuple(
-                Result(item.get("call_id"), kind)
-                for kind in kinds
-                for item in items
-                if item.get("type") == f"{kind}_output"
-            ),
-        )
-    ]
-
-
-def _gemini_turns(contents: list[dict[str, Any]]) -> list[Turn]:
-    """Gemini: no ids are sent, a call and its response have only a name and a place."""
-    return [
-        Turn(
-            calls=tuple(
-                Call(None, p["function_call"].get("name"), p["function_call"].get("args", {}))
-                for p in content.get("parts") or ()
-                if "function_call" in p
-            ),
-            results=tuple(
-                Result(p["function_response"].get("name"))
-                for p in content.get("parts") or ()
-                if "function_response" in p
-            ),
-        )
-        for content in contents
-    ]
+    calls, results = [], []
+    for item in items:
+        kind = str(item.get("type"))
+        if kind in ("function_call", "custom_tool_call"):
+            arguments = item.get("arguments" if kind == "function_call" else "input")
+            calls.append(Call(item.get("call_id"), item.get("name"), arguments, kind))
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            results.append(Result(item.get("call_id"), kind.removesuffix("_output")))
+    return [Turn(calls, results)]
 
 
 # --- the rules --------------------------------------------------------------------------------
 
-Rule = "Callable[[list[dict[str, Any]], list[Turn]], Iterable[Refusal]]"
+
+class Refusal(NamedTuple):
+    """One rule of a provider that a payload breaks."""
+
+    rule: str
+    detail: str
+    ours: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}"
 
 
-def _ids(pattern: str) -> Rule:
-    """Every call has an id that the provider takes."""
-
-    def rule(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
-        for turn in turns:
-            for call in turn.calls:
-                if not isinstance(call.id, str) or not re.fullmatch(pattern, call.id, re.DOTALL):
-                    yield Refusal("bad-id", f"call {call.id!r} of {call.name!r}")
-
-    return rule
+Rule: TypeAlias = Callable[[Payload, list[Turn]], Iterable[Refusal]]
 
 
-def _names(pattern: str) -> Rule:
-    """Every call has a name that the provider takes."""
+def _calls(ids: str, names: str, arguments: type) -> Rule:
+    """Every call has an id, a name and arguments that the provider takes."""
 
-    def rule(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
-        for turn in turns:
-            for call in turn.calls:
-                if not isinstance(call.name, str) or not re.fullmatch(pattern, call.name):
-                    yield Refusal("bad-name", f"{call.name!r} of call {call.id!r}")
-
-    return rule
-
-
-def _arguments(kind: type) -> Rule:
-    """Every call has arguments of the provider's type: a text of JSON, or an object."""
-
-    def rule(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
-        for turn in turns:
-            for call in turn.calls:
-                if not isinstance(call.arguments, kind):
-                    yield Refusal("bad-arguments", f"{call.arguments!r} of call {call.id!r}")
+    def rule(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
+        for call in [call for turn in turns for call in turn.calls]:
+            if ids and not (isinstance(call.id, str) and re.fullmatch(ids, call.id, re.DOTALL)):
+                yield Refusal("bad-id", f"call {call.id!r} of {call.name!r}")
+            if not (isinstance(call.name, str) and re.fullmatch(names, call.name)):
+                yield Refusal("bad-name", f"{call.name!r} of call {call.id!r}")
+            if not isinstance(call.arguments, arguments):
+                yield Refusal("bad-arguments", f"{call.arguments!r} of call {call.id!r}")
 
     return rule
 
 
-def _unique_in_message(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _unique_in_message(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """No id is twice in one message."""
     for turn in turns:
         for id_, count in Counter(call.id for call in turn.calls).items():
@@ -320,73 +246,61 @@ def _unique_in_message(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterat
                 yield Refusal("repeated-id", f"{id_!r} is {count} times in one message")
 
 
-def _unique_in_history(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _unique_in_history(sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """No id is twice in the history."""
-    for id_, count in Counter(call.id for turn in turns for call in turn.calls).items():
-        if count > 1:
-            yield Refusal("repeated-id", f"{id_!r} is {count} times in the history")
+    yield from _unique_in_message(sent, [Turn([call for turn in turns for call in turn.calls])])
 
 
-def _answered_next(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _answered_next(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """The turn after a model's calls holds one result for each of them, and no other result."""
     for asked, value in pairwise([Turn(), *turns, Turn()]):
-        open_ids = {call.id for call in asked.calls}
-        counts = Counter(result.id for result in value.results)
-        for id_, count in counts.items():
-            if id_ not in open_ids:
-                yield Refusal("orphan-result", f"{id_!r} answers no call of the turn before")
-            elif count > 1:
-                yield Refusal("repeated-result", f"{id_!r} is answered {count} times")
-        for id_ in open_ids - counts.keys():
-            yield Refusal("unanswered-call", f"{id_!r} has no result in the next turn")
+        yield from _paired({c.id for c in asked.calls}, Counter(r.id for r in value.results))
 
 
-def _answered_somewhere(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _answered_somewhere(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """Each call has one output of its own kind, each output a call."""
-    calls = {(call.id, call.kind) for turn in turns for call in turn.calls}
-    counts = Counter((result.id, result.kind) for turn in turns for result in turn.results)
-    for (id_, kind), count in counts.items():
-        if (id_, kind) not in calls:
-            yield Refusal("orphan-result", f"{kind}_output {id_!r} answers no {kind}")
+    (turn,) = turns
+    calls = {(call.id, call.kind) for call in turn.calls}
+    yield from _paired(calls, Counter((result.id, result.kind) for result in turn.results))
+
+
+def _paired(calls: set[Any], results: Counter[Any]) -> Iterator[Refusal]:
+    for id_, count in results.items():
+        if id_ not in calls:
+            yield Refusal("orphan-result", f"{id_!r} answers no call")
         elif count > 1:
             yield Refusal("repeated-result", f"{id_!r} is answered {count} times")
-    for id_, kind in calls - counts.keys():
-        yield Refusal("unanswered-call", f"{kind} {id_!r} has no output")
+    for id_ in calls - results.keys():
+        yield Refusal("unanswered-call", f"{id_!r} has no result")
 
 
-def _answered_by_number(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _answered_by_number(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """The turn after a model's calls has as many responses as there are calls, each with a name."""
     for asked, value in pairwise([Turn(), *turns, Turn()]):
+        numbers = f"{len(value.results)} responses to {len(asked.calls)} calls"
         if len(value.results) < len(asked.calls):
-            yield Refusal(
-                "unanswered-call", f"{len(value.results)} responses to {len(asked.calls)} calls"
-            )
+            yield Refusal("unanswered-call", numbers)
         if len(value.results) > len(asked.calls):
-            yield Refusal(
-                "orphan-result", f"{len(value.results)} responses to {len(asked.calls)} calls"
-            )
-        for result in value.results:
-            if not result.id:
-                yield Refusal("bad-name", "a response without a name")
+            yield Refusal("orphan-result", numbers)
+        if not all(result.id for result in value.results):
+            yield Refusal("bad-name", "a response without a name")
 
 
-def _results_first(_sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _results_first(_sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """Nothing is before a result in its message."""
-    for turn in turns:
-        for result in turn.results:
-            if result.late:
-                yield Refusal("late-result", f"{result.id!r} is after other content")
+    for result in [result for turn in turns for result in turn.results]:
+        if result.late:
+            yield Refusal("late-result", f"{result.id!r} is after other content")
 
 
-def _no_result_blocks(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _no_result_blocks(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """A result is no part of a user's or a model's content."""
-    for message in sent:
-        for block in _blocks(message):
-            if isinstance(block, dict) and block.get("type") == "tool_result":
-                yield Refusal("result-in-content", f"{block.get('tool_use_id')!r}")
+    for block in [block for message in sent for block in _blocks(message)]:
+        if block.get("type") == "tool_result":
+            yield Refusal("result-in-content", f"{block.get('tool_use_id')!r}")
 
 
-def _no_function_role(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _no_function_role(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """The Responses API knows no role `function`."""
     for item in sent:
         if item.get("role") in ("function", "tool"):
@@ -399,7 +313,7 @@ def _converse() -> Any:
     return service.operation_model("Converse").input_shape
 
 
-def _sendable(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _sendable(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """Boto3 itself takes the request."""
     report = ParamValidator().validate({"modelId": _CLAUDE, "messages": sent}, _converse())
     if report.has_errors():
@@ -413,25 +327,23 @@ def _sendable(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusa
 def _known_content(*known: str) -> Rule:
     """Every content block is of a type that the provider knows."""
 
-    def rule(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
-        for message in sent:
-            for block in _blocks(message):
-                if isinstance(block, dict) and block.get("type") not in (*known, "tool_result"):
-                    yield Refusal("foreign-content", f"{block.get('type')!r}", ours=False)
+    def rule(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
+        for block in [block for message in sent for block in _blocks(message)]:
+            if block.get("type") not in (*known, "tool_result"):
+                yield Refusal("foreign-content", f"{block.get('type')!r}", ours=False)
 
     return rule
 
 
-def _something_said(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _something_said(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """A message of the user or the model is not empty."""
     for message in sent:
-        if message["role"] in ("user", "assistant") and not (
-            message["content"] or message.get("tool_calls")
-        ):
+        said = message.get("content") or message.get("tool_calls")
+        if message["role"] in ("user", "assistant") and not said:
             yield Refusal("empty-message", message["role"], ours=False)
 
 
-def _no_text_after_a_call(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _no_text_after_a_call(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """Once a model has called, it says no more in that message."""
     for message in sent:
         types = [block.get("type") for block in _blocks(message)]
@@ -439,7 +351,7 @@ def _no_text_after_a_call(sent: list[dict[str, Any]], _turns: list[Turn]) -> Ite
             yield Refusal("text-after-call", "in one assistant message", ours=False)
 
 
-def _server_tools_closed(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _server_tools_closed(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """A tool of the server is answered by the server."""
     blocks = [block for message in sent for block in _blocks(message)]
     answered = {block.get("tool_use_id") for block in blocks}
@@ -448,23 +360,15 @@ def _server_tools_closed(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iter
             yield Refusal("open-server-tool", f"{block['id']!r}", ours=False)
 
 
-def _no_user_after_tool(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
-    """Older Mistral servers want an assistant message after the results."""
-    for before, after in pairwise(sent):
-        if (before["role"], after["role"]) == ("tool", "user"):
-            yield Refusal("user-after-tool", "refused by older servers", ours=False)
-
-
-def _reasoning_followed(sent: list[dict[str, Any]], _turns: list[Turn]) -> Iterator[Refusal]:
+def _reasoning_followed(sent: Payload, _turns: list[Turn]) -> Iterator[Refusal]:
     """A reasoning item comes with the item that it was thought for."""
     for item, after in pairwise([*sent, {}]):
-        if item.get("type") == "reasoning" and not (
-            after.get("role") == "assistant" or str(after.get("type")).endswith(("_call", "soning"))
-        ):
+        follows = str(after.get("type")).endswith(("_call", "soning"))
+        if item.get("type") == "reasoning" and not (follows or after.get("role") == "assistant"):
             yield Refusal("lonely-reasoning", f"{item.get('id')!r}", ours=False)
 
 
-def _called_by_turn(sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[Refusal]:
+def _called_by_turn(sent: Payload, turns: list[Turn]) -> Iterator[Refusal]:
     """A model calls only after a user or after responses."""
     for content, turn in zip([{}, *sent], turns, strict=False):
         if turn.calls and content.get("role") != "user":
@@ -472,84 +376,57 @@ def _called_by_turn(sent: list[dict[str, Any]], turns: list[Turn]) -> Iterator[R
 
 
 _NAME = "[a-zA-Z0-9_-]{1,64}"
+_CLAUDES_CONTENT = (
+    *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
+    *("tool_use", "server_tool_use", "web_search_tool_result"),
+)
 
-_RULES: dict[str, tuple[Callable[[list[dict[str, Any]]], list[Turn]], tuple[Rule, ...]]] = {
+_RULES: dict[str, tuple[Callable[[Payload], list[Turn]], tuple[Rule, ...]]] = {
     "openai-chat": (
         _chat_turns,
         (
-            _ids(".{1,40}"),
-            _names(_NAME),
-            _arguments(str),
-            _unique_in_message,
-            _answered_next,
-            _no_result_blocks,
+            *(_calls(".{1,40}", _NAME, str), _unique_in_message, _answered_next, _no_result_blocks),
             _known_content("text", "image_url", "input_audio", "file", "refusal"),
         ),
     ),
     "openai-responses": (
         _responses_turns,
         (
-            _ids(".{1,64}"),
-            _names(_NAME),
-            _arguments(str),
-            _unique_in_history,
-            _answered_somewhere,
-            _no_function_role,
-            _reasoning_followed,
+            *(_calls(".{1,64}", _NAME, str), _unique_in_history, _answered_somewhere),
+            *(_no_function_role, _reasoning_followed),
         ),
     ),
     "anthropic": (
-        _anthropic_turns,
+        partial(_block_turns, key="content", read=_read_anthropic),
         (
-            _ids("[a-zA-Z0-9_-]+"),
-            _names("[a-zA-Z0-9_-]{1,128}"),
-            _arguments(dict),
-            _unique_in_history,
-            _answered_next,
-            _results_first,
-            _no_text_after_a_call,
-            _server_tools_closed,
-            _something_said,
-            _known_content(
-                *("text", "image", "document", "search_result", "thinking", "redacted_thinking"),
-                *("tool_use", "server_tool_use", "web_search_tool_result"),
-            ),
+            _calls("[a-zA-Z0-9_-]+", "[a-zA-Z0-9_-]{1,128}", dict),
+            *(_unique_in_history, _answered_next, _results_first, _no_text_after_a_call),
+            *(_server_tools_closed, _something_said, _known_content(*_CLAUDES_CONTENT)),
         ),
     ),
     "gemini": (
-        _gemini_turns,
-        (_names(".+"), _arguments(dict), _answered_by_number, _called_by_turn),
+        partial(_block_turns, key="parts", read=_read_gemini),
+        (_calls("", ".+", dict), _answered_by_number, _called_by_turn),
     ),
     "mistral": (
         _chat_turns,
         (
-            _ids("[a-zA-Z0-9]{9}"),
-            _names(_NAME),
-            _arguments(str),
-            _unique_in_message,
-            _answered_next,
-            _no_result_blocks,
-            _something_said,
-            _no_user_after_tool,
+            *(_calls("[a-zA-Z0-9]{9}", _NAME, str), _unique_in_message, _answered_next),
+            *(_no_result_blocks, _something_said),
             _known_content("text", "image_url", "document_url", "reference", "thinking"),
         ),
     ),
     "bedrock": (
-        _bedrock_turns,
+        partial(_block_turns, key="content", read=_read_bedrock),
         (
-            _ids("[a-zA-Z0-9_.:-]{1,64}"),
-            _names(_NAME),
-            _arguments(dict),
-            _unique_in_history,
-            _answered_next,
-            _results_first,
-            _sendable,
+            *(_calls("[a-zA-Z0-9_.:-]{1,64}", _NAME, dict), _unique_in_history, _answered_next),
+            *(_results_first, _sendable),
         ),
     ),
 }
 
 
-def broken_rules(wire: str, sent: list[dict[str, Any]]) -> list[Refusal]:
+def broken_rules(wire: str, sent: Payload) -> list[Refusal]:
     """Every rule of the wire's provider which this payload breaks."""
     read, rules = _RULES[wire]
     turns = read(sent)
@@ -562,20 +439,15 @@ def refusals(wire: str, messages: Sequence[Any], *, ours_only: bool = True) -> l
     An integration that raises before anything is sent refuses too.
     """
     try:
-        sent = payload(wire, messages)
+        found = broken_rules(wire, payload(wire, messages))
     except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is sent
         # Two system messages apart from each other: true of the history with or without a repair.
         ours = "non-consecutive system messages" not in str(error)
         found = [Refusal("raised", f"{type(error).__name__}: {error}", ours=ours)]
-    else:
-        found = broken_rules(wire, sent)
     return [str(refusal) for refusal in found if refusal.ours or not ours_only]
 
 
 def assert_accepted(messages: Sequence[Any], wires: Iterable[str] = WIRES) -> None:
     """Every one of the wires takes these messages."""
     found = {wire: refused for wire in wires if (refused := refusals(wire, messages))}
-    assert not found, "\n".join(
-        [f"{wire} refuses: {'; '.join(refused)}" for wire, refused in found.items()]
-        + [repr(message) for message in messages]
-    )
+    assert not found, f"{found} for {messages!r}"
