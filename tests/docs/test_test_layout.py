@@ -3,8 +3,6 @@
 import ast
 from collections import Counter
 
-import pytest
-
 from support.paths import TESTS
 
 MODULES = sorted(TESTS.rglob("test_*.py"))
@@ -20,11 +18,14 @@ def imported_modules(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_no_test_module_imports_another(path):
-    """What two test modules share is in `tests/support` or in a `conftest.py`."""
+def test_no_test_module_imports_another():
+    """What two test modules share is in `kit.py`, in `support` or in a `conftest.py`."""
     tests = {module.stem for module in MODULES}
-    assert [name for name in imported_modules(path) if tests & set(name.split("."))] == []
+    found = {
+        path.name: [name for name in imported_modules(path) if tests & set(name.split("."))]
+        for path in MODULES
+    }
+    assert {name: imported for name, imported in found.items() if imported} == {}
 
 
 def test_the_names_of_test_modules_are_unique():

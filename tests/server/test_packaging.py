@@ -14,8 +14,6 @@ from packaging.requirements import Requirement
 
 from support.paths import ROOT
 
-pytestmark = pytest.mark.slow
-
 VERSION = importlib.metadata.version("langgraph-patch")
 USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
@@ -142,24 +140,24 @@ def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
 
 def test_the_metadata_says_who_it_is(metadata):
     """Name, version, licence, Python and types; the README is its description."""
-    assert metadata["name"] == "langgraph-patch"
-    assert metadata["version"] == VERSION
-    assert metadata["license_expression"] == "MIT"
-    assert metadata["license_files"] == ["LICENSE"]
-    assert metadata["requires_python"] == ">=3.11"
+    values = ("langgraph-patch", VERSION, "MIT", ["LICENSE"], ">=3.11", "text/markdown")
+    names = ("name", "version", "license_expression", "license_files", "requires_python")
+    assert tuple(metadata[name] for name in (*names, "description_content_type")) == values
     assert "Typing :: Typed" in metadata["classifiers"]
     assert metadata["summary"].endswith(".")
-    assert metadata["description_content_type"] == "text/markdown"
     assert metadata["description"].strip() == (ROOT / "README.md").read_text("utf-8").strip()
 
 
 def test_the_extras_are_those_of_users_and_of_the_tests(metadata):
-    """`all` is what a user can add, one by one; the tests have that, too."""
-    assert set(metadata["provides_extra"]) == USER_EXTRAS | {"all", "docs", "test"}
+    """`all` is what a user can add, one by one; `test` has that too, and all of `dev`."""
+    assert set(metadata["provides_extra"]) == USER_EXTRAS | {"all", "dev", "docs", "test"}
     each = {extra: required_by(metadata, extra) for extra in USER_EXTRAS}
     assert all(each.values())
     assert required_by(metadata, "all") == set.union(*each.values())
-    assert required_by(metadata, "all") < required_by(metadata, "test")
+    assert each["cli"] | each["langchain"] < required_by(metadata, "dev")
+    assert required_by(metadata, "all") | required_by(metadata, "dev") < required_by(
+        metadata, "test"
+    )
 
 
 def test_users_are_not_pinned_and_the_checks_are(metadata):
