@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START
 from pydantic import BaseModel
@@ -26,21 +26,16 @@ from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads
 
 APPLY = ("--apply", "--yes", "--min-age", 0)
-RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
 WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
 
 
-class Cipher:
-    """A cipher of an application."""
+class Own(JsonPlusSerializer):
+    """A serializer of an application: it reads a type of its own."""
 
-    def encrypt(self, text):
-        """Invert every bit."""
-        return "inverted", bytes(255 - byte for byte in text)
-
-    def decrypt(self, name, text):
-        """Invert every bit."""
-        return bytes(255 - byte for byte in text)
+    def loads_typed(self, data):
+        """Read that type as what it is."""
+        return super().loads_typed(("msgpack" if data[0] == "own" else data[0], data[1]))
 
 
 class Customer(BaseModel):
@@ -49,7 +44,7 @@ class Customer(BaseModel):
     name: str
 
 
-SERDE = EncryptedSerializer(Cipher())
+SERDE = Own()
 NUMBER = 7
 
 
@@ -102,19 +97,6 @@ def path(made, tmp_path):
 def own_import_path(monkeypatch):
     """The command line adds the folder of `--graph` to the import path: only for this test."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-
-
-@pytest.fixture
-def on_terminal(monkeypatch):
-    """Standard output is a terminal of a width."""
-
-    def use(columns, terminal="dumb"):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setenv("TERM", terminal)
-        monkeypatch.delenv("NO_COLOR", raising=False)
-
-    return use
 
 
 def raising(function, error, text):
@@ -176,7 +158,7 @@ BAD = {
     "scan env:NO_SUCH_VARIABLE": "'NO_SUCH_VARIABLE' is not set",
     "scan {db} --serde json:nobody": "has no attribute 'nobody'",
     "scan {db} --serde json:loads": "is a function: expected a serializer",
-    "scan {db} --serde {module}:Cipher": "is a type: expected a serializer",
+    "scan {db} --serde {module}:Own": "expected a serializer, such as an EncryptedSerializer",
     "scan {db} --serde x": "--serde 'x' cannot be loaded",
     "scan {db} --status error": "a LangGraph Server only",
     "scan {db} --metadata user=bob": "a LangGraph Server only",
@@ -336,23 +318,21 @@ def test_the_totals_of_a_scan_by_cause():
 
 
 @pytest.mark.parametrize("columns", [30, 60, 120])
-def test_a_terminal_gets_columns_of_its_width(columns, cli, path, on_terminal):
+def test_a_terminal_gets_columns_and_colours(columns, cli, path, monkeypatch):
     """No line is wider, but for 40 columns at least, and no word is broken (fault C11)."""
-    on_terminal(columns)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[31m" in cli("scan", path)[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
     out = cli("scan", path)[1]
     assert max(map(len, out.splitlines())) <= max(columns, 40)
     assert columns - 20 < max(map(len, cli("show", path, "broken")[1].splitlines()))
     assert {"recovers", "placeholder", "(awaiting_input)"} <= set(out.split())
     assert not any(line.endswith(" ") for line in out.splitlines())
     assert "\x1b" not in out
-
-
-def test_colours_are_for_a_terminal(cli, path, on_terminal, monkeypatch):
-    """The status has a colour, unless NO_COLOR is set."""
-    on_terminal(140, "xterm-256color")
-    assert "\x1b[31m2 calls without a result" in cli("scan", path)[1]
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in cli("scan", path)[1]
 
 
 def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
@@ -390,7 +370,7 @@ def test_a_line_says_at_times_how_far_a_scan_is(terminal, said, cli, path, monke
 
 def test_the_exit_codes_of_a_scan(cli, path):
     """0 if nothing is damaged, 1 for damage, 3 for what cannot be read; a pause is no damage."""
-    break_other = "UPDATE checkpoints SET type = 'pickle' WHERE thread_id = 'healthy'"
+    break_other = "UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'"
     change(path, "DELETE FROM checkpoints WHERE thread_id = 'broken'")
     code, out, err = cli("scan", path)
     assert (code, ids_in(out)) == (0, ["paused"])
@@ -399,8 +379,9 @@ def test_the_exit_codes_of_a_scan(cli, path):
     change(path, break_other)
     code, out, err = cli("scan", path)
     assert (code, ids_in(out)) == (3, ["healthy", "paused"])
-    assert "unreadable; a row of it is a pickle" in out
+    assert "unreadable; " in out
     assert "next for unreadable: its line says why." in err
+    assert cli("scan", path, "--serde", f"{__file__}:SERDE")[0] == 0
     code, out, _ = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
 
@@ -464,18 +445,6 @@ def test_threads_are_selected(selection, expected, cli, path):
     assert ids_in(cli("scan", path, *selection.split())[1]) == expected
 
 
-def test_encrypted_rows_name_the_option_that_decrypts_them(cli, tmp_path):
-    """Without the serializer of the application its rows are unreadable, with it they are read."""
-    file = tmp_path / "encrypted.sqlite"
-    with closing(sqlite3.connect(file, check_same_thread=False)) as conn:
-        break_thread(SqliteSaver(conn, serde=SERDE), "broken")
-    code, out, _ = cli("scan", file)
-    assert (code, out.count("its rows are encrypted")) == (3, 1)
-    assert "--serde module:attribute" in out
-    code, out, _ = cli("scan", file, "--serde", f"{__file__}:SERDE")
-    assert (code, ids_in(out)) == (1, ["broken"])
-
-
 # --- show --------------------------------------------------------------------------------
 
 
@@ -490,14 +459,9 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
     code, out, _ = cli("show", path, "paused")
     assert (code, "AS IT WOULD BE" in out) == (0, False)
     assert re.search(r"^  asks +wire 3\?$", out, re.MULTILINE)
-    assert "[human]" in out
-
-
-def test_show_all_shows_all_of_each_message(cli, path):
-    """Without `--all` a long text is cut, and unchanged messages far from a change are left out."""
     with SqliteSaver.from_conn_string(path) as saver:
-        agent(saver, "long").say("first " + "long " * 200)
-    assert "(1,006 characters)" in " ".join(cli("show", path, "long")[1].split())
+        agent(saver, "long").say("long " * 200)
+    assert "(1,000 characters)" in " ".join(cli("show", path, "long")[1].split())
     code, out, err = cli("show", path, "long", "--all")
     assert (code, out.count("long"), err) == (0, 201, "")
 
@@ -515,22 +479,15 @@ def test_json_is_json_whatever_a_state_holds(cli, path):
 
 
 def test_hostile_text_is_shown_as_text(cli, tmp_path):
-    """No escape, no control character, no direction mark, no markup, no forged line."""
+    """No control character, no direction mark, no markup, no forged line."""
     hostile = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
-    path, file = tmp_path / "hostile.sqlite", tmp_path / "page.html"
+    path = tmp_path / "hostile.sqlite"
     with SqliteSaver.from_conn_string(str(path)) as saver:
-        app = agent(saver, hostile)
-        call = {"name": "t", "args": {"x": hostile}, "id": hostile}
-        messages = [HumanMessage(hostile), AIMessage(hostile, tool_calls=[call]), HumanMessage("x")]
-        app.graph.update_state(app.config, {"messages": messages}, as_node=START)
-    for arguments in (["scan", path], ["scan", path, "--json"], ["show", path, hostile]):
-        code, out, err = cli(*arguments)
-        assert code == 1
-        assert not RAW.search(out + err)
-    assert "[red]x[/red]" in out
-    assert not any(line.startswith("fake") for line in cli("scan", path)[1].splitlines())
-    assert cli("show", path, hostile, "--html", file)[0] == 1
-    assert not RAW.search(file.read_text())
+        break_thread(saver, hostile)
+    for arguments in (["scan"], ["scan", "--json"], ["repair", "--all"], ["show", hostile]):
+        code, out, err = cli(arguments[0], path, *arguments[1:])
+        assert (code, "[red]x[/red]" in out) == (3 if "repair" in arguments else 1, True)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|^fake", out + err, re.MULTILINE)
 
 
 def test_show_writes_a_page(cli, path, tmp_path):

@@ -136,27 +136,12 @@ def test_the_notebooks_are_numbered_from_one():
         assert re.match(rf"# {number}\. \w", first.source)
 
 
-@pytest.mark.parametrize("where", ["here", "in a process"])
-def test_a_notebook_that_needs_a_network_fails(where, tmp_path):
-    """The guard holds in the kernel, and in what the kernel starts."""
-    code = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
-    if where == "in a process":
-        code = (
-            "import subprocess, sys\n"
-            f"ran = subprocess.run([sys.executable, '-c', {code!r}], stderr=subprocess.PIPE)\n"
-            "if ran.returncode:\n"
-            "    raise OSError(ran.stderr)"
-        )
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+def test_a_notebook_that_needs_a_network_fails(tmp_path):
+    """The guard holds."""
+    cell = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     with pytest.raises(CellExecutionError, match="a notebook is offline"):
         run(notebook, tmp_path)
-
-
-@pytest.mark.parametrize("path", ["/tmp/a", "/home/ada/x", "C:\\\\Users", '"/opt/python"'])  # noqa: S108 - texts, not files
-def test_a_path_of_a_machine_is_seen(path):
-    """And an address on the web, or the end of an HTML tag, is none."""
-    assert MACHINE_PATH.search(path)
-    assert not MACHINE_PATH.search("https://host/opt/x and <b>a</b> and and/or, tmp/x")
 
 
 if __name__ == "__main__":

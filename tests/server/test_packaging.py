@@ -17,6 +17,9 @@ from support.paths import ROOT
 VERSION = importlib.metadata.version("langgraph-patch")
 USER_EXTRAS = {"cli", "langchain", "postgres", "server"}
 CACHES = {"__pycache__", ".hypothesis", ".ipynb_checkpoints", ".mypy_cache", ".pytest_cache"}
+FILES = ".ci/run .gitignore CHANGELOG.md CONTRIBUTING.md LICENSE Makefile PKG-INFO README.md"
+FILES += " SECURITY.md conftest.py pyproject.toml"
+FOLDERS = ("docs", "langgraph_patch", "notebooks", "tests")
 
 
 @pytest.fixture(scope="module")
@@ -32,137 +35,73 @@ def built(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wheel(built):
     """The one wheel."""
-    [found] = built.glob("*.whl")
+    [found] = built.glob(f"langgraph_patch-{VERSION}-py3-none-any.whl")
     return found
-
-
-@pytest.fixture(scope="module")
-def metadata(wheel):
-    """What the wheel says of itself; every field is one that packaging knows."""
-    with zipfile.ZipFile(wheel) as archive:
-        text = archive.read(f"langgraph_patch-{VERSION}.dist-info/METADATA")
-    fields, unknown = parse_email(text)
-    assert unknown == {}
-    return fields
-
-
-def files_under(folder):
-    """The files of a folder, relative to the checkout, without what tools leave there."""
-    return {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and not CACHES & set(path.relative_to(ROOT).parts)
-    }
 
 
 def required_by(metadata, extra):
     """The requirements of an extra (None: those of everybody), as the wheel says them."""
-    found = map(Requirement, metadata["requires_dist"])
-    if extra is None:
-        return {str(each) for each in found if each.marker is None}
     return {
         f"{each.name}{sorted(each.extras) or ''}{each.specifier}"
-        for each in found
-        if each.marker is not None and each.marker.evaluate({"extra": extra})
+        for each in map(Requirement, metadata["requires_dist"])
+        if (each.marker is None) == (extra is None)
+        and (each.marker is None or each.marker.evaluate({"extra": extra}))
     }
-
-
-# --- files -------------------------------------------------------------------------------
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     """Every module, the mark of its types, and what describes it: no test, no notebook."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "langgraph_patch").rglob("*.py")}
     described = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
-    assert wheel.name == f"langgraph_patch-{VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert sorted(names) == sorted(
-        modules
-        | {"langgraph_patch/py.typed"}
-        | {f"langgraph_patch-{VERSION}.dist-info/{name}" for name in described}
-    )
+    info = {f"langgraph_patch-{VERSION}.dist-info/{name}" for name in described}
+    assert sorted(names) == sorted({*modules, "langgraph_patch/py.typed", *info})
 
 
 def test_the_sdist_holds_all_that_the_checks_need(built):
     """Who unpacks it can do what `CONTRIBUTING.md` says."""
-    alone = {
-        ".ci/run",
-        ".gitignore",
-        "CHANGELOG.md",
-        "CONTRIBUTING.md",
-        "LICENSE",
-        "Makefile",
-        "PKG-INFO",
-        "README.md",
-        "SECURITY.md",
-        "conftest.py",
-        "pyproject.toml",
-    }
-    folders = set().union(*map(files_under, ("docs", "langgraph_patch", "notebooks", "tests")))
-    with tarfile.open(built / f"langgraph_patch-{VERSION}.tar.gz") as archive:
+    files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
+    paths = [path.relative_to(ROOT) for path in files if not CACHES & set(path.parts)]
+    root = f"langgraph_patch-{VERSION}"
+    with tarfile.open(built / f"{root}.tar.gz") as archive:
         names = [member.name for member in archive.getmembers() if member.isfile()]
-        run = archive.getmember(f"langgraph_patch-{VERSION}/.ci/run")
-    expected = {f"langgraph_patch-{VERSION}/{name}" for name in alone | folders}
-    assert sorted(names) == sorted(expected)
-    assert run.mode & 0o111  # it can be run
+        assert archive.getmember(f"{root}/.ci/run").mode & 0o111  # it can be run
+    expected = [*FILES.split(), *(path.as_posix() for path in paths)]
+    assert sorted(names) == sorted(f"{root}/{name}" for name in expected)
 
 
 def test_the_wheel_works_where_nothing_else_of_the_checkout_is(wheel, tmp_path):
-    """All modules can be imported from it, and its command finds its function."""
+    """Its command runs, with its own modules."""
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
     code = (
-        "import importlib, importlib.metadata, pkgutil, langgraph_patch\n"
-        "for module in pkgutil.iter_modules(langgraph_patch.__path__):\n"
-        "    if module.name != '__main__':\n"
-        "        importlib.import_module(f'langgraph_patch.{module.name}')\n"
-        "scripts = importlib.metadata.distribution('langgraph-patch').entry_points\n"
-        "print([(script.group, script.name, script.load().__module__) for script in scripts])\n"
-        "print(langgraph_patch.__file__)\n"
+        "from importlib.metadata import distribution\n"
+        "[script] = distribution('langgraph-patch').entry_points\n"
+        "print(script.group, script.name, script.load().__code__.co_filename)\n"
+        "raise SystemExit(script.load()(['demo']))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    ran = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout.splitlines() == [
-        "[('console_scripts', 'langgraph-patch', 'langgraph_patch.cli')]",
-        str(tmp_path / "site" / "langgraph_patch" / "__init__.py"),
-    ]
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)  # noqa: S603 - our own
+    file = tmp_path / "site" / "langgraph_patch" / "cli.py"
+    assert ran.stdout.decode().splitlines()[0] == f"console_scripts langgraph-patch {file}"
 
 
-# --- metadata ----------------------------------------------------------------------------
-
-
-def test_the_metadata_says_who_it_is(metadata):
-    """Name, version, licence, Python and types; the README is its description."""
-    values = ("langgraph-patch", VERSION, "MIT", ["LICENSE"], ">=3.11", "text/markdown")
-    names = ("name", "version", "license_expression", "license_files", "requires_python")
-    assert tuple(metadata[name] for name in (*names, "description_content_type")) == values
-    assert "Typing :: Typed" in metadata["classifiers"]
-    assert metadata["summary"].endswith(".")
+def test_the_metadata_says_what_it_is_and_what_it_needs(wheel):
+    """Users are not pinned, the checks are; `test` has all of `dev` and all that users can add."""
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"langgraph_patch-{VERSION}.dist-info/METADATA")
+    metadata, unknown = parse_email(text)
+    assert unknown == {}
+    assert (metadata["license_expression"], metadata["requires_python"]) == ("MIT", ">=3.11")
     assert metadata["description"].strip() == (ROOT / "README.md").read_text("utf-8").strip()
-
-
-def test_the_extras_are_those_of_users_and_of_the_tests(metadata):
-    """`all` is what a user can add, one by one; `test` has that too, and all of `dev`."""
     assert set(metadata["provides_extra"]) == USER_EXTRAS | {"all", "dev", "docs", "test"}
-    each = {extra: required_by(metadata, extra) for extra in USER_EXTRAS}
+    each = {extra: required_by(metadata, extra) for extra in metadata["provides_extra"]}
     assert all(each.values())
-    assert required_by(metadata, "all") == set.union(*each.values())
-    assert each["cli"] | each["langchain"] < required_by(metadata, "dev")
-    assert required_by(metadata, "all") | required_by(metadata, "dev") < required_by(
-        metadata, "test"
-    )
-
-
-def test_users_are_not_pinned_and_the_checks_are(metadata):
-    """A library leaves its users the choice; a check is the same on every machine."""
-    user = required_by(metadata, None) | required_by(metadata, "all")
+    assert each["all"] == set.union(*(each[extra] for extra in USER_EXTRAS))
+    assert each["cli"] | each["langchain"] < each["dev"]
+    assert each["all"] | each["dev"] | each["docs"] < each["test"]
+    user = required_by(metadata, None) | each["all"]
     assert len(required_by(metadata, None)) == 3
-    assert [each for each in user if "==" in each or ">=" not in each] == []
-    assert [each for each in required_by(metadata, "test") - user if "==" not in each] == []
+    assert [need for need in user if "==" in need or ">=" not in need] == []
+    assert [need for need in each["test"] - user if "==" not in need] == []
