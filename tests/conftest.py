@@ -94,11 +94,13 @@ def cli(capsys):
 @pytest.fixture
 def graph_file(tmp_path):
     """The file of an application's module, with the name of its graph: `FILE:graph`."""
-    name = f"app_{abs(hash(tmp_path))}"
-    file = tmp_path / f"{name}.py"
+    file = tmp_path / f"app_{abs(hash(tmp_path))}.py"
     file.write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from support.broken_threads import application\n"
-        "graph = application('react_v2', None)\nnumber = 7\n"
+        "import warnings\n"
+        "from kit import Desk, StrictModel\n"
+        "from langgraph.prebuilt import create_react_agent\n"
+        "with warnings.catch_warnings():\n"
+        "    warnings.simplefilter('ignore')\n"
+        "    graph = create_react_agent(StrictModel(), Desk().tools(), version='v2')\n"
     )
     return f"{file}:graph"
