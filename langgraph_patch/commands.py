@@ -412,9 +412,8 @@ def _outcomes_table(
     finally:
         totals = ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(+outcomes))
         is_dry = options.command == "repair" and not options.apply
-        say(
-            f"{totals or 'no thread has a repair to undo'}{' (nothing was written)' if is_dry else ''}."
-        )
+        totals += " (nothing was written)" if is_dry else ""
+        say(f"{totals or 'no thread has a repair to undo'}.")
 
 
 def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
