@@ -548,6 +548,8 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     out = cli("repair", path, "broken", "--min-age", 0, "--diff")[1]
     assert "↺ [tool c1] recovered" in out
     assert out.splitlines()[-1].startswith("broken\tplanned\t")
+    out = cli("repair", path, "broken", "--min-age", 0, "--no-recover")[1]
+    assert "placeholder for mail (unknown); placeholder for wire (unknown)" in out
     out = cli("repair", path, "broken", "--min-age", 0, "--diff", "--json")[1]
     assert json.loads(out)["outcome"] == "planned"
 
@@ -601,19 +603,6 @@ def test_a_limit_repairs_a_first_few(cli, path, monkeypatch):
     assert "next for beyond --limit: the same command repairs the next ones" in err
     code, out, _ = cli(*how, "--apply", "--yes")
     assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired", "paused": "paused"})
-
-
-def test_older_checkpoints_need_not_be_asked(cli, path):
-    """With --no-recover what they hold is neither read nor recovered."""
-    newest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'broken'"
-    condition = f"thread_id = 'broken' AND checkpoint_id < ({newest})"
-    change(path, f"UPDATE checkpoints SET checkpoint = x'c1' WHERE {condition}")  # noqa: S608 - our own
-    how = ("repair", path, "broken", "--min-age", 0)
-    code, out, _ = cli(*how)
-    assert (code, "recover=False" in out) == (3, True)
-    code, out, _ = cli(*how, "--no-recover")
-    assert (code, "placeholder for mail (unknown)" in out) == (1, True)
-    assert "; its older checkpoints cannot be read" in cli("scan", path)[1]
 
 
 def test_a_thread_with_an_unexpected_error_is_refused_by_its_name(cli, path, monkeypatch):

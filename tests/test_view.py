@@ -81,12 +81,13 @@ ROWS = {
             (2, ("", ""), ("", "")),
         ],
     ),
-    "two changes of one message": (
-        patch_messages([calls(("a b", {}), id="m", invalid_tool_calls=[CUT])]),
+    "two changes of a message without an id": (
+        patch_messages([calls(("a b", {}), invalid_tool_calls=[CUT])]),
         [
-            (0, ("wrong", "bad_name, malformed, dangling"), ("renamed", "renamed, promoted")),
+            (None, None, ("renamed", "renamed, promoted")),
             (None, None, ("inserted", "inserted (unknown)")),
             (None, None, ("inserted", "inserted (malformed)")),
+            (0, ("renamed", "bad_name, malformed, dangling, renamed, promoted"), None),
         ],
     ),
 }
@@ -301,6 +302,13 @@ def test_hostile_text_is_shown_as_text(hostile):
         assert not RAW.search(printed(table))
     if hostile.startswith("[red]"):
         assert "[red]x[/red]" in printed(table)
+
+
+def test_text_of_any_script_is_shown_as_it_is():
+    """Joiners, which emoji and Arabic need, line breaks and tabs are no hostile characters."""
+    text = "好 é \\ 👨\u200d👩\u200c\tx\n"
+    assert view.visible(text) == text
+    assert view.visible("\u2028\u200b") == "\\u2028\\u200b"
 
 
 def test_a_page_loads_and_runs_nothing():
