@@ -88,15 +88,10 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def path(made, tmp_path):
-    """A copy of that database."""
-    return str(shutil.copy(made, tmp_path))
-
-
-@pytest.fixture(autouse=True)
-def own_import_path(monkeypatch):
-    """The command line adds the folder of `--graph` to the import path: only for this test."""
+def path(made, tmp_path, monkeypatch):
+    """A copy of that database; what a command adds to the import path is for this test only."""
     monkeypatch.setattr(sys, "path", [*sys.path])
+    return str(shutil.copy(made, tmp_path))
 
 
 def raising(function, error, text):
@@ -114,12 +109,6 @@ def rows_of(path):
     """Every row of the database."""
     with closing(sqlite3.connect(path)) as conn:
         return [set(conn.execute(f"SELECT * FROM {name}")) for name in ("checkpoints", "writes")]  # noqa: S608 - our names
-
-
-def change(path, sql):
-    """Change rows past LangGraph."""
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute(sql)
 
 
 def rows_in(out):
@@ -153,7 +142,6 @@ BAD = {
     "show {db} broken paused": "unrecognized arguments: paused (see langgraph-patch --help)",
     "show {db} broken --messages-key chat": "state key 'chat': name it with --messages-key.",
     "scan {db} --since soon": "expected a time such as 90s, 30min, 2h or 3d",
-    "scan {db} --since 1.1h": "expected a time such as",
     "scan {db} --since 100000d": "expected a time such as",
     "scan env:NO_SUCH_VARIABLE": "'NO_SUCH_VARIABLE' is not set",
     "scan {db} --serde json:nobody": "has no attribute 'nobody'",
@@ -208,19 +196,6 @@ def test_bad_input_is_said_and_exit_code_2(command, cli, path, tmp_path):
     assert rows_of(path) == before
 
 
-def test_an_unexpected_error_is_one_line_too(cli, path, monkeypatch):
-    """It has no traceback, unless `--debug` asks for it; Ctrl-C has none either."""
-    failing = raising(count_report, ZeroDivisionError("oh"), "thread_id='healthy'")
-    monkeypatch.setattr(commands, "count_report", failing)
-    code, _, err = cli("scan", path)
-    assert (code, err.splitlines()[-1]) == (
-        2,
-        "langgraph-patch: ZeroDivisionError: oh (see --debug).",
-    )
-    with pytest.raises(ZeroDivisionError):
-        main(["scan", path, "--debug"])
-
-
 def test_help_documents_databases_passwords_and_exit_codes(cli):
     """Every --help explains every exit code, and where a password belongs."""
     for command in ("", "scan", "show", "repair", "undo", "demo"):
@@ -255,8 +230,7 @@ def test_no_password_is_printed(cli, path, monkeypatch):
     """Not of an argument that is wrong, and not of the variable that `env:NAME` names."""
     uri = "postgresql://u:Zx9secret@127.0.0.1:1/db"
     for arguments in (["scan", "x.sqlite", "--since", uri], [uri]):
-        code, out, err = cli(*arguments)
-        assert (code, "Zx9secret" in out + err) == (2, False)
+        assert "Zx9secret" not in cli(*arguments)[2]
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
@@ -333,6 +307,7 @@ def test_a_terminal_gets_columns_and_colours(columns, cli, path, monkeypatch):
     assert {"recovers", "placeholder", "(awaiting_input)"} <= set(out.split())
     assert not any(line.endswith(" ") for line in out.splitlines())
     assert "\x1b" not in out
+    assert cli("scan", path, "healthy")[:2] == (0, "")
 
 
 def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
@@ -370,20 +345,19 @@ def test_a_line_says_at_times_how_far_a_scan_is(terminal, said, cli, path, monke
 
 def test_the_exit_codes_of_a_scan(cli, path):
     """0 if nothing is damaged, 1 for damage, 3 for what cannot be read; a pause is no damage."""
-    break_other = "UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'"
-    change(path, "DELETE FROM checkpoints WHERE thread_id = 'broken'")
-    code, out, err = cli("scan", path)
-    assert (code, ids_in(out)) == (0, ["paused"])
-    assert "none of 2 threads is dead" in err
-    assert "show DB THREAD" not in err
-    change(path, break_other)
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("DELETE FROM checkpoints WHERE thread_id = 'broken'")
+        conn.execute("UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'")
     code, out, err = cli("scan", path)
     assert (code, ids_in(out)) == (3, ["healthy", "paused"])
     assert "unreadable; " in out
     assert "next for unreadable: its line says why." in err
-    assert cli("scan", path, "--serde", f"{__file__}:SERDE")[0] == 0
     code, out, _ = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
+    code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
+    assert (code, ids_in(out)) == (0, ["paused"])
+    assert "none of 2 threads is dead" in err
+    assert "show DB THREAD" not in err
 
 
 def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
@@ -509,9 +483,6 @@ def test_show_writes_a_page(cli, path, tmp_path):
     code, out, _ = cli("show", path, "paused", "--html", file, "--json")
     assert (code, json.loads(out)["status"]) == (0, "paused")
     assert "wire 3?" in file.read_text()
-    change(path, "UPDATE checkpoints SET type = 'pickle' WHERE thread_id = 'healthy'")
-    assert cli("show", path, "healthy", "--html", file)[0] == 3
-    assert "is a pickle" in file.read_text()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["page.html", "threads.sqlite"]
 
 
@@ -605,16 +576,23 @@ def test_a_limit_repairs_a_first_few(cli, path, monkeypatch):
     assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired", "paused": "paused"})
 
 
-def test_a_thread_with_an_unexpected_error_is_refused_by_its_name(cli, path, monkeypatch):
-    """The others are still repaired; `--debug` shows the error."""
-    failing = raising(repair_thread, ZeroDivisionError("oh"), "'paused'")
-    monkeypatch.setattr(threads, "repair_thread", failing)
-    code, out, err = cli("repair", path, "--all", *APPLY)
+def test_an_unexpected_error_is_one_line(cli, path, monkeypatch):
+    """In a repair, the others are still repaired. `--debug` shows the traceback."""
+    with monkeypatch.context() as patch:
+        failing = raising(repair_thread, ZeroDivisionError("oh"), "'paused'")
+        patch.setattr(threads, "repair_thread", failing)
+        code, out, err = cli("repair", path, "--all", *APPLY)
+        with pytest.raises(ZeroDivisionError):
+            main(["repair", path, "--all", "--debug"])
     assert (code, outcomes_in(out)) == (3, {"broken": "repaired", "paused": "refused"})
     assert rows_in(out)[1][2] == "ZeroDivisionError: oh"
     assert "next for refused: its line says why; or deploy with_patching(graph)" in err
+    failing = raising(count_report, ZeroDivisionError("oh"), "thread_id='healthy'")
+    monkeypatch.setattr(commands, "count_report", failing)
+    last = "langgraph-patch: ZeroDivisionError: oh (see --debug)."
+    assert cli("scan", path)[2].splitlines()[-1] == last
     with pytest.raises(ZeroDivisionError):
-        main(["repair", path, "--all", "--debug"])
+        main(["scan", path, "--debug"])
 
 
 def test_repair_skips_young_threads_and_exits_with_3(cli, path):
@@ -658,10 +636,10 @@ def test_a_graph_is_loaded_from_a_file_or_a_module_and_used(cli, path, tmp_path)
 # --- undo --------------------------------------------------------------------------------
 
 
-def test_undo_needs_no_file_and_no_graph(cli, path):
-    """The rows are those before the repair; nothing is left to undo then."""
-    before = rows_of(path)
-    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
+def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
+    """The rows are those before; a thread that went on, or was never repaired, stays as it is."""
+    before, how = rows_of(path), ("repair", path, "--all", *APPLY, "--on-pause", "abandon")
+    assert cli(*how)[0] == 0
     assert rows_of(path) != before
     code, out, err = cli("undo", path, "--all")
     assert (code, outcomes_in(out)) == (0, {"broken": "undone", "paused": "undone"})
@@ -670,11 +648,7 @@ def test_undo_needs_no_file_and_no_graph(cli, path):
     assert rows_of(path) == before
     nothing = "langgraph-patch: no thread has a repair to undo.\n"
     assert cli("undo", path, "--all") == (0, "", nothing)
-
-
-def test_undo_deletes_nothing_that_no_repair_wrote(cli, path):
-    """A thread that has moved on, and one that was never repaired, are refused and stay."""
-    assert cli("repair", path, "--all", *APPLY, "--on-pause", "abandon")[0] == 0
+    assert cli(*how)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
         agent(saver, "paused").say("x")
     now = rows_of(path)
@@ -684,5 +658,4 @@ def test_undo_deletes_nothing_that_no_repair_wrote(cli, path):
     assert [line["thread_id"] for line in lines] == ["paused", "healthy"]
     assert all("no repair wrote its newest checkpoint" in line["reason"] for line in lines)
     assert cli("undo", path, "broken")[0] == 0
-    statuses = {row[0]: row[2] for row in rows_in(cli("scan", path)[1])}
-    assert statuses == {"broken": "2 calls without a result"}
+    assert ids_in(cli("scan", path)[1]) == ["broken"]
