@@ -298,7 +298,8 @@ def test_a_terminal_gets_columns_and_colours(columns, cli, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[31m" in cli("scan", path)[1]
+    out = cli("scan", path)[1]  # damaged threads are red, paused ones yellow
+    assert out.index("\x1b[31m") < out.index("\x1b[33m")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     out = cli("scan", path)[1]

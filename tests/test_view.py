@@ -133,9 +133,8 @@ def test_each_block_of_a_message_is_shown_once():
         'calls u [c2] {"x',
     ]
     assert list(view.lines_of({"content": "", "tool_calls": None})) == []
-    assert list(view.lines_of({"content": [{"type": "text", "text": 7}]})) == [
-        '{"type": "text", "text": 7}'
-    ]
+    odd = {"type": "text", "text": 7, "in": "好"}
+    assert list(view.lines_of({"content": [odd]})) == ['{"type": "text", "text": 7, "in": "好"}']
 
 
 # --- words -------------------------------------------------------------------------------
@@ -173,6 +172,7 @@ def test_ages_are_said_in_words():
     """An age has its largest unit only."""
     ages = {0: "0 seconds", 1: "1 second", 59.9: "59 seconds", 60: "1 minute", 119: "1 minute"}
     ages |= {3600: "1 hour", 86400 * 3: "3 days", 86400 * 45: "1 month", 86400 * 800: "2 years"}
+    ages |= {86400: "1 day", 86400 * 30: "1 month", 86400 * 365: "1 year"}
     ages |= {None: "", float("nan"): ""}
     assert {seconds: view.age_in_words(seconds) for seconds in ages} == ages
 
