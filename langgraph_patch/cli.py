@@ -34,8 +34,8 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, NoReturn
+from io import TextIOWrapper
+from typing import Any, NoReturn, cast
 
 from langgraph_patch import __version__, view
 from langgraph_patch.errors import PatchError, brief
@@ -144,9 +144,6 @@ def _location(text: str) -> str:
     location = os.environ.get(text[4:]) if text.startswith("env:") else text
     if location is None:
         raise argparse.ArgumentTypeError(f"the environment variable {text[4:]!r} is not set")
-    # Whatever has one of these signs may be a URI.
-    if not (set(":=") & set(location) or os.path.exists(location)):  # noqa: PTH110 - never raises
-        raise argparse.ArgumentTypeError(f"{location!r}: there is no such file")
     return location
 
 
@@ -193,17 +190,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["scan", "/"])
         2
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed, such as in a cron job
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a notebook has streams of its own
-            getattr(sys, name).reconfigure(errors="backslashreplace")
+            cast("TextIOWrapper", stream).reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     if not view.HAS_RICH:
         say("the commands need rich: pip install 'langgraph-patch[cli]'")
         return _BAD
     try:
-        return _run(options)
+        from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
+
+        logger = logging.getLogger("langgraph")
+        if not options.debug and not logger.handlers:
+            # LangGraph logs each class that it does not load; the reports name them.
+            logger.addHandler(logging.NullHandler())
+        return int(getattr(commands, options.command)(options))
     except BrokenPipeError:  # whoever reads has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED
@@ -216,14 +217,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         is_expected = isinstance(error, PatchError | OSError)
         say(str(error) if is_expected else f"{brief(error)} (see --debug).")
         return _BAD
-
-
-def _run(options: argparse.Namespace) -> int:
-    from langgraph_patch import commands  # noqa: PLC0415 - imports LangGraph
-
-    logger = logging.getLogger("langgraph")
-    if not options.debug and not logger.handlers:
-        # LangGraph logs each class that it does not load; the reports name them.
-        logger.addHandler(logging.NullHandler())
-    run: Callable[[argparse.Namespace], int] = getattr(commands, options.command)
-    return run(options)

@@ -333,9 +333,8 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
     if report.patch or report.messages is None:
         return []
     saved = saver.get_tuple(config_of(Key(report.thread_id, report.namespace)))
-    if saved is None:
-        raise ThreadError(f"Thread {report.thread_id!r} has been deleted meanwhile.")
-    return [json_value(each) for each in run_sync(history_of(saver, saved, messages_key)) or ()]
+    found = run_sync(history_of(saver, saved, messages_key)) if saved else None
+    return [json_value(each) for each in found or ()]
 
 
 def _write_page(name: str, text: str) -> None:
@@ -377,16 +376,44 @@ def repair(options: Namespace) -> int:
                 todo.append(replace(report, patch=None))
         if not found["with the key"]:
             return _exit_code(found, options)
-        if options.apply and todo and not _is_confirmed(options, todo):
+        if options.apply and not _is_confirmed(options, todo):
             say("nothing was written.")
             return DAMAGED
         outcomes = Counter(healthy=found["healthy"])
-        _repair_all(saver, graph, todo, options, outcomes)
+        with _outcomes_table(options, outcomes) as add:
+            for report in _with_progress(todo, "done"):
+                is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
+                if is_full and _is_changed(report, options):
+                    outcomes["beyond --limit"] += 1
+                else:
+                    add(_repair_one(saver, graph, report, options).to_dict())
     _say_next(outcomes)
-    if any(outcomes[outcome] for outcome in ("refused", "young", "moved", "busy")):
+    if outcomes.keys() & {"refused", "young", "moved", "busy"}:
         return REFUSED
-    damaged_pauses = found["waiting with damage"] if outcomes["paused"] else 0
-    return DAMAGED if outcomes["planned"] or outcomes["beyond --limit"] or damaged_pauses else CLEAN
+    is_left = outcomes["paused"] and found["waiting with damage"]
+    return DAMAGED if outcomes["planned"] or outcomes["beyond --limit"] or is_left else CLEAN
+
+
+@contextmanager
+def _outcomes_table(
+    options: Namespace, outcomes: Counter[str]
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Print and count what is done with each thread; at the end the totals, however it ends."""
+
+    def add(values: Mapping[str, Any]) -> None:
+        outcomes[values["outcome"]] += 1
+        if values["patch"] and options.diff and not options.json:
+            _print_view(Group(view.report_view(values), ""))
+        add_line(values, view.repair_line(values))
+
+    try:
+        with _table(options, view.REPAIR_HEADS) as add_line:
+            yield add
+    finally:
+        totals = ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(+outcomes))
+        is_dry = options.command == "repair" and not options.apply
+        totals += " (nothing was written)" if is_dry else ""
+        say(f"{totals or 'no thread has a repair to undo'}.")
 
 
 def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
@@ -406,35 +433,6 @@ def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
 def _is_changed(report: ThreadReport, options: Namespace) -> bool:
     """Whether a repair changes such a history, unless it is refused."""
     return report.status == "damaged" or (report.status, options.on_pause) == ("paused", "abandon")
-
-
-def _repair_all(
-    saver: BaseCheckpointSaver[Any],
-    graph: Any,
-    todo: Sequence[ThreadReport],
-    options: Namespace,
-    outcomes: Counter[str],
-) -> None:
-    """Repair the histories one after the other, and print what was done, however it ends."""
-    try:
-        with _table(options, view.REPAIR_HEADS) as add:
-            for report in _with_progress(todo, "done"):
-                is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
-                if is_full and _is_changed(report, options):
-                    outcomes["beyond --limit"] += 1
-                    continue
-                done = _repair_one(saver, graph, report, options)
-                outcomes[done.outcome] += 1
-                values = done.to_dict()
-                if options.diff and done.patch and not options.json:
-                    _print_view(Group(view.report_view(values), ""))
-                add(values, view.repair_line(values))
-    finally:
-        say(f"{_tally(outcomes)}{'' if options.apply else ' (nothing was written)'}.")
-
-
-def _tally(outcomes: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {each}" for each, count in sorted(outcomes.items()) if count)
 
 
 def _repair_one(
@@ -474,14 +472,9 @@ def undo(options: Namespace) -> int:
     outcomes = Counter[str]()
     with _open(options, write=True) as saver:
         keys = _keys_to_undo(saver, options.ids)
-        try:
-            with _table(options, view.REPAIR_HEADS) as add:
-                for key in keys:
-                    values = _undo_one(saver, key)
-                    outcomes[values["outcome"]] += 1
-                    add(values, view.repair_line(values))
-        finally:
-            say(f"{_tally(outcomes) or 'no thread has a repair to undo'}.")
+        with _outcomes_table(options, outcomes) as add:
+            for key in keys:
+                add(_undo_one(saver, key))
     return REFUSED if outcomes["refused"] else CLEAN
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.language_models.chat_models import generate_from_stream
@@ -33,15 +33,25 @@ _CALLS = [
     {"name": "send_email", "args": '{"to": "bob"}', "id": "c1", "index": 0},
     {"name": "wire_money", "args": '{"amount": 100}', "id": "c2", "index": 1},
 ]
-_CUT_CALLS = [{"name": "pay", "args": _CUT, "id": "p1", "index": 0}]
 _CONVERSATIONS = (
     (
         "a new message over a pause",
         _CALLS,
         ["Write to Bob and wire him 100.", "Never mind the money. What did you do?"],
+        [
+            ("INVALID_CHAT_HISTORY", ["a mail to bob"]),
+            ("Bob has my mail. No money was wired.", ["a mail to bob"]),
+        ],
     ),
-    (f"the model's stream ends after {_CUT}", _CUT_CALLS, ["Pay the invoice of 1000."]),
+    (
+        f"the model's stream ends after {_CUT}",
+        [{"name": "pay", "args": _CUT, "id": "p1", "index": 0}],
+        ["Pay the invoice of 1000."],
+        [("I paid 10.", ["a payment of 10"]), ("The payment was not made.", [])],
+    ),
 )
+"""For each conversation its title, the calls of the model, what the human writes, and without and
+with patching the error or the answer at the end, and what the tools must have done."""
 _ANSWERS = {
     "sent to bob": "Bob has my mail.",
     "wire_money with id c2 was waiting for human input": "No money was wired.",
@@ -75,27 +85,19 @@ class _Model(BaseChatModel):
         yield ChatGenerationChunk(message=AIMessageChunk(content=said, tool_call_chunks=calls))
 
 
-class Outcome(NamedTuple):
-    """How a conversation ended.
-
-    Attributes:
-        history: The history at the end.
-        error: What the last turn raised, or None if the agent answered.
-        ran: What the tools did in the world.
-    """
-
-    history: Sequence[BaseMessage]
-    error: Exception | None
-    ran: Sequence[str]
-
-
-def converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool) -> Outcome:
+def converse(
+    calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
+) -> tuple[list[BaseMessage], Exception | None, list[str]]:
     """A human writes to the agent, and writes again over its pause if there are two texts.
 
     Args:
         calls: The calls that the model makes.
         texts: What the human writes.
         patched: Whether the graph is patched.
+
+    Returns:
+        The history at the end, what the last turn raised (None if the agent answered), and what
+        the tools did in the world.
     """
     ran: list[str] = []
 
@@ -131,20 +133,13 @@ def converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
             error = raised
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
     [saved] = saver.list(thread, limit=1)
-    return Outcome(saved.checkpoint["channel_values"]["messages"], error, ran)
+    return saved.checkpoint["channel_values"]["messages"], error, ran
 
 
 # --- what is shown -----------------------------------------------------------------------
 
 _AGENTS = {"a": "create_react_agent(...)", "b": "with_patching(create_react_agent(...))"}
 _INTRODUCTION = "The model is scripted. LangGraph, the tools and the checkpoints are real."
-_ENDS: Sequence[tuple[str, Sequence[str]]] = (
-    ("INVALID_CHAT_HISTORY", ["a mail to bob"]),
-    ("Bob has my mail. No money was wired.", ["a mail to bob"]),
-    ("I paid 10.", ["a payment of 10"]),
-    ("The payment was not made.", []),
-)
-"""What the verdict rests on: the error or the answer of each conversation, and what was done."""
 _VERDICT = (
     "Without patching, the first thread is dead: every later turn fails too. In the second one "
     "a tool ran with an amount that the model did not finish writing.\n"
@@ -160,40 +155,28 @@ def run() -> tuple[Group, int]:
     Returns:
         What is shown, and 0 if they failed without patching and went on with it, else 1.
     """
-    outcomes: list[Outcome] = []
-    shown = [Text(f"{_INTRODUCTION}\n", "bright_black")]
-    for number, (title, calls, texts) in enumerate(_CONVERSATIONS, 1):
-        for letter, agent in _AGENTS.items():
-            outcomes.append(converse(calls, texts, patched=letter == "b"))
+    shown, is_as_expected = [Text(f"{_INTRODUCTION}\n", "bright_black")], True
+    for number, (title, calls, texts, ends) in enumerate(_CONVERSATIONS, 1):
+        for (letter, agent), (end, did) in zip(_AGENTS.items(), ends, strict=True):
+            history, error, ran = converse(calls, texts, patched=letter == "b")
+            is_as_expected &= end in str(error or history[-1].text) and ran == did
             shown.append(Text(f"{number}{letter}. {agent}: {title}", "bold"))
-            bare = outcomes[-1 if letter == "a" else -2]
-            shown += [*_drawn(outcomes[-1], bare), Text("")]
-    is_as_expected = all(
-        end in str(outcome.error or outcome.history[-1].text) and outcome.ran == ran
-        for outcome, (end, ran) in zip(outcomes, _ENDS, strict=True)
-    )
+            shown += (_drawn(message, patched=letter == "b") for message in history)
+            shown.append(
+                Text(f"  done in the world: {', '.join(ran) or 'nothing'}", "bright_black")
+            )
+            if error is not None:
+                text, _, code = str(error).partition(". ")  # the rest repeats the calls
+                code = "INVALID_CHAT_HISTORY: " if "INVALID_CHAT_HISTORY" in code else ""
+                shown.append(Text(f"  {type(error).__name__}: {code}{text}", "red"))
+            shown.append(Text(""))
     shown.append(Text(_VERDICT if is_as_expected else _UNEXPECTED, "bold"))
     return Group(*shown), 0 if is_as_expected else 1
 
 
-def _drawn(outcome: Outcome, bare: Outcome) -> Iterator[Text]:
-    """The messages of a conversation, with a `+` before the results that it has only patched."""
-    results = [message.text for message in bare.history if message.type == "tool"]
-    for message in outcome.history:
-        content = str(message.text)
-        if isinstance(message, AIMessage):
-            calls = [*message.tool_calls, *message.invalid_tool_calls]
-            content = ", ".join(map(_call_in_words, calls)) or content
-        is_new = message.type == "tool" and message.text not in results
-        sign, style = ("+", "green") if is_new else (" ", "")
-        yield Text(f"{sign} [{message.type}] {content}", style)
-    yield Text(f"  done in the world: {', '.join(outcome.ran) or 'nothing'}", "bright_black")
-    if outcome.error is not None:
-        text, _, code = str(outcome.error).partition(". ")  # the rest repeats the calls
-        code = "INVALID_CHAT_HISTORY: " if "INVALID_CHAT_HISTORY" in code else ""
-        yield Text(f"  {type(outcome.error).__name__}: {code}{text}", "red")
-
-
-def _call_in_words(call: Mapping[str, object]) -> str:
-    args = call["args"]
-    return f"{call['name']}({call['id']}) {args if isinstance(args, str) else json.dumps(args)}"
+def _drawn(message: BaseMessage, *, patched: bool) -> Text:
+    """A message, with a `+` before a result: no thread here has the same one without patching."""
+    calls = message.tool_calls if isinstance(message, AIMessage) else ()
+    words = [f"{call['name']}({call['id']}) {json.dumps(call['args'])}" for call in calls]
+    sign, style = ("+", "green") if patched and message.type == "tool" else (" ", "")
+    return Text(f"{sign} [{message.type}] {', '.join(words) or message.text}", style)

@@ -12,11 +12,6 @@ from support.versions import reason_not_to_run
 _LEFT_OUT = pytest.StashKey[Counter]()
 """How many tests were left out, by the version that they need."""
 
-collect_ignore_glob = [
-    "conftest.py",
-    "**/conftest.py",
-]  # several modules of one name; they have no doctests
-
 for _name, _examples in {"quick": 100, "long": 5_000}.items():
     hypothesis.settings.register_profile(
         _name, max_examples=_examples, deadline=None, derandomize=True, database=None
@@ -34,10 +29,10 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Import nothing of `tests/server` in a run that leaves it out; its packages may be missing."""
-    if collection_path == TESTS / "server" and config.getoption("markexpr") == "not server":
-        return True
-    return None
+    """Import no helper module, and nothing of `tests/server` in a run that leaves it out."""
+    is_left_out = collection_path == TESTS / "server" and config.option.markexpr == "not server"
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    return True if is_left_out or is_helper else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -99,11 +94,13 @@ def cli(capsys):
 @pytest.fixture
 def graph_file(tmp_path):
     """The file of an application's module, with the name of its graph: `FILE:graph`."""
-    name = f"app_{abs(hash(tmp_path))}"
-    file = tmp_path / f"{name}.py"
+    file = tmp_path / f"app_{abs(hash(tmp_path))}.py"
     file.write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from support.broken_threads import application\n"
-        "graph = application('react_v2', None)\nnumber = 7\n"
+        "import warnings\n"
+        "from kit import Desk, StrictModel\n"
+        "from langgraph.prebuilt import create_react_agent\n"
+        "with warnings.catch_warnings():\n"
+        "    warnings.simplefilter('ignore')\n"
+        "    graph = create_react_agent(StrictModel(), Desk().tools(), version='v2')\n"
     )
     return f"{file}:graph"

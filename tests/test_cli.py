@@ -2,77 +2,113 @@
 
 import io
 import json
-import os
 import re
-import signal
+import shutil
 import sqlite3
-import subprocess
 import sys
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.types import Command
+from langgraph.graph import START
 from pydantic import BaseModel
 
-import langgraph_patch.commands
-from langgraph_patch import patch_messages, threads, validate_messages
+import langgraph_patch
+from kit import Agent, Desk, StrictModel, calls, loop, send_each
+from langgraph_patch import commands, patch_messages, threads, validate_messages
 from langgraph_patch.cli import main
 from langgraph_patch.commands import count_report, database_name, summary
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads import ThreadReport, repair_thread, scan_threads
-from support.agents import both_calls, human, thread
-from support.broken_threads import answer, application, kind_of, say, silent, ways_of
-from support.databases import copy_thread, rows_of
-from support.paths import ENVIRONMENT
-from support.strict import ai
 
-HOSTILE = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
+APPLY = ("--apply", "--yes", "--min-age", 0)
+REPAIRS = "recovers result of mail; placeholder for wire (awaiting_input)"
+WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"
 
 
-@pytest.fixture(autouse=True)
-def own_import_path(monkeypatch):
-    """The command line adds the folder of `--graph` to the import path: only for this test."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
+class Own(JsonPlusSerializer):
+    """A serializer of an application: it reads a type of its own."""
+
+    def loads_typed(self, data):
+        """Read that type as what it is."""
+        return super().loads_typed(("msgpack" if data[0] == "own" else data[0], data[1]))
 
 
-@pytest.fixture
-def path(tmp_path):
-    """A database: a broken thread, a healthy one, a paused one."""
-    made = str(tmp_path / "threads.sqlite")
-    with SqliteSaver.from_conn_string(made) as saver:
-        for thread_id in ("broken", "paused"):
-            say(application("react_v2", saver, both_calls()), thread(thread_id), "go")
-        say(silent("react_v2", saver), thread("broken"), "never mind")
-        say(application("react_v2", saver, answer()), thread("healthy"), "go")
+class Customer(BaseModel):
+    """A class of an application."""
+
+    name: str
+
+
+SERDE = Own()
+NUMBER = 7
+
+
+def bare(model, tools, saver, **_):
+    """The application, in which each call is a task; it knows nothing of this package."""
+    return loop(model, tools, router=send_each).compile(checkpointer=saver)
+
+
+GRAPH = bare(StrictModel(), Desk().tools(), None)
+
+
+def agent(saver, thread_id, *script):
+    """The application's agent, in one thread."""
+    made = Agent(bare, *script, saver=saver)
+    made.config = {"configurable": {"thread_id": thread_id}}
     return made
 
 
+def both():
+    """A mail, which is sent, and a transfer, which asks a human."""
+    return calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}))
+
+
+def break_thread(saver, thread_id):
+    """Write over a pause: the model refuses the history, then and for ever."""
+    broken = agent(saver, thread_id, both())
+    broken.say("go")
+    with suppress(ValueError):
+        broken.say("never mind")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A database: a broken thread, a healthy one, a paused one."""
+    file = tmp_path_factory.mktemp("made") / "threads.sqlite"
+    with SqliteSaver.from_conn_string(str(file)) as saver:
+        break_thread(saver, "broken")
+        agent(saver, "paused", both()).say("go")
+        agent(saver, "healthy").say("go")
+    return file
+
+
 @pytest.fixture
-def on_terminal(monkeypatch):
-    """Standard output is a terminal of a width."""
-
-    def use(columns, *, colours=False):
-        monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-        monkeypatch.setenv("COLUMNS", str(columns))
-        monkeypatch.setenv("TERM", "xterm-256color" if colours else "dumb")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-
-    return use
+def path(made, tmp_path, monkeypatch):
+    """A copy of that database; what a command adds to the import path is for this test only."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return str(shutil.copy(made, tmp_path))
 
 
-@pytest.fixture
-def repair(cli, path, graph_file):
-    """Run `repair` on threads of any age."""
+def raising(function, error, text):
+    """The function, which raises an error if an argument has a text in it."""
 
-    def run(*arguments):
-        return cli("repair", path, *arguments, "--graph", graph_file, "--min-age", 0)
+    def call(*args, **options):
+        if text in repr(args):
+            raise error
+        return function(*args, **options)
 
-    return run
+    return call
+
+
+def rows_of(path):
+    """Every row of the database."""
+    with closing(sqlite3.connect(path)) as conn:
+        return [set(conn.execute(f"SELECT * FROM {name}")) for name in ("checkpoints", "writes")]  # noqa: S608 - our names
 
 
 def rows_in(out):
@@ -90,175 +126,111 @@ def outcomes_in(out):
     return {row[0]: row[1] for row in rows_in(out)}
 
 
-def statuses(path):
-    """What a scan finds now."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        return {report.thread_id: report.status for report in scan_threads(saver)}
-
-
 # --- bad input ---------------------------------------------------------------------------
 
-ALL = ["repair", "{db}", "--all"]
+ALL = "repair {db} --all"
 BAD = {
-    "no such file": (["scan", "/no/such.db"], "there is no such file"),
-    "no database": (["scan", __file__], "it is not a SQLite database"),
-    "a directory": (["scan", "/"], "is not a file"),
-    "no command": ([], "required"),
-    "no such command": (["fix"], "invalid choice"),
-    "no such option": (["scan", "{db}", "--fast"], "--fast"),
-    "an unknown thread": (["show", "{db}", "nobody"], "There is no thread 'nobody'"),
-    "a thread that is no text": (["show", "{db}", "\udcff"], "There is no thread"),
-    "a thread too many": (["show", "{db}", "broken", "paused"], "unrecognized arguments: paused ("),
-    "no name at all": (["scan", ""], "'': there is no such file"),
-    "an unknown thread to repair": (
-        ["repair", "{db}", "broken", "zzz", "--graph", "{graph}", "--apply", "--yes"],
-        "There is no thread 'zzz'",
-    ),
-    "no thread to repair": (["repair", "{db}", "--graph", "{graph}"], "--all"),
-    "all and a thread": (["repair", "{db}", "x", "--all", "--graph", "{graph}"], "use --all"),
-    "a bad time": (
-        ["scan", "{db}", "--since", "soon"],
-        "expected a time such as 90s, 30min, 2h or 3d",
-    ),
-    "a bad duration": (["scan", "{db}", "--since", "1.1h"], "expected a time such as"),
-    "a long time": (["scan", "{db}", "--since", "9999999999d"], "expected a time such as"),
-    "no such variable": (["scan", "env:NO_SUCH_VARIABLE"], "'NO_SUCH_VARIABLE' is not set"),
-    "no such serializer": (["scan", "{db}", "--serde", "json:nobody"], "has no attribute 'nobody'"),
-    "no serializer": (["scan", "{db}", "--serde", "json:loads"], "expected a serializer"),
-    "a serializer of another form": (
-        ["scan", "{db}", "--serde", "x"],
-        "--serde 'x' cannot be loaded",
-    ),
-    "a thread that does not exist to undo": (["undo", "{db}", "x"], "There is no thread 'x'"),
-    "no thread to undo": (["undo", "{db}"], "use --all"),
-    "a filter of servers": (["scan", "{db}", "--status", "error"], "a LangGraph Server only"),
-    "a filter of another form": (["scan", "{db}", "--metadata", "user"], "expected KEY=VALUE"),
-    "a graph of another form": ([*ALL, "--graph", "app"], "expected module"),
-    "no such module": ([*ALL, "--graph", "no_such:g"], "No module named 'no_such'"),
-    "no such module file": ([*ALL, "--graph", "/no_such.py:g"], "No module named 'no_such'"),
-    "a module that fails": ([*ALL, "--graph", "{failing}:g"], "kaput"),
-    "a module that exits": ([*ALL, "--graph", "{exiting}:g"], "SystemExit"),
-    "a name taken": ([*ALL, "--graph", "{json}:graph"], "has no attribute 'graph'"),
-    "no such graph": ([*ALL, "--graph", "{module}:g"], "has no attribute 'g'"),
-    "no graph at all": ([*ALL, "--graph", "{module}:number"], "is a int"),
-    "a bad class": ([*ALL, "--graph", "{graph}", "--trust", "x"], "--trust 'x' cannot be loaded"),
-    "no such class": (
-        [*ALL, "--graph", "{graph}", "--trust", "json:Who", "--apply"],
-        "--trust 'json:Who' cannot be loaded (AttributeError",
-    ),
-    "a class beside a serializer": (
-        [*ALL, "--graph", "{graph}", "--trust", "decimal:Decimal", "--serde", "json:loads"],
-        "--trust is not used with --serde",
-    ),
-    "another key to repair": (
-        [*ALL, "--graph", "{graph}", "--messages-key", "chat"],
-        "none has a state key 'chat': name it with --messages-key.",
-    ),
-    "another key to show": (
-        ["show", "{db}", "broken", "--messages-key", "chat"],
-        "state key 'chat': name it with --messages-key.",
-    ),
-    "an age that is none": (
-        [*ALL, "--graph", "{graph}", "--min-age", "nan"],
-        "expected a time such",
-    ),
-    "no age": ([*ALL, "--graph", "{graph}", "--min-age", "-1s"], "--min-age"),
-    "a limit that is none": ([*ALL, "--graph", "{graph}", "--limit", "0"], "1 or more"),
-    "nobody to ask": ([*ALL, "--graph", "{graph}", "--apply"], "add --yes"),
+    "scan /no/such.db": "there is no such file",
+    "scan {module}": "it is not a SQLite database",
+    "scan /": "is not a file",
+    "scan :": "there is no such file",
+    "": "required",
+    "fix": "invalid choice",
+    "scan {db} --fast": "--fast",
+    "show {db} nobody": "There is no thread 'nobody'",
+    "show {db} \udcff": "There is no thread",
+    "show {db} broken paused": "unrecognized arguments: paused (see langgraph-patch --help)",
+    "show {db} broken --messages-key chat": "state key 'chat': name it with --messages-key.",
+    "scan {db} --since soon": "expected a time such as 90s, 30min, 2h or 3d",
+    "scan {db} --since 100000d": "expected a time such as",
+    "scan env:NO_SUCH_VARIABLE": "'NO_SUCH_VARIABLE' is not set",
+    "scan {db} --serde json:nobody": "has no attribute 'nobody'",
+    "scan {db} --serde json:loads": "is a function: expected a serializer",
+    "scan {db} --serde {module}:Own": "expected a serializer, such as an EncryptedSerializer",
+    "scan {db} --serde x": "--serde 'x' cannot be loaded",
+    "scan {db} --status error": "a LangGraph Server only",
+    "scan {db} --metadata user=bob": "a LangGraph Server only",
+    "scan {db} --metadata user": "expected KEY=VALUE",
+    "scan {db} --metadata =bob": "expected KEY=VALUE",
+    "scan {db} --thread x*": "no thread is stored or selected: nothing was looked at.",
+    "repair {db}": "use --all",
+    "repair {db} x --all": "use --all",
+    "repair {db} --all --since 1h": "use --all",
+    "repair {db} --all --thread x": "use --all",
+    "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
+    f"{ALL} --messages-key chat": "none has a state key 'chat': name it with --messages-key.",
+    f"{ALL} --min-age nan": "expected a time such",
+    f"{ALL} --limit 0": "expected a number, 1 or more",
+    f"{ALL} --limit few": "expected a number, 1 or more",
+    f"{ALL} --apply": "nobody can be asked whether to write 1 repair to {db}: add --yes",
+    f"{ALL} --apply --on-pause abandon": "nobody can be asked whether to write 2 repairs",
+    f"{ALL} --graph app": "expected module",
+    f"{ALL} --graph no_such:g": "No module named 'no_such'",
+    f"{ALL} --graph {{failing}}:g": "kaput",
+    f"{ALL} --graph {{exiting}}:g": "SystemExit",
+    f"{ALL} --graph {{module}}:g": "has no attribute 'g'",
+    f"{ALL} --graph {{module}}:NUMBER": "NUMBER' is a int: expected a compiled graph",
+    f"{ALL} --trust json:Who": "--trust 'json:Who' cannot be loaded (AttributeError",
+    f"{ALL} --trust decimal:Decimal --serde json:loads": "--trust is not used with --serde",
+    "undo {db}": "use --all",
+    "undo {db} x --all": "use --all",
+    "undo {db} x": "There is no thread 'x'",
+    "undo http://127.0.0.1:1 --all": "name the threads: LangGraph Server cannot list",
+    "repair http://127.0.0.1:1 --all --graph x:y": "--graph is not used with a LangGraph Server",
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_said_and_exit_code_2(case, cli, path, graph_file, tmp_path):
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_said_and_exit_code_2(command, cli, path, tmp_path):
     """It says what is wrong and what to do, writes nothing, and shows no traceback."""
-    arguments, texts = BAD[case]
-    files = {"failing": "raise RuntimeError('kaput\\nand more')", "exiting": "exit('bye')"}
-    for name, text in (files | {"json": ""}).items():
+    values = {"db": path, "module": __file__}
+    for name, text in {"failing": "raise RuntimeError('kaput\\nand')", "exiting": "exit()"}.items():
         (tmp_path / f"{name}.py").write_text(text)
-        files[name] = str(tmp_path / f"{name}.py")
-    values = {**files, "db": path, "graph": graph_file, "module": graph_file.removesuffix(":graph")}
+        values[name] = str(tmp_path / f"{name}.py")
     before = rows_of(path)
-    code, out, err = cli(*(each.format_map(values) for each in arguments))
+    code, out, err = cli(*(each.format_map(values) for each in command.split()))
     assert (code, out) == (2, "")
     assert err.splitlines()[-1].startswith("langgraph-patch: ")
-    assert texts in err.splitlines()[-1]
+    assert BAD[command].format_map(values) in err.splitlines()[-1]
     assert "Traceback" not in err
     assert rows_of(path) == before
 
 
-def test_an_unexpected_error_is_one_line_too(cli, path, monkeypatch):
-    """It has no traceback, unless `--debug` asks for it; Ctrl-C has none either."""
-    error = ZeroDivisionError("oh")
-
-    def fail(*_, **__):
-        raise error
-
-    monkeypatch.setattr(threads, "scan_threads", fail)
-    assert cli("scan", path) == (2, "", "langgraph-patch: ZeroDivisionError: oh (see --debug).\n")
-    with pytest.raises(ZeroDivisionError):
-        main(["scan", path, "--debug"])
-    error = KeyboardInterrupt()
-    assert cli("show", path, "broken") == (130, "", "langgraph-patch: stopped by Ctrl-C.\n")
-
-
-# --- help, and where the database is -----------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ["", "scan", "show", "repair", "undo", "demo"])
-def test_help_documents_databases_passwords_and_exit_codes(command, cli):
+def test_help_documents_databases_passwords_and_exit_codes(cli):
     """Every --help explains every exit code, and where a password belongs."""
-    code, out, _ = cli(*([command] if command else []), "--help")
-    assert code == 0
-    assert all(f"\n  {number} " in out for number in (0, 1, 2, 3))
-    for name in ("PGPASSWORD", "PGSERVICE", "env:NAME", "LANGGRAPH_API_KEY", "(ps)"):
-        assert name in out
+    for command in ("", "scan", "show", "repair", "undo", "demo"):
+        code, out, _ = cli(*command.split(), "--help")
+        assert code == 0
+        assert all(f"\n  {number} " in out for number in (0, 1, 2, 3))
+        for name in ("PGPASSWORD", "PGSERVICE", "env:NAME", "LANGGRAPH_API_KEY", "(ps)"):
+            assert name in out
     assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
 
 
-def test_help_and_a_missing_file_wait_for_no_import():
-    """They are answered before LangGraph is imported, which takes most of a second."""
-    code = (
-        "import contextlib, sys\n"
-        "from langgraph_patch.cli import main\n"
-        "for arguments in (['--help'], ['scan', '/no/such.db']):\n"
-        "    with contextlib.suppress(SystemExit):\n"
-        "        main(arguments)\n"
-        "found = {'langgraph', 'langchain_core', 'pydantic'} & set(sys.modules)\n"
-        "sys.exit(repr(found) if found else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)  # noqa: S603 - our own code
+# --- where the database is ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("location", "name"),
-    [
-        ("threads.sqlite", "threads.sqlite"),
-        ("postgresql://bob:s3cret@db.example/app?sslmode=require", "postgresql://db.example/app"),
-        ("postgresql://bob@db.example:5432/app", "postgresql://db.example:5432/app"),
-        ("postgresql:///app?service=s3cret", "postgresql:///app"),
-        ("postgresql://[::1]:5432/app", "postgresql://[::1]:5432/app"),
-        ("http://127.0.0.1:2024", "http://127.0.0.1:2024"),
-        ("postgresql://bob:s3cret/@db/app", "postgresql://***"),
-        ("postgresql://bob:s3cret?x@db/app", "postgresql://***"),
-        ("postgresql://bob:s3cret#x@db/app", "postgresql://***"),
-        ("postgresql://bob:s3cret", "postgresql://***"),
-    ],
-)
-def test_a_database_is_named_without_its_password(location, name):
+def test_a_database_is_named_without_its_password():
     """What may be a piece of a password is not shown."""
-    assert database_name(location) == name
+    names = {
+        "threads.sqlite": "threads.sqlite",
+        "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
+        "postgresql:///app?service=s3cret": "postgresql:///app",
+        "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
+        "http://127.0.0.1:2024": "http://127.0.0.1:2024",
+        "postgresql://bob:s3cret/@db/app": "postgresql://***",
+        "postgresql://bob:s3cret?x@db/app": "postgresql://***",
+        "postgresql://bob:s3cret#x@db/app": "postgresql://***",
+        "postgresql://bob:s3cret": "postgresql://***",
+    }
+    assert {location: database_name(location) for location in names} == names
 
 
-def test_no_password_is_printed(cli):
-    """Not in an error, and not on the line of an argument that is wrong."""
+def test_no_password_is_printed(cli, path, monkeypatch):
+    """Not of an argument that is wrong, and not of the variable that `env:NAME` names."""
     uri = "postgresql://u:Zx9secret@127.0.0.1:1/db"
-    for arguments in (["scan", uri], ["scan", "x.sqlite", "--since", uri], [uri]):
-        code, out, err = cli(*arguments)
-        assert (code, "Zx9secret" in out + err) == (2, False)
-
-
-def test_the_environment_may_name_the_database(cli, path, monkeypatch):
-    """`env:NAME` is the variable; what it holds is not printed."""
+    for arguments in (["scan", "x.sqlite", "--since", uri], [uri]):
+        assert "Zx9secret" not in cli(*arguments)[2]
     monkeypatch.setenv("THREADS", path)
     code, out, err = cli("scan", "env:THREADS")
     assert (code, ids_in(out), path in err) == (1, ["broken", "paused"], False)
@@ -273,50 +245,45 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     head, broken, paused = (line.split("\t") for line in out.splitlines())
     assert head == ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"]
     assert re.fullmatch(r"\d+ seconds?", broken.pop(1))
-    assert broken == [
-        "broken",
-        "2 calls without a result",
-        "recovers result of send_email; placeholder for wire_money (awaiting_input)",
-    ]
+    assert broken == ["broken", "2 calls without a result", REPAIRS]
     assert paused[2:] == ["waits for a human: wire 3?", ""]
-    summary, *following = err.splitlines()
+    totals, *following = err.splitlines()
     assert code == 1
     assert re.fullmatch(
         r"langgraph-patch: 1 of 3 threads is dead: 1 with recoverable results; "
         r"1 waits for a human, the oldest for \d+ seconds?\.",
-        summary,
+        totals,
     )
-    assert [line.partition(":")[2].partition(":")[0] for line in following] == [
-        " next for one thread",
-        " next for damaged",
-        " next for paused",
+    assert [line.split(": ")[1] for line in following] == [
+        "next for one thread",
+        "next for damaged",
+        "next for paused",
     ]
     assert "or deploy with_patching(graph)" in err
 
 
-def found_in(*reports):
-    """The totals of a scan."""
-    found = Counter()
-    for report in reports:
-        count_report(found, report)
-    return summary(found)
-
-
 def test_the_totals_of_a_scan_by_cause():
     """A dead thread counts once; a placeholder that can be replaced kills no thread."""
+
+    def found_in(*reports):
+        found = Counter()
+        for report in reports:
+            count_report(found, report)
+        return summary(found)
 
     def dead(history, **options):
         defects = tuple(validate_messages(history))
         patch = patch_messages(history, **options)
         return ThreadReport("1", "", "damaged", defects=defects, patch=patch, messages=3)
 
-    call = [ai(("t", {}, "c1"), id="a"), human("x")]
+    call = [calls(("t", {}), id="a"), HumanMessage("x")]
     failed = dead(call, evidence={(0, 0): Finding("failed")})
-    orphan = dead([AIMessage("x").model_copy(), patch_messages(call).messages[1]])
+    orphan = dead([AIMessage("x"), patch_messages(call).messages[1]])
+    moved = dead([call[0], call[1], patch_messages(call).messages[1]])
     replaceable = ThreadReport("3", "", "damaged", messages=3)
-    paused = [ThreadReport("4", "", "paused", age=age, messages=2) for age in (5.0, 3 * 86400.0)]
-    assert found_in(dead(call), dead(call), failed, orphan, replaceable, *paused) == (
-        "4 of 7 threads are dead: 1 failed, 2 unknown, 1 with orphaned results; "
+    paused = [ThreadReport("4", "", "paused", age=age, messages=2) for age in (3 * 86400.0, 5.0)]
+    assert found_in(dead(call), dead(call), failed, orphan, moved, replaceable, *paused) == (
+        "5 of 8 threads are dead: 1 failed, 2 unknown, 1 with orphaned results, 1 in a wrong form; "
         "2 wait for a human, the oldest for 3 days; 1 with a placeholder that can be replaced."
     )
     assert found_in(ThreadReport("1", "", "healthy")) == "none of 1 thread is dead."
@@ -324,30 +291,24 @@ def test_the_totals_of_a_scan_by_cause():
     assert found_in(sub, sub) == "none of 2 histories is dead; 2 unreadable."
 
 
-@pytest.mark.parametrize("columns", [60, 120])
-def test_a_terminal_gets_columns_of_its_width(columns, cli, path, on_terminal):
-    """No line is wider, and no word is broken (fault C11)."""
-    on_terminal(columns)
-    out = cli("scan", path)[1]
-    assert max(map(len, out.splitlines())) <= columns
-    assert max(map(len, cli("show", path, "broken")[1].splitlines())) > columns - 20
-    assert {"recovers", "placeholder", "send_email;", "(awaiting_input)"} <= set(out.split())
-    assert "\x1b" not in out
-
-
-def test_colours_are_for_a_terminal(cli, path, on_terminal, monkeypatch):
-    """The status has a colour, unless NO_COLOR is set."""
-    on_terminal(140, colours=True)
-    assert "\x1b[31m2 calls without a result" in cli("scan", path)[1]
+@pytest.mark.parametrize("columns", [30, 60, 120])
+def test_a_terminal_gets_columns_and_colours(columns, cli, path, monkeypatch):
+    """No line is wider, but for 40 columns at least, and no word is broken (fault C11)."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = cli("scan", path)[1]  # damaged threads are red, paused ones yellow
+    assert out.index("\x1b[31m") < out.index("\x1b[33m")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[31m" not in cli("scan", path)[1]
-
-
-def test_damaged_threads_are_listed_first(cli, path):
-    """Then unreadable and paused ones (fault C11)."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        copy_thread(saver, "broken", "zzz")
-    assert ids_in(cli("scan", path)[1]) == ["broken", "zzz", "paused"]
+    monkeypatch.setenv("TERM", "dumb")
+    out = cli("scan", path)[1]
+    assert max(map(len, out.splitlines())) <= max(columns, 40)
+    assert columns - 20 < max(map(len, cli("show", path, "broken")[1].splitlines()))
+    assert {"recovers", "placeholder", "(awaiting_input)"} <= set(out.split())
+    assert not any(line.endswith(" ") for line in out.splitlines())
+    assert "\x1b" not in out
+    assert cli("scan", path, "healthy")[:2] == (0, "")
 
 
 def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
@@ -369,125 +330,94 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
     assert printed == [0, 1, 1]
 
 
-def test_without_a_terminal_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
-    """Otherwise a long scan in a log looks as if it hung (fault C11)."""
-    monkeypatch.setattr(langgraph_patch.commands, "_SECONDS", -1.0)
-    assert cli("scan", path)[2].startswith("langgraph-patch: 1 read so far\n")
+@pytest.mark.parametrize(
+    ("terminal", "said"), [(False, ["11", "21"]), (True, ["2", "4", "6", "7", "9"])]
+)
+def test_a_line_says_at_times_how_far_a_scan_is(terminal, said, cli, path, monkeypatch):
+    """Every 30 seconds, or every 5 where somebody waits: no long scan looks as if it hung (C11)."""
+    reports = [ThreadReport("1", "", "healthy", messages=1)] * 25
+    clock = iter(range(0, 100, 3))
+    monkeypatch.setattr(threads, "scan_threads", lambda *_, **__: iter(reports))
+    monkeypatch.setattr(commands.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    err = cli("scan", path)[2]
+    assert re.findall(r"^langgraph-patch: (\d+) read so far$", err, re.MULTILINE)[:5] == said
 
 
-def test_the_exit_codes_of_a_scan(cli, path, repair):
-    """0 if nothing is damaged, 1 for damage, 3 for what cannot be read, 2 if nothing was seen."""
-    assert repair("--all", "--apply", "--yes")[0] == 0
+def test_the_exit_codes_of_a_scan(cli, path):
+    """0 if nothing is damaged, 1 for damage, 3 for what cannot be read; a pause is no damage."""
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("DELETE FROM checkpoints WHERE thread_id = 'broken'")
+        conn.execute("UPDATE checkpoints SET type = 'own' WHERE thread_id = 'healthy'")
     code, out, err = cli("scan", path)
+    assert (code, ids_in(out)) == (3, ["healthy", "paused"])
+    assert "unreadable; " in out
+    assert "next for unreadable: its line says why." in err
+    code, out, _ = cli("repair", path, "--all", *APPLY)
+    assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
+    code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
     assert (code, ids_in(out)) == (0, ["paused"])
-    assert "none of 3 threads is dead" in err
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
-    code, out, _ = cli("scan", path)
-    assert (code, "unreadable; a row of it is a pickle" in out) == (3, True)
-    code, out, err = cli("scan", path, "--thread", "x*")
-    assert (code, out, "nothing was looked at" in err) == (2, "", True)
-    code, _, err = cli("scan", path, "paused", "--messages-key", "chat")
-    assert (code, "none has a state key 'chat': name it with --messages-key" in err) == (2, True)
+    assert "none of 2 threads is dead" in err
+    assert "show DB THREAD" not in err
 
 
-def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path, repair):
+def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     """Exit code 1 of scan, of show, and of a repair that leaves it; `abandon` repairs it."""
-    old = [human("h0"), ai(("send_email", {"to": "x"}, "c0"), id="a0"), human("h1")]
+    old = [HumanMessage("h0"), calls(("mail", {"to": "x"}), first=0, id="a0"), HumanMessage("h1")]
     with SqliteSaver.from_conn_string(path) as saver:
-        app = application("react_v2", saver, both_calls())
-        app.update_state(thread("paused2"), {"messages": old}, as_node="__start__")
-        app.update_state(thread("paused2"), {"messages": [both_calls()]}, as_node="agent")
-        app.invoke(None, thread("paused2"))
-    code, _, err = cli("scan", path, "paused2")
+        app = agent(saver, "old")
+        app.graph.update_state(app.config, {"messages": old}, as_node=START)
+        app.graph.update_state(app.config, {"messages": [both()]}, as_node="agent")
+        app.run(None)
+    code, _, err = cli("scan", path, "old")
     assert (code, "1 waiting with damage" in err) == (1, True)
-    assert cli("show", path, "paused2")[0] == 1
-    code, out, err = repair("paused2", "--apply", "--yes")
-    assert (code, outcomes_in(out)) == (1, {"paused2": "paused"})
-    assert "repair it with --on-pause abandon" in err
-    assert repair("paused2", "--apply", "--yes", "--on-pause", "abandon")[0] == 0
+    assert cli("show", path, "old")[0] == 1
+    code, out, err = cli("repair", path, "old", *APPLY)
+    assert (code, outcomes_in(out)) == (1, {"old": "paused"})
+    assert "next for paused: answer it, or repair it with --on-pause abandon" in err
+    assert cli("repair", path, "old", *APPLY, "--on-pause", "abandon")[0] == 0
 
 
-def test_a_database_that_fails_leaves_what_was_found(cli, path, monkeypatch):
-    """The totals and the table up to then are printed; exit code 2. So with Ctrl-C: 130."""
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = 10
-
-    def failing(*args, **kwargs):
-        for report in scan_threads(*args, **kwargs):
-            yield report
-            if report.thread_id == "healthy":
-                raise error
-
-    monkeypatch.setattr(threads, "scan_threads", failing)
-    code, out, err = cli("scan", path)
-    assert (code, ids_in(out)) == (2, ["broken"])
-    assert "1 of 2 threads is dead" in err
-    assert err.splitlines()[-1] == f"langgraph-patch: {path!r}: disk I/O error."
-    error = KeyboardInterrupt()
-    assert (cli("scan", path)[0], ids_in(out)) == (130, ["broken"])
+DISK_ERROR = sqlite3.OperationalError("disk I/O error")
+DISK_ERROR.sqlite_errorcode = 10
 
 
-# --- which threads -----------------------------------------------------------------------
+@pytest.mark.parametrize(("error", "code"), [(DISK_ERROR, 2), (KeyboardInterrupt(), 130)])
+def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, monkeypatch):
+    """The totals and the table up to then are printed."""
+    last = f"{path!r}: disk I/O error." if code == 2 else "stopped by Ctrl-C."
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "count_report", raising(count_report, error, "id='healthy'"))
+        found, out, err = cli("scan", path)
+    assert (found, ids_in(out)) == (code, ["broken"])
+    assert "1 of 1 thread is dead" in err
+    assert err.splitlines()[-1] == f"langgraph-patch: {last}"
+    monkeypatch.setattr(threads, "repair_thread", raising(repair_thread, error, "'paused'"))
+    found, out, err = cli("repair", path, "--all", *APPLY)
+    assert (found, outcomes_in(out)) == (code, {"broken": "repaired"})
+    assert "1 healthy, 1 repaired." in err
 
 
-def test_threads_are_selected_by_pattern_and_by_id(cli, path):
-    """`--thread` is a pattern and may be repeated; ids are arguments."""
-    listed = ("scan", path)
-    assert ids_in(cli(*listed, "--thread", "*e*")[1]) == ["broken", "paused"]
-    assert ids_in(cli(*listed, "--thread", "b*", "--thread", "p?used")[1]) == ["broken", "paused"]
-    assert ids_in(cli(*listed, "paused", "--thread", "p*")[1]) == ["paused"]
-    assert ids_in(cli(*listed, "paused", "broken")[1]) == ["broken", "paused"]
-
-
-def test_threads_are_selected_by_their_age(cli, path):
-    """`--since` takes a duration; what was written to before is not listed."""
-    old = (datetime.now(UTC) - timedelta(hours=5)).isoformat()
-    serde = JsonPlusSerializer()
-    with closing(sqlite3.connect(path)) as conn, conn:
-        rows = conn.execute(
-            "SELECT checkpoint_id, type, checkpoint FROM checkpoints WHERE thread_id='paused'"
-        ).fetchall()
-        for checkpoint_id, kind, blob in rows:
-            checkpoint = {**serde.loads_typed((kind, blob)), "ts": old}
-            conn.execute(
-                "UPDATE checkpoints SET checkpoint=? WHERE thread_id='paused' AND checkpoint_id=?",
-                (serde.dumps_typed(checkpoint)[1], checkpoint_id),
-            )
-    for since in ("4h", "90min", "600s", "600"):
-        assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken"], since
-    assert cli("scan", path, "--since", "0min")[0] == 2
-    for since in ("6h", "2d", "99999d"):
-        assert ids_in(cli("scan", path, "--since", since)[1]) == ["broken", "paused"], since
-
-
-def test_encrypted_rows_name_the_option_that_decrypts_them(cli, path, tmp_path):
-    """Without the serializer of the application its rows are unreadable, with it they are read."""
-    name = f"serde_{abs(hash(tmp_path))}"
-    (tmp_path / f"{name}.py").write_text(
-        "from langgraph.checkpoint.serde.encrypted import EncryptedSerializer\n"
-        "class Cipher:\n"
-        "    def encrypt(self, text): return 'rot', bytes(255 - b for b in text)\n"
-        "    def decrypt(self, name, text): return bytes(255 - b for b in text)\n"
-        "serde = EncryptedSerializer(Cipher())\nmade = lambda: serde\n"
-    )
-    with closing(sqlite3.connect(path)) as conn, conn:
-        for table, value in (("checkpoints", "checkpoint"), ("writes", "value")):
-            for rowid, kind, blob in conn.execute(f"SELECT rowid, type, {value} FROM {table}"):  # noqa: S608 - our names
-                hidden = bytes(255 - byte for byte in blob or b"")
-                conn.execute(
-                    f"UPDATE {table} SET type=?, {value}=? WHERE rowid=?",  # noqa: S608 - our names
-                    (f"{kind}+rot", hidden, rowid),
-                )
-    code, out, _ = cli("scan", path)
-    assert (code, out.count("its rows are encrypted")) == (3, 3)
-    assert "--serde module:attribute" in out
-    serde = f"{tmp_path / name}.py:serde"
-    code, out, _ = cli("scan", path, "--serde", serde)
-    assert (code, ids_in(out)) == (1, ["broken", "paused"])
-    assert (
-        "expected a serializer" in cli("scan", path, "--serde", serde.replace(":serde", ":made"))[2]
-    )
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("--thread *e*", ["broken", "paused"]),
+        ("--thread b* --thread p?used", ["broken", "paused"]),
+        ("--thread B*", []),
+        ("paused --thread p*", ["paused"]),
+        ("paused broken", ["broken", "paused"]),
+        *((f"--since {since}", ["broken"]) for since in ("4h", "90min", "600s", "600", "18001")),
+        *((f"--since {since}", ["broken", "paused"]) for since in ("6h", "2d", "99999d", "99999")),
+        ("--since 0min", []),
+    ],
+)
+def test_threads_are_selected(selection, expected, cli, path):
+    """By id, by patterns, and by the time in which they were written to: five hours ago or now."""
+    with SqliteSaver.from_conn_string(path) as saver:
+        saved = saver.get_tuple({"configurable": {"thread_id": "paused", "checkpoint_ns": ""}})
+        old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
+        saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
+    assert ids_in(cli("scan", path, *selection.split())[1]) == expected
 
 
 # --- show --------------------------------------------------------------------------------
@@ -504,34 +434,35 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
     code, out, _ = cli("show", path, "paused")
     assert (code, "AS IT WOULD BE" in out) == (0, False)
     assert re.search(r"^  asks +wire 3\?$", out, re.MULTILINE)
+    with SqliteSaver.from_conn_string(path) as saver:
+        agent(saver, "long").say("long " * 200)
+    assert "(1,000 characters)" in " ".join(cli("show", path, "long")[1].split())
+    code, out, err = cli("show", path, "long", "--all")
+    assert (code, out.count("long"), err) == (0, 201, "")
 
 
 def test_json_is_json_whatever_a_state_holds(cli, path):
     """The whole patch; NaN and infinity are no JSON, so they are printed as strings."""
-    nan, inf = float("nan"), float("inf")
+    args = {"x": [float("nan"), -float("inf")]}
     with SqliteSaver.from_conn_string(path) as saver:
-        texts = [human("h"), ai(("t", {"x": [nan, -inf]}, "c"), id="a"), human("x")]
-        silent("react_v2", saver).update_state(thread("nan"), {"messages": texts}, "__start__")
+        app = agent(saver, "nan")
+        update = {"messages": [calls(("t", args), id="a"), HumanMessage("x")]}
+        app.graph.update_state(app.config, update, as_node=START)
     code, out, _ = cli("show", path, "nan", "--json")
-    assert (code, len(json.loads(out, parse_constant=pytest.fail)["patch"]["messages"])) == (1, 4)
+    assert (code, len(json.loads(out, parse_constant=pytest.fail)["patch"]["messages"])) == (1, 3)
     assert '["NaN", "-Infinity"]' in out
 
 
 def test_hostile_text_is_shown_as_text(cli, tmp_path):
-    """No escape, no control character, no direction mark, no markup, no forged line."""
-    path, file = str(tmp_path / "hostile.sqlite"), tmp_path / "page.html"
-    with SqliteSaver.from_conn_string(path) as saver:
-        messages = [human(HOSTILE, "h"), ai(("t", {"x": HOSTILE}, HOSTILE), text=HOSTILE, id="a")]
-        update = {"messages": [*messages, human("x")]}
-        silent("hand_built", saver).update_state(thread(HOSTILE), update, as_node="__start__")
-    for arguments in (["scan", path], ["scan", path, "--json"], ["show", path, HOSTILE]):
-        code, out, err = cli(*arguments)
-        assert code == 1
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", out + err)
-    assert "[red]x[/red]" in out
-    assert not any(line.startswith("fake") for line in cli("scan", path)[1].splitlines())
-    assert cli("show", path, HOSTILE, "--html", file)[0] == 1
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", file.read_text())
+    """No control character, no direction mark, no markup, no forged line."""
+    hostile = "\x1b[2Jgone\x07\u202e[red]x[/red]\r\nfake: healthy"
+    path = tmp_path / "hostile.sqlite"
+    with SqliteSaver.from_conn_string(str(path)) as saver:
+        break_thread(saver, hostile)
+    for arguments in (["scan"], ["scan", "--json"], ["repair", "--all"], ["show", hostile]):
+        code, out, err = cli(arguments[0], path, *arguments[1:])
+        assert (code, "[red]x[/red]" in out) == (3 if "repair" in arguments else 1, True)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|^fake", out + err, re.MULTILINE)
 
 
 def test_show_writes_a_page(cli, path, tmp_path):
@@ -541,23 +472,19 @@ def test_show_writes_a_page(cli, path, tmp_path):
         code, out, err = cli("show", path, "broken", "--html", file)
         assert (code, out) == (1, "")
         assert err.startswith(f"langgraph-patch: wrote {str(file)!r}.\n")
-    text = file.read_text()
     for shown in (
         ">!</span>",
         "[ai] dangling",
         "[tool c1] recovered",
         "sent to bob",
-        f"Database {path}, read",
+        "Thread broken",
     ):
-        assert shown in text
+        assert shown in file.read_text()
+    assert f"Database {path}, read on 20" in file.read_text()
     code, out, _ = cli("show", path, "paused", "--html", file, "--json")
     assert (code, json.loads(out)["status"]) == (0, "paused")
     assert "wire 3?" in file.read_text()
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("UPDATE checkpoints SET type='pickle' WHERE thread_id='healthy'")
-    assert cli("show", path, "healthy", "--html", file)[0] == 3
-    assert "is a pickle" in file.read_text()
-    assert list(tmp_path.glob("*.part")) == []
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["page.html", "threads.sqlite"]
 
 
 def test_a_page_replaces_nothing_but_a_page(cli, path, tmp_path):
@@ -566,8 +493,7 @@ def test_a_page_replaces_nothing_but_a_page(cli, path, tmp_path):
     other.write_text("mine")
     cli("show", path, "broken", "--html", page)
     link.symlink_to(page)
-    written = page.read_bytes()
-    before = rows_of(path)
+    written, before = page.read_bytes(), rows_of(path)
     for target in (path, other, link, tmp_path, "", "/no/such/x.html", "/dev/null", "a\0b"):
         code, out, err = cli("show", path, "broken", "--html", target)
         assert (code, out, err.count("\n")) == (2, "", 1), target
@@ -579,167 +505,129 @@ def test_a_page_replaces_nothing_but_a_page(cli, path, tmp_path):
 # --- repair ------------------------------------------------------------------------------
 
 
-class Customer(BaseModel):
-    """A class of an application."""
-
-    name: str
-
-
-def test_repair_is_a_dry_run_unless_applied(path, repair):
+def test_repair_is_a_dry_run_unless_applied(cli, path):
     """Without --apply nothing is written, the plan is printed, and the exit code is 1."""
     before = rows_of(path)
-    code, out, err = repair("--all")
+    code, out, err = cli("repair", path, "--all", "--min-age", 0)
     assert code == 1
-    assert rows_in(out) == [
-        [
-            "broken",
-            "planned",
-            "recovers result of send_email; placeholder for wire_money (awaiting_input)",
-        ],
-        [
-            "paused",
-            "paused",
-            "it waits for a human: answer it, or abandon the pause (on_pause='abandon')",
-        ],
-    ]
+    assert rows_in(out) == [["broken", "planned", REPAIRS], ["paused", "paused", WAITS]]
     assert err.splitlines() == [
         "langgraph-patch: 1 healthy, 1 paused, 1 planned (nothing was written).",
         "langgraph-patch: next for paused: answer it, or repair it with --on-pause abandon.",
         "langgraph-patch: next for planned: add --apply to write.",
     ]
     assert rows_of(path) == before
-    out = repair("broken", "--diff")[1]
+    out = cli("repair", path, "broken", "--min-age", 0, "--diff")[1]
     assert "↺ [tool c1] recovered" in out
     assert out.splitlines()[-1].startswith("broken\tplanned\t")
+    out = cli("repair", path, "broken", "--min-age", 0, "--no-recover")[1]
+    assert "placeholder for mail (unknown); placeholder for wire (unknown)" in out
+    out = cli("repair", path, "broken", "--min-age", 0, "--diff", "--json")[1]
+    assert json.loads(out)["outcome"] == "planned"
 
 
-def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path, repair):
-    """Exit code 0; then the scan is clean, and the pause still takes its resume."""
-    code, out, _ = repair("--all", "--apply", "--yes")
+def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
+    """Exit code 0; the thread goes on, and the pause still takes its resume."""
+    code, out, err = cli("repair", path, "--all", *APPLY)
     assert (code, outcomes_in(out)) == (0, {"broken": "repaired", "paused": "paused"})
+    assert "1 healthy, 1 paused, 1 repaired.\n" in err
+    assert "next for repaired: `undo DB THREAD` or `undo DB --all`" in err
     assert cli("scan", path)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
-        on = application("react_v2", saver, AIMessage("fine"), AIMessage("fine"))
-        assert on.invoke({"messages": [human("x")]}, thread("broken"))["messages"][-1].text
-        resumed = on.invoke(Command(resume=kind_of("react_v2").yes), thread("paused"))
-        assert [m.text for m in resumed["messages"][-3:]] == ["sent to bob", "wired: yes", "fine"]
+        broken, paused = agent(saver, "broken"), agent(saver, "paused")
+        assert broken.say("x")["messages"][-1].text == "done"
+        paused.resume()
+        assert paused.results == {"c1": "sent to bob", "c2": "wired 3: yes"}
+        assert paused.desk.did == {"wire 3": 1}
 
 
-def test_a_human_confirms_what_is_written(path, repair, monkeypatch):
+def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
     """The question names the database and how many histories; all but yes writes nothing."""
-    before = rows_of(path)
-    for typed, code in (("", 1), ("n\n", 1), ("YES\n", 0)):
+    before, how = rows_of(path), ("repair", path, "--all", "--apply", "--min-age", 0)
+    for typed, code in (("", 1), ("n\n", 1), (" YES\n", 0)):
         assert rows_of(path) == before
         typing = io.StringIO(typed)
         typing.isatty = lambda: True
         monkeypatch.setattr(sys, "stdin", typing)
-        found, _, err = repair("--all", "--apply")
+        found, _, err = cli(*how)
         assert err.startswith(f"write 1 repair to {path}? [y/N] ")
         assert (found, "nothing was written." in err) == (code, code == 1)
-    assert statuses(path)["broken"] == "healthy"
+    assert cli("scan", path)[0] == 0
     monkeypatch.setattr(sys, "stdin", None)  # there is nothing to ask: only a pause is left
-    assert repair("--all", "--apply")[0] == 0
+    assert cli(*how)[0] == 0
+    code, _, err = cli(*how, "--on-pause", "abandon")
+    assert (code, "nobody can be asked whether to write 1 repair to" in err) == (2, True)
 
 
-def test_a_limit_repairs_a_first_few(path, repair):
+def test_a_limit_repairs_a_first_few(cli, path, monkeypatch):
     """The others are left, counted, and found by the next run; a pause is listed, not counted."""
     with SqliteSaver.from_conn_string(path) as saver:
         for name in ("copy-1", "copy-2"):
-            copy_thread(saver, "broken", name)
-    how = ("--all", "--apply", "--yes", "--limit", 2)
-    code, out, err = repair(*how)
+            break_thread(saver, name)
+    how = ("repair", path, "--all", "--limit", 2, "--min-age", 0)
+    code, out, err = cli(*how, "--apply")
+    assert (code, out, "write 2 repairs to" in err) == (2, "", True)
+    assert "1 beyond --limit, 1 healthy, 1 paused, 2 planned" in cli(*how)[2]
+    code, out, err = cli(*how, "--apply", "--yes")
     done = {"broken": "repaired", "copy-1": "repaired", "paused": "paused"}
     assert (code, outcomes_in(out)) == (1, done)
     assert "1 beyond --limit, 1 healthy, 1 paused, 2 repaired." in err
     assert "next for beyond --limit: the same command repairs the next ones" in err
-    code, out, _ = repair(*how)
+    code, out, _ = cli(*how, "--apply", "--yes")
     assert (code, outcomes_in(out)) == (0, {"copy-2": "repaired", "paused": "paused"})
 
 
-@pytest.mark.slow
-def test_repair_all_repairs_a_whole_incident(cli, tmp_path, graph_file):
-    """Every way in which a thread of one application broke: scan, repair, scan."""
-    path = str(tmp_path / "incident.sqlite")
-    with SqliteSaver.from_conn_string(path) as saver:
-        evidence = {
-            name: way("react_v2", saver, thread(name))[0] for name, way in ways_of("react_v2")
-        }
-    found = [json.loads(line) for line in cli("scan", path, "--json")[1].splitlines()]
-    assert {line["thread_id"]: line["status"] for line in found} == {
-        name: status for name, status in evidence.items() if status != "healthy"
-    }
-    how = ("--all", "--graph", graph_file, "--min-age", 0, "--apply", "--yes")
-    code, out, _ = cli("repair", path, *how)
-    repaired = [name for name, outcome in outcomes_in(out).items() if outcome == "repaired"]
-    assert (code, len(repaired)) == (0, list(evidence.values()).count("damaged"))
-    assert cli("scan", path)[0] == 0
-
-
-def test_older_checkpoints_need_not_be_asked(cli, path, repair):
-    """With --no-recover what they hold is neither read nor recovered."""
-    with closing(sqlite3.connect(path)) as conn, conn:
-        old = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'broken'"
-        change = f"UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ({old})"  # noqa: S608 - our own
-        conn.execute(f"{change} AND thread_id = 'broken'")
-    code, out, _ = repair("broken")
-    assert (code, "recover=False" in out) == (3, True)
-    code, out, _ = repair("broken", "--no-recover")
-    assert (code, "placeholder for send_email (unknown)" in out) == (1, True)
-    assert "; its older checkpoints cannot be read" in cli("scan", path)[1]
-
-
-def test_a_thread_with_an_unexpected_error_is_refused_by_its_name(path, repair, monkeypatch):
-    """The others are still repaired; a database that failed ends the command, with a tally."""
-    error = ZeroDivisionError("oh")
-
-    def fail(graph, config, **options):
-        if config["configurable"]["thread_id"] == "paused":
-            raise error
-        return repair_thread(graph, config, **options)
-
-    monkeypatch.setattr(threads, "repair_thread", fail)
-    code, out, err = repair("--all")
-    assert (code, rows_in(out)[1][1:3]) == (3, ["refused", "ZeroDivisionError: oh"])
+def test_an_unexpected_error_is_one_line(cli, path, monkeypatch):
+    """In a repair, the others are still repaired. `--debug` shows the traceback."""
+    with monkeypatch.context() as patch:
+        failing = raising(repair_thread, ZeroDivisionError("oh"), "'paused'")
+        patch.setattr(threads, "repair_thread", failing)
+        code, out, err = cli("repair", path, "--all", *APPLY)
+        with pytest.raises(ZeroDivisionError):
+            main(["repair", path, "--all", "--debug"])
+    assert (code, outcomes_in(out)) == (3, {"broken": "repaired", "paused": "refused"})
+    assert rows_in(out)[1][2] == "ZeroDivisionError: oh"
     assert "next for refused: its line says why; or deploy with_patching(graph)" in err
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = 10
-    code, out, err = repair("--all", "--apply", "--yes")
-    assert (code, outcomes_in(out)) == (2, {"broken": "repaired"})
-    assert "1 healthy, 1 repaired." in err
-    error = KeyboardInterrupt()
-    assert repair("--all")[0] == 130
+    failing = raising(count_report, ZeroDivisionError("oh"), "thread_id='healthy'")
+    monkeypatch.setattr(commands, "count_report", failing)
+    last = "langgraph-patch: ZeroDivisionError: oh (see --debug)."
+    assert cli("scan", path)[2].splitlines()[-1] == last
+    with pytest.raises(ZeroDivisionError):
+        main(["scan", path, "--debug"])
 
 
-def test_repair_skips_young_threads_and_exits_with_3(cli, path, graph_file):
+def test_repair_skips_young_threads_and_exits_with_3(cli, path):
     """By default a thread must be a minute old, unless it is forced; the next step is named."""
-    how = ("repair", path, "broken", "--graph", graph_file, "--apply", "--yes")
-    code, out, err = cli(*how)
+    code, out, err = cli("repair", path, "broken", "--apply", "--yes")
     assert (code, outcomes_in(out)) == (3, {"broken": "young"})
     assert "young: wait, or lower --min-age" in err
-    assert cli(*how, "--force")[0] == 0
+    assert cli("repair", path, "broken", "--apply", "--yes", "--force")[0] == 0
 
 
-def test_repair_refuses_what_it_would_flatten_unless_trusted(path, repair):
+def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):
     """A class that is not loaded would be written back as a dict: refused, and how to go on."""
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("broken"))
+        saved = saver.get_tuple({"configurable": {"thread_id": "broken", "checkpoint_ns": ""}})
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
         saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
     before = rows_of(path)
-    for apply in ([], ["--apply", "--yes"]):
-        code, out, _ = repair("broken", *apply)
-        assert (code, rows_of(path) == before) == (3, True)
-        assert f"--trust {__name__}:Customer" in out
-    assert repair("broken", "--apply", "--yes", "--trust", f"{__name__}:Customer")[0] == 0
+    code, out, _ = cli("repair", path, "broken", *APPLY)
+    assert (code, rows_of(path) == before) == (3, True)
+    assert f"--trust {__name__}:Customer" in out
+    assert cli("repair", path, "broken", *APPLY, "--trust", f"{__name__}:Customer")[0] == 0
 
 
-def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(path, repair):
-    """A namespace that the graph does not have is a line and exit code 3."""
+def test_a_graph_is_loaded_from_a_file_or_a_module_and_used(cli, path, tmp_path):
+    """A file may import its neighbours. What the graph cannot repair is refused, by its name."""
+    (tmp_path / "neighbour_app.py").write_text("from test_cli import GRAPH as graph\n")
+    (tmp_path / "main_app.py").write_text("from neighbour_app import graph\n")
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple(thread("broken"))
+        saved = saver.get_tuple({"configurable": {"thread_id": "broken", "checkpoint_ns": ""}})
         place = {"thread_id": "other", "checkpoint_ns": "child"}
         saver.put({"configurable": place}, saved.checkpoint, {}, {})
-    code, out, _ = repair("--all", "--apply", "--yes")
+    how = ("repair", path, "--all", "--min-age", 0, "--graph")
+    assert outcomes_in(cli(*how, "test_cli:GRAPH")[1])["broken"] == "planned"
+    code, out, _ = cli(*how, tmp_path / "main_app.py:graph", "--apply", "--yes")
     assert (code, outcomes_in(out)["broken"]) == (3, "repaired")
     [refused] = [row for row in rows_in(out) if row[0] == "other in child"]
     assert refused[1] == "refused"
@@ -749,30 +637,21 @@ def test_a_repair_that_the_graph_cannot_do_is_refused_and_the_rest_goes_on(path,
 # --- undo --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def before(path, repair):
-    """The rows of a database before all damage and pauses in it were repaired."""
-    rows = rows_of(path)
-    assert repair("--all", "--apply", "--yes", "--on-pause", "abandon")[0] == 0
-    assert rows_of(path) != rows
-    return rows
-
-
-def test_undo_needs_no_file_and_no_graph(cli, path, before):
-    """The rows are those before the repair; nothing is left to undo then."""
+def test_undo_takes_back_what_a_repair_wrote_and_nothing_else(cli, path):
+    """The rows are those before; a thread that went on, or was never repaired, stays as it is."""
+    before, how = rows_of(path), ("repair", path, "--all", *APPLY, "--on-pause", "abandon")
+    assert cli(*how)[0] == 0
+    assert rows_of(path) != before
     code, out, err = cli("undo", path, "--all")
     assert (code, outcomes_in(out)) == (0, {"broken": "undone", "paused": "undone"})
+    assert all(row[2].startswith("back to checkpoint 1") for row in rows_in(out))
     assert err == "langgraph-patch: 2 undone.\n"
     assert rows_of(path) == before
     nothing = "langgraph-patch: no thread has a repair to undo.\n"
     assert cli("undo", path, "--all") == (0, "", nothing)
-
-
-def test_undo_deletes_nothing_that_no_repair_wrote(cli, path, before):
-    """A thread that has moved on, and one that was never repaired, are refused and stay."""
+    assert cli(*how)[0] == 0
     with SqliteSaver.from_conn_string(path) as saver:
-        on = application("react_v2", saver, AIMessage("fine"))
-        on.invoke({"messages": [human("x")]}, thread("paused"))
+        agent(saver, "paused").say("x")
     now = rows_of(path)
     code, out, err = cli("undo", path, "paused", "healthy", "--json")
     assert (code, err, rows_of(path) == now) == (3, "langgraph-patch: 2 refused.\n", True)
@@ -780,58 +659,4 @@ def test_undo_deletes_nothing_that_no_repair_wrote(cli, path, before):
     assert [line["thread_id"] for line in lines] == ["paused", "healthy"]
     assert all("no repair wrote its newest checkpoint" in line["reason"] for line in lines)
     assert cli("undo", path, "broken")[0] == 0
-    assert statuses(path) == {"broken": "damaged", "healthy": "healthy", "paused": "healthy"}
-
-
-# --- as a process ------------------------------------------------------------------------
-
-KILLED = """
-import os, signal, sys
-from langgraph.checkpoint.sqlite import SqliteSaver
-put = SqliteSaver.put
-def killed(self, config, *args):
-    place = put(self, config, *args)
-    if config["configurable"]["thread_id"] == "copy":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return place
-SqliteSaver.put = killed
-from langgraph_patch.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_what_a_killed_process_wrote_can_be_undone(cli, path, graph_file):
-    """Killed directly after a write: each repair is written as a whole, and has its mark."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        copy_thread(saver, "broken", "copy")
-    before = rows_of(path)
-    how = [path, "--all", "--graph", graph_file, "--min-age", "0", "--apply", "--yes", "--json"]
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", KILLED, "repair", *how], check=False, env=ENVIRONMENT
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert statuses(path)["copy"] == "healthy"
-    assert cli("undo", path, "--all")[0] == 0
-    assert rows_of(path) == before
-
-
-@pytest.mark.slow
-def test_closed_outputs_are_no_error(path, graph_file):
-    """Whoever reads may stop reading, and cron jobs close what they do not read."""
-    repair = f"repair '{path}' --all --graph {graph_file} --min-age 0 --apply --yes --json"
-    for command, codes in (
-        (f"scan '{path}' >&-", {1}),
-        (f"scan '{path}' 2>&-", {1}),
-        ("scan /no/such.db >&- 2>&-", {2}),
-        (f"scan '{path}' --json | true", {0}),
-        ("demo | true", {0}),
-        (f"{repair} | true", {0}),
-    ):
-        done = subprocess.run(  # noqa: S603 - our own command
-            ["/bin/sh", "-c", f"{sys.executable} -m langgraph_patch {command}"],
-            capture_output=True,
-            check=False,
-            env={**os.environ, **ENVIRONMENT},
-        )
-        assert (done.returncode in codes, b"Traceback" in done.stderr) == (True, False), command
+    assert ids_in(cli("scan", path)[1]) == ["broken"]

@@ -2,7 +2,7 @@
 
 To type every command again and write the outputs into the pages:
 
-    PYTHONPATH=tests python tests/docs/test_incident.py
+    PYTHONPATH=tests python tests/server/test_incident.py
 """
 
 import os
@@ -11,22 +11,20 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from support.databases import running_postgres
-from support.paths import ROOT
+from support.pages import PAGES
 
-PAGE = ROOT / "docs" / "pages" / "how-to" / "incident.md"
-POSTGRES = PAGE.with_name("postgresql.md")
+INCIDENT, POSTGRES = PAGES["how-to/incident"], PAGES["how-to/postgresql"]
 _FILE = re.compile(r'^```python title="([\w.]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _STEP = re.compile(
     r"^```bash\n([^\n]*)\n```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE
 )
 """A command in a block of its own, and below it what it prints."""
-_COLUMNS = "100"
-_NOT_TYPED = "pip install"
 
 _CHANGING = (
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "CHECKPOINT"),
@@ -41,7 +39,7 @@ def typed(command, folder):
     ours, theirs = pty.openpty()
     environment = {
         **os.environ,
-        "COLUMNS": _COLUMNS,
+        "COLUMNS": "100",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONWARNINGS": "ignore",
         "TERM": "dumb",
@@ -50,77 +48,60 @@ def typed(command, folder):
         command, shell=True, cwd=folder, env=environment, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the end of a terminal
-            break
-        if not part:
-            break
-        shown += part
+    parts = []
+    with suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65536):
+            parts.append(part)
     os.close(ours)
     done.wait()
-    return shown.decode().replace("\r\n", "\n")
+    return b"".join(parts).decode().replace("\r\n", "\n")
 
 
 def played(page, folder):
-    """The page with the output that each command has now."""
-    for name, text in _FILE.findall(page):
-        (folder / name).write_text(text)
+    """The text of a page with the output that each command has now."""
+    text = page.read_text("utf-8")
+    for name, code in _FILE.findall(text):
+        (folder / name).write_text(code)
 
     def with_output(step):
-        command = step[1]
-        if command.startswith(_NOT_TYPED):
+        if step[1].startswith("pip install"):  # not typed
             return step[0]
-        output = typed(command, folder)
-        return f"```bash\n{command}\n```" + (f"\n\n```text\n{output}```" if output else "")
+        output = typed(step[1], folder)
+        return f"```bash\n{step[1]}\n```" + (f"\n\n```text\n{output}```" if output else "")
 
-    return _STEP.sub(with_output, page)
+    return _STEP.sub(with_output, text)
 
 
-def settled(page):
+def settled(text):
     """The parts of a page, without what differs between two runs.
 
     An age may be a character longer, which moves the breaks in the columns of its table: so the
     words of each output are compared, whatever their order.
     """
     for pattern, name in _CHANGING:
-        page = pattern.sub(name, page)
-    return [sorted(part.split()) for part in page.split("```")]
+        text = pattern.sub(name, text)
+    return [sorted(part.split()) for part in text.split("```")]
 
 
-@pytest.mark.slow
 def test_the_page_shows_what_is_printed(tmp_path):
     """Every command of the page is typed in its order, in an empty folder, on a terminal."""
-    page = PAGE.read_text("utf-8")
-    assert settled(played(page, tmp_path)) == settled(page)
+    page = INCIDENT.read_text("utf-8")
+    for command in ("scan", "show", "repair", "undo"):
+        assert f"```bash\nlanggraph-patch {command} " in page
+    assert settled(played(INCIDENT, tmp_path)) == settled(page)
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("postgres")
 def test_the_page_on_postgresql_shows_what_is_printed(tmp_path, monkeypatch):
     """The same, with a PostgreSQL server."""
-    page = POSTGRES.read_text("utf-8")
     with running_postgres() as server:
         monkeypatch.setenv("DATABASE_URI", server.make())
-        assert settled(played(page, tmp_path)) == settled(page)
-
-
-def test_the_page_goes_from_the_report_to_the_cure():
-    """Each command of the command line is on the page, and the errors come before the answers."""
-    page = PAGE.read_text("utf-8")
-    for command in ("scan", "show", "repair", "undo"):
-        assert f"```bash\nlanggraph-patch {command} " in page
-    before, after = page.split("## 5. All healed")
-    assert before.count("-> RuntimeError: 400") == 2
-    assert "RuntimeError" not in after
-    assert "none of 4 threads is dead; 1 waits for a human" in before
+        assert settled(played(POSTGRES, tmp_path)) == settled(POSTGRES.read_text("utf-8"))
 
 
 if __name__ == "__main__":
     with running_postgres() as started:
         os.environ["DATABASE_URI"] = started.make()
-        for each in (PAGE, POSTGRES):
+        for each in (INCIDENT, POSTGRES):
             with tempfile.TemporaryDirectory() as empty:
-                each.write_text(played(each.read_text("utf-8"), Path(empty)), "utf-8")
+                each.write_text(played(each, Path(empty)), "utf-8")

@@ -1,0 +1,57 @@
+"""What the documentation claims is what the programs print: tables, bugs, benchmarks."""
+
+import subprocess
+import sys
+
+import pytest
+
+import compare
+import langgraph_bugs
+import wire_table
+from support.pages import PAGES
+from support.paths import TESTS
+from support.wires import WIRES
+
+BENCHMARKS = TESTS / "benchmarks"
+
+
+@pytest.mark.parametrize("program", [wire_table, compare], ids=lambda each: each.__name__)
+def test_tables_are_those_that_the_programs_print(program):
+    """Each row of each table was measured, by these very versions."""
+    rows = [line for line in program.table().splitlines() if line.startswith("|")]
+    page = PAGES["providers"].read_text("utf-8").splitlines()
+    assert len(rows) > 5
+    assert [row for row in rows if row not in page] == []
+
+
+def test_ours_wins_every_row():
+    """What the comparison shows of this package holds for all wires and all questions."""
+    ours = [cells[-1] for _, cells in compare.rows()]
+    assert set(ours) == {"yes", f"{len(WIRES)} of {len(WIRES)}", "×1.00"}
+
+
+@pytest.mark.parametrize("check", langgraph_bugs.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_pinned_versions_have_none_of_the_bugs(check):
+    """What the compatibility page says of the newest versions."""
+    assert langgraph_bugs.result(check) == "no"
+
+
+def test_the_benchmarks_print_one_table():
+    """One Markdown table with rows of each part, and nothing else; people look at its figures."""
+    command = [sys.executable, str(BENCHMARKS), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert {line.count("|") for line in lines} == {6}, done.stdout
+    assert len(lines) > 100
+    for part in ("patch_messages, ", "create_agent, SqliteSaver", "speed of a scan", "first token"):
+        assert any(line.startswith(f"| {part}") for line in lines), part
+
+
+def test_an_unknown_part_of_the_benchmarks_is_refused():
+    """It is named, and nothing is measured."""
+    command = [sys.executable, str(BENCHMARKS), "everything"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such part: everything" in done.stderr

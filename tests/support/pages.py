@@ -1,0 +1,30 @@
+"""The pages of the documentation, and their Python blocks."""
+
+import re
+import warnings
+
+from support.paths import ROOT
+
+SITE = ROOT / "docs"
+PAGES = {
+    page.relative_to(SITE / "pages").with_suffix("").as_posix(): page
+    for page in sorted((SITE / "pages").rglob("*.md"))
+}
+"""The file of each page, by its address."""
+
+_BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+
+
+def run_page(name):
+    """Run the Python blocks of a page as one module: a line number of an error is the page's."""
+    text = PAGES[name].read_text("utf-8")
+    lines = [""] * len(text.splitlines())
+    for block in _BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(2))
+        for number, line in enumerate(block[2].splitlines(), first):
+            lines[number] = line.removeprefix(block[1])
+    code = compile("\n".join(lines), PAGES[name], "exec", dont_inherit=True)
+    defined = {"__name__": "page"}
+    with warnings.catch_warnings():
+        exec(code, defined)  # noqa: S102 - these are the pages of this project
+    return defined
