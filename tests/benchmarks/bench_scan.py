@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 import tracemalloc
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -32,8 +31,6 @@ from measuring import Row, in_turns, ratio, spent, spread
 from langgraph_patch import validate_messages
 from langgraph_patch.threads import repair_thread, scan_threads
 from langgraph_patch.threads.opening import open_database
-from support.agents import thread
-from support.broken_threads import silent, ways_of
 from support.databases import (
     POSTGRES_TABLES,
     SQLITE_TABLES,
@@ -41,7 +38,7 @@ from support.databases import (
     open_saver,
     running_postgres,
 )
-from support.stored_threads import abandoned_thread
+from support.stored_threads import stored, thread
 
 
 def history(turns: int) -> list[Any]:
@@ -157,7 +154,7 @@ def rows(*, quick: bool) -> Iterator[Row]:
 
 # --- whole databases, as a script --------------------------------------------------------
 
-KIND = "react_v2"
+KIND = "agent"
 DAMAGED_EVERY = 20
 
 
@@ -173,8 +170,8 @@ class Cost(NamedTuple):
 def fill_with_copies(database: str, threads: int) -> None:
     """Store copies of a healthy thread and, every twentieth, of an abandoned one."""
     with open_saver(database) as saver:
-        dict(ways_of(KIND))["healthy"](KIND, saver, thread("healthy"))
-        abandoned_thread(KIND, saver, "damaged")
+        stored("healthy", KIND, saver, "healthy")
+        stored("abandoned", KIND, saver, "damaged")
     is_postgres = database.startswith("postgresql")
     for table in POSTGRES_TABLES if is_postgres else SQLITE_TABLES:
         for seed, where in (("damaged", "="), ("healthy", "<>")):
@@ -221,14 +218,13 @@ def users_loop(database: str) -> int:
 def repair_some(database: str, count: int) -> int:
     """Repair this many damaged threads; how many were repaired."""
     with open_saver(database) as saver:
-        graph = silent(KIND, saver)
+        graph = stored("new", KIND, saver).graph
         numbers = (DAMAGED_EVERY * (i + 1) for i in range(count))
         repairs = [repair_thread(graph, thread(f"thread-{n:08}"), min_age=0) for n in numbers]
     return sum(repair.outcome == "repaired" for repair in repairs)
 
 
 def _cost(work: Callable[..., int], arguments: Sequence[Any]) -> Cost:
-    warnings.filterwarnings("ignore", message="create_react_agent has been moved")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wall, cpu = time.perf_counter(), time.process_time()
     found = work(*arguments)
@@ -264,7 +260,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1_000, 10_000])
     parser.add_argument("--repairs", type=int, default=0, help="how many threads to repair, too")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="create_react_agent has been moved")
     sys.stdout.write(
         f"| {options.database} | threads | found | time | CPU | each | memory |\n"
         "|---|---:|---:|---:|---:|---:|---:|\n"

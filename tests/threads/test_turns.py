@@ -27,8 +27,9 @@ from support.stored_threads import BOOM, ENDED, FAILED, MAIL, UNKNOWN, WAITED, W
 
 TURN = calls(MAIL, WIRE)
 OTHER = calls(("mail", {"to": "eve"}), WIRE, first=3)
+WAITING = WAITED.format("c2")
 BEFORE = ["human: pay bob", "human: never mind", "ai: done"]
-WHOLE = ["ai: mail, wire", "tool: sent to bob", f"tool: {WAITED.format('c2')}"]
+WHOLE = ["ai: mail, wire", "tool: sent to bob", f"tool: {WAITING}"]
 
 
 # --- graphs without this package ---------------------------------------------------------------
@@ -74,7 +75,7 @@ def target_of(agent, with_graph):
     return agent.graph if with_graph else agent.graph.checkpointer
 
 
-def told(name="node1", wired=WHOLE[2].removeprefix("tool: "), to="bob", wire='wire({"amount": 5})'):
+def told(name="node1", wired=WAITING, to="bob", wire='wire({"amount": 5})'):
     """The message about a turn."""
     return (
         f"ai: No answer of {name} was recorded. What was recorded of its tool calls:\n"
