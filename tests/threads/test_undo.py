@@ -164,10 +164,11 @@ async def test_the_asynchronous_functions_do_the_same(kind, path, saver):
         graph = made.graph.copy({"checkpointer": own})
         assert [r.to_dict() | {"age": 0} async for r in ascan_threads(own)] == [report]
         repair = await arepair_thread(graph, thread(), min_age=0)
-        assert (repair.outcome, repair.patch) == ("repaired", wanted.patch)
+        assert repair.outcome == "repaired"
+        assert lines(repair.patch.messages) == lines(wanted.patch.messages)
         assert await aundo_repair(graph, thread()) == repair.before
         assert rows_of(path) == before
-        assert await arepair_thread(graph, thread(), min_age=0) == repair
+        assert (await arepair_thread(graph, thread(), min_age=0)).after == repair.after
         await graph.ainvoke({"messages": [("human", "next")]}, thread())
         with pytest.raises(ThreadError, match=NOT_REPAIRED):
             await aundo_repair(graph, thread())
