@@ -46,6 +46,7 @@ from langgraph_patch.threads.stored import (
     starts_tasks,
     waiting_tasks,
 )
+from langgraph_patch.threads.target import may_be_empty
 from langgraph_patch.threads.turns import lost_turns
 
 _IDS = "the ids of threads, for one thread a list of one"
@@ -214,8 +215,9 @@ class _Reader:
             self.saver, "get_tuple", config_of(key)
         )
         if saved is None:
-            yield from self._check_exists(key)
-            return ThreadReport(*key, "healthy")
+            if (yield from may_be_empty(self.saver, key)):
+                return ThreadReport(*key, "healthy")
+            raise ThreadError("it was deleted during the scan")
         activity = yield from self._activity(key, saved)
         age = age_of(saved)
         if self.since and datetime.now(UTC) - timedelta(seconds=age) < self.since:
@@ -261,12 +263,6 @@ class _Reader:
             return None
         plan = plan_repair(self.saver, saved.config, history, self.options, turns=turns)
         return (yield from plan).patch
-
-    def _check_exists(self, key: Key) -> IOGenerator[None]:
-        """A thread that has no checkpoint was deleted; on a server, it may never have run."""
-        is_server = isinstance(self.saver, LangGraphServer)
-        if not is_server or (yield from self.saver.thread(key.thread_id)) is None:
-            raise ThreadError("it was deleted during the scan")
 
     def _activity(self, key: Key, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
         """Whether a human may still answer or, on a server, a run is in progress."""
