@@ -50,6 +50,13 @@ class Stopped(Exception):  # noqa: N818 - no error: an outcome
         self.outcome, self.reason = outcome, reason
 
 
+class Refused(Stopped):
+    """Why a repair would not be safe."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("refused", reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
     """The options of `repair_thread`, which documents them.

@@ -61,6 +61,7 @@ from langgraph_patch.threads.plan import (
     KILLED,
     MOVED,
     OnPause,
+    Refused,
     RepairOptions,
     Stopped,
     check_due,
@@ -244,18 +245,6 @@ def _recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
 # --- the steps ---------------------------------------------------------------------------
 
 
-class _Staging(InMemorySaver):
-    """LangGraph's in-memory checkpointer, with the serializer and the versions of another one."""
-
-    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
-        super().__init__(serde=saver.serde)
-        self._next_version = saver.get_next_version
-
-    def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the version that the other checkpointer would use."""
-        return self._next_version(current, channel)
-
-
 @dataclass(frozen=True, slots=True)
 class _Thread:
     """A thread under repair.
@@ -287,7 +276,7 @@ class _Stage:
         channels: The channels of the graph, or of its subgraph, that has the history.
     """
 
-    memory: _Staging
+    memory: InMemorySaver
     graph: Any
     channels: Mapping[str, Any]
 
@@ -310,10 +299,9 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     committed = yield from _history(stage.memory, staged, options)
     lost = count_missing(stored, committed)
     if lost:
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
-            f"them, or the graph is not the one that wrote this thread",
+            f"them, or the graph is not the one that wrote this thread"
         )
     if not are_same(stored, committed):
         plan = yield from _plan(thread, target, committed, activity)
@@ -354,10 +342,9 @@ def _next_id(base: CheckpointTuple) -> str:
     old = base.checkpoint["id"]
     new = later_checkpoint_id(old, 1) or empty_checkpoint()["id"]
     if new <= old:
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"the id of its newest checkpoint, {old!r}, sorts after every id of LangGraph, so no "
-            f"repair can become the newest one",
+            f"repair can become the newest one"
         )
     return new
 
@@ -429,30 +416,28 @@ def _check_graph(thread: _Thread, target: Any) -> None:
     """
     options, base = thread.options, thread.base
     if accepted_input(base) is not None:
-        raise Stopped("refused", KILLED)
+        raise Refused(KILLED)
     if thread.blocked:
         names = ", ".join(thread.blocked)
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"its state holds classes that were not loaded ({names}): allow them in the serializer "
-            f"of the checkpointer (--trust {thread.blocked[0]})",
+            f"of the checkpointer (--trust {thread.blocked[0]})"
         )
     if target is not None:
         lacking = _nodes_of([base.checkpoint["channel_values"]]) - {*target.nodes}
         if lacking and not options.force:
-            raise Stopped(
-                "refused",
+            raise Refused(
                 f"the graph has no node {min(lacking)!r}, which comes next in this thread: repair "
-                f"it with the graph that the application runs, or force the repair",
+                f"it with the graph that the application runs, or force the repair"
             )
         return
     if not isinstance(base.checkpoint["channel_values"].get(options.messages_key), list):
-        raise Stopped("refused", _NEEDS_GRAPH.format("its history is in a DeltaChannel"))
+        raise Refused(_NEEDS_GRAPH.format("its history is in a DeltaChannel"))
     written = {channel for _, channel, _ in base.pending_writes or ()}
     others = {*state_keys(written)} - {options.messages_key}
     if others:
         named = ", ".join(map(repr, sorted(others)))
-        raise Stopped("refused", _NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
+        raise Refused(_NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
     if options.on_pause == "keep" and _may_wait(base) and not interrupts_of(base):
         raise Stopped("paused", _NEEDS_GRAPH.format(_KILLED_OR_WAITS))
 
@@ -469,7 +454,8 @@ _KILLED_OR_WAITS = (
 
 def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
     """Copy the checkpoint and its pending writes into memory."""
-    memory, base = _Staging(thread.saver), thread.base
+    base, memory = thread.base, InMemorySaver(serde=thread.saver.serde)
+    memory.get_next_version = thread.saver.get_next_version  # type: ignore[method-assign]
     values = dict(base.checkpoint["channel_values"])
     if target is not None:
         delta = [key for key, each in target.channels.items() if is_delta_channel(each)]
@@ -497,9 +483,7 @@ def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
             graph = outer
         return _Stage(memory, graph.compile(checkpointer=memory), channels)
     except Exception as error:  # any: what is stored may name what no graph can have
-        raise Stopped(
-            "refused", _NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")
-        ) from error
+        raise Refused(_NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")) from error
 
 
 def _graph_like(base: CheckpointTuple, messages_key: str) -> StateGraph[Any]:
@@ -553,22 +537,20 @@ def _commit_finished_work(thread: _Thread, stage: _Stage) -> IOGenerator[Checkpo
         raise
     except Exception as error:  # any: the graph runs the application's reducers
         first = str(error).partition("\n")[0][:200]
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"the graph cannot apply what its finished tasks wrote: {type(error).__name__}: "
-            f"{first} With with_patching, the next message repairs it",
+            f"{first} With with_patching, the next message repairs it"
         ) from error
-    raise Stopped("refused", "its graph starts new tasks whenever tasks are dropped")
+    raise Refused("its graph starts new tasks whenever tasks are dropped")
 
 
 def _check_tasks(thread: _Thread, tasks: set[str]) -> None:
     """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
     for task, channel, _ in thread.base.pending_writes or ():
         if task not in tasks and state_keys([channel]):
-            raise Stopped(
-                "refused",
+            raise Refused(
                 "the graph has no node for work that finished in this thread: is it the graph "
-                "that the application runs?",
+                "that the application runs?"
             )
 
 
@@ -644,7 +626,7 @@ def _check_staged(
     saved = stage.memory.get_tuple(config)
     read = [] if saved is None else (yield from _history(stage.memory, saved, thread.options))
     if state.next or not are_same(read, messages):
-        raise Stopped("refused", "the graph did not keep what was written to it")
+        raise Refused("the graph did not keep what was written to it")
 
 
 # --- write -------------------------------------------------------------------------------
@@ -653,13 +635,7 @@ def _check_staged(
 def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenerator[None]:
     """Write the checkpoint, if nothing was written since the repair began, and read it back."""
     base, checkpoint = thread.base, repaired.checkpoint
-    newest = yield from read_newest(thread.saver, thread.config)
-    # The task and the channel of each pending write: their values may not be comparable.
-    found, expected = (
-        (saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()])
-        for saved in (newest or base, base)
-    )
-    if newest is None or found != expected:
+    if _identity(base) != _identity((yield from read_newest(thread.saver, thread.config))):
         raise Stopped("moved", MOVED)
     old = base.checkpoint["channel_versions"]
     new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
@@ -670,4 +646,11 @@ def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenera
     read = yield from _history(thread.saver, newest, thread.options)
     if starts_tasks(newest) or not are_same(read, patch.messages):
         yield from delete_checkpoint(thread.saver, key_of(thread.config), checkpoint["id"])
-        raise Stopped("refused", "the database did not return what was written to it")
+        raise Refused("the database did not return what was written to it")
+
+
+def _identity(saved: CheckpointTuple | None) -> tuple[str, list[Any]] | None:
+    """The id of a checkpoint, and the pending writes without their values, which may differ."""
+    if saved is None:
+        return None
+    return saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()]

@@ -164,21 +164,6 @@ def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator
 
 
 @dataclass(slots=True)
-class _Pause:
-    """What waits for a human in one thread.
-
-    Attributes:
-        thread_id: The thread.
-        tasks: The tasks that wait.
-        interrupts: The interrupts of the root graph.
-    """
-
-    thread_id: str | None = None
-    tasks: set[str] = field(default_factory=set)
-    interrupts: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class _Reader:
     """Reads the histories of a checkpointer, sorted by thread and namespace.
 
@@ -186,23 +171,27 @@ class _Reader:
         saver: The checkpointer.
         options: The options of a repair.
         since: Report on nothing older; None for all.
-        pause: The pause of the thread that is read.
+        thread_id: The thread that is read.
+        tasks: Its tasks that wait for a human.
+        interrupts: The interrupts of its root graph.
         with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
     options: RepairOptions
     since: datetime | None
-    pause: _Pause = field(default_factory=_Pause)
+    thread_id: str | None = None
+    tasks: set[str] = field(default_factory=set)
+    interrupts: set[str] = field(default_factory=set)
     with_subgraphs: Collection[str] = ()
 
     def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
         """The report on one history; None if no later run reads it, or if it is older."""
-        if key.thread_id != self.pause.thread_id:
-            self.pause = _Pause(key.thread_id)
+        if key.thread_id != self.thread_id:
+            self.thread_id, self.tasks, self.interrupts = key.thread_id, set(), set()
         try:
             task = task_of_namespace(key.namespace)
-            if task is not None and task not in self.pause.tasks:
+            if task is not None and task not in self.tasks:
                 return None
             return (yield from self._report(key))
         except Exception as error:  # any: what is stored may make every constructor fail
@@ -272,10 +261,10 @@ class _Reader:
             return None
         interrupts = interrupts_of(saved)
         if not key.namespace:
-            self.pause.interrupts = interrupts
-        if not interrupts & self.pause.interrupts:  # an answer comes through the root graph only
+            self.interrupts = interrupts
+        if not interrupts & self.interrupts:  # an answer comes through the root graph only
             return None
-        self.pause.tasks.update(waiting_tasks(saved))
+        self.tasks.update(waiting_tasks(saved))
         return "waiting"
 
 
