@@ -154,7 +154,9 @@ def _open_sqlite(
         def setup(self) -> None:  # it would change the tables
             self.is_setup = True
 
-    if not os.path.isfile(target):  # noqa: PTH113 - it refuses a null character, too
+    if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
+        if os.path.exists(target):  # noqa: PTH110 - as above
+            raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
         raise ThreadError(f"{target!r:.200}: there is no such file.")
     # SQLite would read it all the same, and leave a log that the application could not write.
     if not os.access(target, os.W_OK):

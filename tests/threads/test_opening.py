@@ -212,7 +212,7 @@ def torn(path):
     ("make", "expected"),
     [
         (lambda _: None, "there is no such file"),
-        (lambda path: path.mkdir(), "there is no such file"),
+        (lambda path: path.mkdir(), "is not a file: expected a SQLite database"),
         (lambda path: path.write_text("hello " * 1000), "it is not a SQLite database"),
         (lambda path: path.write_bytes(b""), "has no table 'checkpoints': it holds no LangGraph"),
         (lambda path: execute(path, "CREATE TABLE checkpoints (a)"), "no column 'thread_id'"),

@@ -12,6 +12,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.messages import RemoveMessage
+from langgraph.channels import EphemeralValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -469,6 +470,24 @@ def test_c9_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
     assert (outcome, builder_error in reason) == ("refused", True)
     assert reason.startswith("the graph cannot apply what its finished tasks wrote: ")
     assert reason.endswith("With with_patching, the next message repairs it")
+
+
+class Once(MessagesState):
+    """A state with a value that lasts one superstep."""
+
+    once: Annotated[str, EphemeralValue]
+
+
+def test_a_value_that_lasts_one_superstep_does_not_come_back(saver):
+    """It is gone after the superstep that a repair ends, as in a run."""
+    builder = StateGraph(Once).add_edge(START, "model").add_edge("model", "tools")
+    builder.add_node("model", lambda _: {"messages": [calls(WIRE)], "once": "x"})
+    builder.add_node("tools", lambda _: interrupt("sure?"))
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"messages": [HumanMessage("go")]}, thread())
+    assert saver.get_tuple(thread()).checkpoint["channel_values"]["once"] == "x"
+    assert repaired(graph, **ABANDON)[0] == "repaired"
+    assert "once" not in saver.get_tuple(thread()).checkpoint["channel_values"]
 
 
 def conflicting(saver, nodes):
