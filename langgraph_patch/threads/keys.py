@@ -104,10 +104,9 @@ def delete_checkpoint(
             f"{key.thread_id!r} cannot be undone: continue from the checkpoint before it, with "
             f"its checkpoint_id in the config."
         )
-    query = _DELETE.format(tables.parameter, tables.writes, tables.returning)
-    delete = (query, (*key, checkpoint_id))
+    delete = (_DELETE.format(tables.parameter, tables.writes), (*key, checkpoint_id))
     try:
-        deleted = yield from _execute(saver, tables, *tables.lock, delete, *tables.deleted)
+        deleted = yield from _execute(saver, tables, *tables.lock, delete)
     except Exception as error:
         if "LockNotAvailable" not in class_names(error, "psycopg"):
             raise
@@ -149,7 +148,7 @@ WHERE thread_id = {0} AND checkpoint_ns = {0} AND checkpoint_id = {0} AND NOT EX
 ) AND NOT EXISTS (
     SELECT 1 FROM {1} AS w WHERE w.thread_id = c.thread_id
     AND w.checkpoint_ns = c.checkpoint_ns AND w.checkpoint_id = c.checkpoint_id
-) {2}"""
+) RETURNING 1"""
 """Blobs stay: other checkpoints, such as those of a fork, may use the same version of a channel."""
 
 
@@ -162,8 +161,6 @@ class _Tables:
         parameter: A parameter of a statement.
         collation: What sorts texts as Python does.
         lock: Statements that let nobody write until the transaction ends.
-        returning: What makes a deletion return a row for each deleted one, if that is known.
-        deleted: Otherwise the statement that returns a row if the last one deleted one.
         is_async: Whether the checkpointer is used in an event loop.
         cursor: Takes the checkpointer; a context manager over a cursor in one transaction.
     """
@@ -172,8 +169,6 @@ class _Tables:
     parameter: str
     collation: str
     lock: Sequence[tuple[str]]
-    returning: str
-    deleted: Sequence[tuple[str]]
     is_async: bool
     cursor: Callable[[Any], Any]
 
@@ -259,8 +254,6 @@ _SQLITE = _Tables(
     parameter="?",
     collation="",
     lock=(),  # one statement is a transaction
-    returning="",
-    deleted=(("SELECT 1 WHERE changes() = 1",),),
     is_async=False,
     cursor=_sqlite_cursor,
 )
@@ -273,8 +266,6 @@ _POSTGRES = _Tables(
         # Row locks are not enough: LangGraph inserts rows.
         ("LOCK TABLE checkpoints, checkpoint_writes IN SHARE ROW EXCLUSIVE MODE",),
     ),
-    returning="RETURNING 1",
-    deleted=(),
     is_async=False,
     cursor=_postgres_cursor,
 )

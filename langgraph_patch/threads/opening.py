@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -59,7 +60,17 @@ def open_database(
         langgraph_patch.errors.ThreadError: '/no/such.db': there is no such file.
     """
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
-    return _open_saver(target, used, write=write)
+    if target.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(target, used, write=write)
+    if target.startswith(("http://", "https://")):
+        return open_server(target)
+    if "://" in target or re.search(r"password\s*=", target, re.IGNORECASE):
+        raise ThreadError(
+            "This is not a supported database: expected a URI that begins with postgresql:// or "
+            "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
+            "path of a SQLite file."
+        )
+    return _open_sqlite(target, used, write=write)
 
 
 def is_database_failure(error: BaseException) -> bool:
@@ -72,22 +83,6 @@ def is_database_failure(error: BaseException) -> bool:
     names = class_names(error, "psycopg")
     # A statement that took too long concerns one thread: the next one may be smaller.
     return bool(names & {"OperationalError", "InterfaceError"}) and "QueryCanceled" not in names
-
-
-def _open_saver(
-    target: str, serde: SerializerProtocol, *, write: bool
-) -> AbstractContextManager[BaseCheckpointSaver[Any]]:
-    if target.startswith(("postgresql://", "postgres://")):
-        return _open_postgres(target, serde, write=write)
-    if target.startswith(("http://", "https://")):
-        return open_server(target)
-    if "://" in target or re.search(r"password\s*=", target, re.IGNORECASE):
-        raise ThreadError(
-            "This is not a supported database: expected a URI that begins with postgresql:// or "
-            "postgres:// (PostgreSQL), or with http:// or https:// (LangGraph Server), or the "
-            "path of a SQLite file."
-        )
-    return _open_sqlite(target, serde, write=write)
 
 
 def _check_tables(
@@ -159,44 +154,30 @@ def _open_sqlite(
         def setup(self) -> None:  # it would change the tables
             self.is_setup = True
 
-    path = _existing_file(target)
+    if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
+        if os.path.exists(target):  # noqa: PTH110 - as above
+            raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
+        raise ThreadError(f"{target!r:.200}: there is no such file.")
+    # SQLite would read it all the same, and leave a log that the application could not write.
+    if not os.access(target, os.W_OK):
+        raise ThreadError(f"{target!r}: {_SQLITE_ADVICE['SQLITE_CANTOPEN']}")
+    path = Path(target)
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"
         conn = sqlite3.connect(uri, uri=True, timeout=_SECONDS, check_same_thread=False)
         with closing(conn):
-            if not write and Path(f"{path.resolve()}-shm").exists():
-                _keep_log(conn, sqlite3)
+            # The log of a process that was killed is not written into the file when it is closed.
+            # Python can switch that off from 3.12 on. Without a `-shm` file it is a copy, and
+            # SQLite leaves files behind unless it writes the log into it.
+            has_log = Path(f"{path.resolve()}-shm").exists()
+            if sys.version_info >= (3, 12) and has_log and not write:
+                conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
             _check_sqlite(conn, target, write=write)
             yield (SqliteSaver if write else ReadOnlySaver)(conn, serde=serde)
     except sqlite3.Error as error:
         name = str(getattr(error, "sqlite_errorname", ""))
         advice = [text for code, text in _SQLITE_ADVICE.items() if name.startswith(code)]
         raise ThreadError(f"{target!r}: {(advice or [f'{error}.'])[0]}") from error
-
-
-def _existing_file(target: str) -> Path:
-    path = Path(target)
-    try:
-        if not path.exists():
-            raise ThreadError(f"{target!r}: there is no such file.")
-        if not path.is_file():
-            raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
-    except (OSError, ValueError) as error:  # too long, or with a null character
-        raise ThreadError(f"{target!r:.200}: there is no such file.") from error
-    # SQLite would read it all the same, and leave a log that the application could not write.
-    if not os.access(path, os.W_OK):
-        raise ThreadError(f"{target!r}: {_SQLITE_ADVICE['SQLITE_CANTOPEN']}")
-    return path
-
-
-def _keep_log(conn: Any, sqlite3: Any) -> None:
-    """Do not write the log of a process that was killed into the file when it is closed.
-
-    Python can switch that off from 3.12 on. Without a `-shm` file it is a copy, and SQLite leaves
-    files behind unless it writes the log into it.
-    """
-    if hasattr(conn, "setconfig"):
-        conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)  # noqa: FBT003 - its API
 
 
 def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:

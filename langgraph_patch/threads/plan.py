@@ -13,9 +13,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_namespace
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.recover import Recovery
 from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import Abandoned, repair_with_turns
@@ -23,7 +22,6 @@ from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.history.repair import Change
-from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.reports import Outcome
 from langgraph_patch.threads.server import Activity
 from langgraph_patch.threads.stored import age_of
@@ -52,6 +50,13 @@ class Stopped(Exception):  # noqa: N818 - no error: an outcome
         self.outcome, self.reason = outcome, reason
 
 
+class Refused(Stopped):
+    """Why a repair would not be safe."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("refused", reason)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
     """The options of `repair_thread`, which documents them.
@@ -77,39 +82,6 @@ class RepairOptions:
     def messages_key(self) -> str:
         """The state key of the history."""
         return self.repairer.messages_key
-
-
-# --- the thread --------------------------------------------------------------------------
-
-
-def newest_config(config: RunnableConfig) -> RunnableConfig:
-    """`config` for the newest checkpoint of its thread and namespace, without the keys of a run.
-
-    Raises:
-        ThreadError: If it names no thread, or a namespace that no later run reads.
-    """
-    configurable = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(configurable, Mapping) or configurable.get("thread_id") is None:
-        raise ThreadError(f"{config!r:.200} names no thread: expected configurable.thread_id.")
-    namespace = str(configurable.get("checkpoint_ns") or "")
-    if task_of_namespace(namespace) is not None:
-        raise ThreadError(
-            f"Namespace {namespace!r} belongs to one run of a node: no later run reads it, so "
-            f"there is nothing to repair. Repair the root namespace of the thread."
-        )
-    lasting = {
-        key: value
-        for key, value in configurable.items()
-        if key not in RUN_KEYS and not is_reserved(key)
-    }
-    lasting |= {"thread_id": str(configurable["thread_id"]), "checkpoint_ns": namespace}
-    return {**config, "configurable": lasting}
-
-
-def key_of(config: RunnableConfig) -> Key:
-    """The thread and the namespace that a config names."""
-    configurable = config["configurable"]
-    return Key(configurable["thread_id"], configurable["checkpoint_ns"])
 
 
 # --- the plan ----------------------------------------------------------------------------

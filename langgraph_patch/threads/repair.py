@@ -1,4 +1,4 @@
-"""Repair one stored thread, or say why it is left as it is; and undo a repair.
+"""Repair one stored thread, or say why it is left as it is.
 
 The repair of a thread in a checkpointer has five steps. Nothing is written before the last one.
 
@@ -16,7 +16,6 @@ breakpoints, so what depends on them is refused. `server_repair` has the steps f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.types import ERROR, TASKS
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Send
 
 from langgraph_patch._langgraph_storage import (
@@ -51,7 +49,7 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
-from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError, brief
+from langgraph_patch.errors import GraphError, PatchError, ThreadError, brief
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import Abandoned
 from langgraph_patch.graph.repairer import Repair, Repairer
@@ -63,18 +61,16 @@ from langgraph_patch.threads.plan import (
     KILLED,
     MOVED,
     OnPause,
+    Refused,
     RepairOptions,
     Stopped,
     check_due,
-    key_of,
-    newest_config,
     plan_repair,
     with_committed,
 )
 from langgraph_patch.threads.reports import ThreadRepair
-from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
-from langgraph_patch.threads.server_client import ServerClient
-from langgraph_patch.threads.server_repair import repair_on_server, undo_on_server
+from langgraph_patch.threads.server import Activity, LangGraphServer
+from langgraph_patch.threads.server_repair import repair_on_server
 from langgraph_patch.threads.stored import (
     MARK,
     are_same,
@@ -82,8 +78,14 @@ from langgraph_patch.threads.stored import (
     count_missing,
     history_of,
     interrupts_of,
-    is_marked,
     starts_tasks,
+)
+from langgraph_patch.threads.target import (
+    key_of,
+    newest_config,
+    opened,
+    other_checkpoint,
+    read_newest,
 )
 from langgraph_patch.threads.turns import lost_turns
 
@@ -194,7 +196,7 @@ def repair_thread(
     options = RepairOptions(
         repairer=repairer, on_pause=on_pause, min_age=min_age, force=force, dry_run=dry_run
     )
-    saver, graph = _opened(target)
+    saver, graph = opened(target)
     newest = newest_config(config)
     key = key_of(newest)
     if isinstance(saver, LangGraphServer) and key.namespace:
@@ -204,14 +206,11 @@ def repair_thread(
         )
     blocked: set[str] = set()
     with _recording_blocked_classes(blocked):
-        base = yield from _newest(saver, newest)
+        base = yield from read_newest(saver, newest)
     if base is None:
-        yield from _check_exists(saver, key)
         return ThreadRepair(*key, "healthy")
     before = base.checkpoint["id"]
-    expected = config["configurable"].get("checkpoint_id")
-    if expected not in (None, before):
-        reason = f"its newest checkpoint is {before}, not {expected}"
+    if reason := other_checkpoint(config, before):
         return ThreadRepair(*key, "moved", reason, before=before)
     try:
         if isinstance(saver, LangGraphServer):
@@ -226,27 +225,6 @@ def repair_thread(
 
 arepair_thread = asynchronous(repair_thread)
 """Repair a thread as `repair_thread` does, over an asynchronous checkpointer or client."""
-
-
-def _opened(target: Any) -> tuple[BaseCheckpointSaver[Any], Any]:
-    """The checkpointer of the threads, or the server, and the application's graph or None."""
-    server = server_of(target)
-    if server is not None:
-        return server, None
-    if isinstance(target, BaseCheckpointSaver):
-        return target, None
-    if not isinstance(target, CompiledStateGraph):
-        raise GraphError(
-            f"{target!r:.200} is a {type(target).__name__}: expected a checkpointer, the compiled "
-            f"graph that your application runs with its checkpointer, or a client of a LangGraph "
-            f"Server."
-        )
-    if not isinstance(target.checkpointer, BaseCheckpointSaver):
-        raise GraphError(
-            f"The graph {target.name!r} has no checkpointer: pass the checkpointer alone, or "
-            f"graph.copy({{'checkpointer': ...}}), with the one that holds the thread."
-        )
-    return target.checkpointer, target
 
 
 @contextmanager
@@ -264,41 +242,7 @@ def _recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
         unregister()
 
 
-def _newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTuple | None]:
-    try:
-        saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
-    except (NotImplementedError, asyncio.InvalidStateError) as error:
-        if "serialization type" in str(error):
-            raise  # LangGraph's serializer raises it for a row of a type that it does not know
-        raise OptionError(
-            f"{type(saver).__name__} has only the other form: call repair_thread and undo_repair "
-            f"with a synchronous checkpointer, await arepair_thread and aundo_repair with an "
-            f"asynchronous one."
-        ) from error
-    return saved
-
-
-def _check_exists(saver: Any, key: Key) -> IOGenerator[None]:
-    """A thread that has no checkpoint does not exist; on a server, it may never have run."""
-    is_server = isinstance(saver, LangGraphServer)
-    if not is_server or (yield from saver.thread(key.thread_id)) is None:
-        where = f" in namespace {key.namespace!r}" if key.namespace else ""
-        raise ThreadError(f"There is no thread {key.thread_id!r}{where}.")
-
-
 # --- the steps ---------------------------------------------------------------------------
-
-
-class _Staging(InMemorySaver):
-    """LangGraph's in-memory checkpointer, with the serializer and the versions of another one."""
-
-    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
-        super().__init__(serde=saver.serde)
-        self._next_version = saver.get_next_version
-
-    def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the version that the other checkpointer would use."""
-        return self._next_version(current, channel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +276,7 @@ class _Stage:
         channels: The channels of the graph, or of its subgraph, that has the history.
     """
 
-    memory: _Staging
+    memory: InMemorySaver
     graph: Any
     channels: Mapping[str, Any]
 
@@ -355,10 +299,9 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     committed = yield from _history(stage.memory, staged, options)
     lost = count_missing(stored, committed)
     if lost:
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
-            f"them, or the graph is not the one that wrote this thread",
+            f"them, or the graph is not the one that wrote this thread"
         )
     if not are_same(stored, committed):
         plan = yield from _plan(thread, target, committed, activity)
@@ -399,10 +342,9 @@ def _next_id(base: CheckpointTuple) -> str:
     old = base.checkpoint["id"]
     new = later_checkpoint_id(old, 1) or empty_checkpoint()["id"]
     if new <= old:
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"the id of its newest checkpoint, {old!r}, sorts after every id of LangGraph, so no "
-            f"repair can become the newest one",
+            f"repair can become the newest one"
         )
     return new
 
@@ -474,30 +416,28 @@ def _check_graph(thread: _Thread, target: Any) -> None:
     """
     options, base = thread.options, thread.base
     if accepted_input(base) is not None:
-        raise Stopped("refused", KILLED)
+        raise Refused(KILLED)
     if thread.blocked:
         names = ", ".join(thread.blocked)
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"its state holds classes that were not loaded ({names}): allow them in the serializer "
-            f"of the checkpointer (--trust {thread.blocked[0]})",
+            f"of the checkpointer (--trust {thread.blocked[0]})"
         )
     if target is not None:
         lacking = _nodes_of([base.checkpoint["channel_values"]]) - {*target.nodes}
         if lacking and not options.force:
-            raise Stopped(
-                "refused",
+            raise Refused(
                 f"the graph has no node {min(lacking)!r}, which comes next in this thread: repair "
-                f"it with the graph that the application runs, or force the repair",
+                f"it with the graph that the application runs, or force the repair"
             )
         return
     if not isinstance(base.checkpoint["channel_values"].get(options.messages_key), list):
-        raise Stopped("refused", _NEEDS_GRAPH.format("its history is in a DeltaChannel"))
+        raise Refused(_NEEDS_GRAPH.format("its history is in a DeltaChannel"))
     written = {channel for _, channel, _ in base.pending_writes or ()}
     others = {*state_keys(written)} - {options.messages_key}
     if others:
         named = ", ".join(map(repr, sorted(others)))
-        raise Stopped("refused", _NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
+        raise Refused(_NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
     if options.on_pause == "keep" and _may_wait(base) and not interrupts_of(base):
         raise Stopped("paused", _NEEDS_GRAPH.format(_KILLED_OR_WAITS))
 
@@ -514,7 +454,8 @@ _KILLED_OR_WAITS = (
 
 def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
     """Copy the checkpoint and its pending writes into memory."""
-    memory, base = _Staging(thread.saver), thread.base
+    base, memory = thread.base, InMemorySaver(serde=thread.saver.serde)
+    memory.get_next_version = thread.saver.get_next_version  # type: ignore[method-assign]
     values = dict(base.checkpoint["channel_values"])
     if target is not None:
         delta = [key for key, each in target.channels.items() if is_delta_channel(each)]
@@ -542,9 +483,7 @@ def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
             graph = outer
         return _Stage(memory, graph.compile(checkpointer=memory), channels)
     except Exception as error:  # any: what is stored may name what no graph can have
-        raise Stopped(
-            "refused", _NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")
-        ) from error
+        raise Refused(_NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")) from error
 
 
 def _graph_like(base: CheckpointTuple, messages_key: str) -> StateGraph[Any]:
@@ -598,22 +537,20 @@ def _commit_finished_work(thread: _Thread, stage: _Stage) -> IOGenerator[Checkpo
         raise
     except Exception as error:  # any: the graph runs the application's reducers
         first = str(error).partition("\n")[0][:200]
-        raise Stopped(
-            "refused",
+        raise Refused(
             f"the graph cannot apply what its finished tasks wrote: {type(error).__name__}: "
-            f"{first} With with_patching, the next message repairs it",
+            f"{first} With with_patching, the next message repairs it"
         ) from error
-    raise Stopped("refused", "its graph starts new tasks whenever tasks are dropped")
+    raise Refused("its graph starts new tasks whenever tasks are dropped")
 
 
 def _check_tasks(thread: _Thread, tasks: set[str]) -> None:
     """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
     for task, channel, _ in thread.base.pending_writes or ():
         if task not in tasks and state_keys([channel]):
-            raise Stopped(
-                "refused",
+            raise Refused(
                 "the graph has no node for work that finished in this thread: is it the graph "
-                "that the application runs?",
+                "that the application runs?"
             )
 
 
@@ -689,7 +626,7 @@ def _check_staged(
     saved = stage.memory.get_tuple(config)
     read = [] if saved is None else (yield from _history(stage.memory, saved, thread.options))
     if state.next or not are_same(read, messages):
-        raise Stopped("refused", "the graph did not keep what was written to it")
+        raise Refused("the graph did not keep what was written to it")
 
 
 # --- write -------------------------------------------------------------------------------
@@ -698,103 +635,22 @@ def _check_staged(
 def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenerator[None]:
     """Write the checkpoint, if nothing was written since the repair began, and read it back."""
     base, checkpoint = thread.base, repaired.checkpoint
-    newest = yield from _newest(thread.saver, thread.config)
-    # The task and the channel of each pending write: their values may not be comparable.
-    found, expected = (
-        (saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()])
-        for saved in (newest or base, base)
-    )
-    if newest is None or found != expected:
+    if _identity(base) != _identity((yield from read_newest(thread.saver, thread.config))):
         raise Stopped("moved", MOVED)
     old = base.checkpoint["channel_versions"]
     new = {k: v for k, v in checkpoint["channel_versions"].items() if v != old.get(k)}
     yield from call_method(thread.saver, "put", base.config, checkpoint, repaired.metadata, new)
-    newest = yield from _newest(thread.saver, thread.config)
+    newest = yield from read_newest(thread.saver, thread.config)
     if newest is None or newest.checkpoint["id"] != checkpoint["id"]:
         raise Stopped("moved", MOVED)
     read = yield from _history(thread.saver, newest, thread.options)
     if starts_tasks(newest) or not are_same(read, patch.messages):
         yield from delete_checkpoint(thread.saver, key_of(thread.config), checkpoint["id"])
-        raise Stopped("refused", "the database did not return what was written to it")
+        raise Refused("the database did not return what was written to it")
 
 
-# --- undo --------------------------------------------------------------------------------
-
-
-@synchronous
-def undo_repair(
-    target: BaseCheckpointSaver[Any] | CompiledStateGraph[Any] | ServerClient,
-    config: RunnableConfig,
-) -> IOGenerator[str]:
-    """Undo the last repair of a thread, so that it is as it was before, with its pause if any.
-
-    The newest checkpoint is deleted if it has the mark of a repair, and no other ever is. A
-    LangGraph Server deletes none, so there a copy of the checkpoint before the repair becomes the
-    newest; what finished tasks had written is applied to it, and a pause that was abandoned cannot
-    come back. Do not undo a repair while the thread runs. `aundo_repair` is the asynchronous form.
-
-    Args:
-        target: The checkpointer that holds the thread, a compiled graph with it, or the client of
-            the LangGraph Server.
-        config: Names the thread (`thread_id`) and, for a subgraph that keeps its own history, the
-            namespace (`checkpoint_ns`). With a `checkpoint_id`, nothing is undone unless that
-            checkpoint is the newest.
-
-    Returns:
-        The id of the checkpoint before the repair.
-
-    Raises:
-        ThreadError: If there is no such thread, if a repair did not write its newest checkpoint,
-            or if the checkpointer cannot delete single checkpoints (those for SQLite, PostgreSQL
-            and memory can).
-        GraphError: If `target` is none of these, or is a graph without a checkpointer.
-        OptionError: If the checkpointer has only the other form, synchronous or asynchronous.
-
-    Examples:
-        >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> from langgraph.checkpoint.memory import InMemorySaver
-        >>> from langgraph.graph import MessagesState, StateGraph
-        >>> from langgraph_patch.threads import repair_thread, undo_repair
-        >>> call = {"name": "wire", "args": {}, "id": "c1"}
-        >>> builder = StateGraph(MessagesState)
-        >>> _ = builder.add_node("model", lambda state: {"messages": [
-        ...     AIMessage("", tool_calls=[call]), HumanMessage("never mind")]})
-        >>> saver, config = InMemorySaver(), {"configurable": {"thread_id": "1"}}
-        >>> graph = builder.set_entry_point("model").compile(checkpointer=saver)
-        >>> _ = graph.invoke({"messages": []}, config)
-        >>> repair = repair_thread(saver, config, min_age=0)
-        >>> undo_repair(saver, config) == repair.before
-        True
-        >>> [m.type for m in graph.get_state(config).values["messages"]]
-        ['ai', 'human']
-    """
-    saver, _ = _opened(target)
-    newest = newest_config(config)
-    saved = yield from _newest(saver, newest)
+def _identity(saved: CheckpointTuple | None) -> tuple[str, list[Any]] | None:
+    """The id of a checkpoint, and the pending writes without their values, which may differ."""
     if saved is None:
-        yield from _check_exists(saver, key_of(newest))
-        raise _nothing_to_undo(newest, "no run has written to it")
-    written = saved.checkpoint["id"]
-    expected = config["configurable"].get("checkpoint_id")
-    if expected not in (None, written):
-        raise _nothing_to_undo(newest, f"its newest checkpoint is {written}, not {expected}")
-    if isinstance(saver, LangGraphServer):
-        before = yield from undo_on_server(saver, saved)
-    else:
-        before = str((saved.parent_config or {}).get("configurable", {}).get("checkpoint_id", ""))
-        before = before if is_marked(saved) else ""
-    if not before:
-        raise _nothing_to_undo(newest, f"no repair wrote its newest checkpoint {written}")
-    if not isinstance(saver, LangGraphServer) and not (
-        yield from delete_checkpoint(saver, key_of(newest), written)
-    ):
-        raise _nothing_to_undo(newest, f"it has moved on from checkpoint {written}")
-    return before
-
-
-aundo_repair = asynchronous(undo_repair)
-"""Undo a repair as `undo_repair` does, over an asynchronous checkpointer or client."""
-
-
-def _nothing_to_undo(config: RunnableConfig, reason: str) -> ThreadError:
-    return ThreadError(f"Thread {key_of(config).thread_id!r} has no repair to undo: {reason}.")
+        return None
+    return saved.checkpoint["id"], [write[:2] for write in saved.pending_writes or ()]

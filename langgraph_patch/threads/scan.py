@@ -46,6 +46,7 @@ from langgraph_patch.threads.stored import (
     starts_tasks,
     waiting_tasks,
 )
+from langgraph_patch.threads.target import may_be_empty
 from langgraph_patch.threads.turns import lost_turns
 
 _IDS = "the ids of threads, for one thread a list of one"
@@ -163,21 +164,6 @@ def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator
 
 
 @dataclass(slots=True)
-class _Pause:
-    """What waits for a human in one thread.
-
-    Attributes:
-        thread_id: The thread.
-        tasks: The tasks that wait.
-        interrupts: The interrupts of the root graph.
-    """
-
-    thread_id: str | None = None
-    tasks: set[str] = field(default_factory=set)
-    interrupts: set[str] = field(default_factory=set)
-
-
-@dataclass(slots=True)
 class _Reader:
     """Reads the histories of a checkpointer, sorted by thread and namespace.
 
@@ -185,23 +171,27 @@ class _Reader:
         saver: The checkpointer.
         options: The options of a repair.
         since: Report on nothing older; None for all.
-        pause: The pause of the thread that is read.
+        thread_id: The thread that is read.
+        tasks: Its tasks that wait for a human.
+        interrupts: The interrupts of its root graph.
         with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
     options: RepairOptions
     since: datetime | None
-    pause: _Pause = field(default_factory=_Pause)
+    thread_id: str | None = None
+    tasks: set[str] = field(default_factory=set)
+    interrupts: set[str] = field(default_factory=set)
     with_subgraphs: Collection[str] = ()
 
     def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
         """The report on one history; None if no later run reads it, or if it is older."""
-        if key.thread_id != self.pause.thread_id:
-            self.pause = _Pause(key.thread_id)
+        if key.thread_id != self.thread_id:
+            self.thread_id, self.tasks, self.interrupts = key.thread_id, set(), set()
         try:
             task = task_of_namespace(key.namespace)
-            if task is not None and task not in self.pause.tasks:
+            if task is not None and task not in self.tasks:
                 return None
             return (yield from self._report(key))
         except Exception as error:  # any: what is stored may make every constructor fail
@@ -214,8 +204,9 @@ class _Reader:
             self.saver, "get_tuple", config_of(key)
         )
         if saved is None:
-            yield from self._check_exists(key)
-            return ThreadReport(*key, "healthy")
+            if (yield from may_be_empty(self.saver, key)):
+                return ThreadReport(*key, "healthy")
+            raise ThreadError("it was deleted during the scan")
         activity = yield from self._activity(key, saved)
         age = age_of(saved)
         if self.since and datetime.now(UTC) - timedelta(seconds=age) < self.since:
@@ -262,12 +253,6 @@ class _Reader:
         plan = plan_repair(self.saver, saved.config, history, self.options, turns=turns)
         return (yield from plan).patch
 
-    def _check_exists(self, key: Key) -> IOGenerator[None]:
-        """A thread that has no checkpoint was deleted; on a server, it may never have run."""
-        is_server = isinstance(self.saver, LangGraphServer)
-        if not is_server or (yield from self.saver.thread(key.thread_id)) is None:
-            raise ThreadError("it was deleted during the scan")
-
     def _activity(self, key: Key, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
         """Whether a human may still answer or, on a server, a run is in progress."""
         if isinstance(self.saver, LangGraphServer):
@@ -276,10 +261,10 @@ class _Reader:
             return None
         interrupts = interrupts_of(saved)
         if not key.namespace:
-            self.pause.interrupts = interrupts
-        if not interrupts & self.pause.interrupts:  # an answer comes through the root graph only
+            self.interrupts = interrupts
+        if not interrupts & self.interrupts:  # an answer comes through the root graph only
             return None
-        self.pause.tasks.update(waiting_tasks(saved))
+        self.tasks.update(waiting_tasks(saved))
         return "waiting"
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-PLAIN = ("get_tuple", "put", "put_writes", "get_delta_channel_history")
-AWAITED = ("aget_tuple", "aput", "aput_writes", "aget_delta_channel_history")
+from langgraph_patch import PatchError
+
+METHODS = ("get_tuple", "put", "put_writes", "get_delta_channel_history")
 
 
 class FaultError(Exception):
@@ -19,21 +19,15 @@ class FaultError(Exception):
 
 
 class Faults:
-    """Counts the calls of a checkpointer from outside, and fails one of them.
+    """Counts the calls of a checkpointer, and fails one of them.
 
     Attributes:
         at: The number of the call that fails; 0 for none.
-        seen: The methods that were called since `arm`, in order.
+        seen: The methods that were called, in order.
     """
 
-    def __init__(self) -> None:
-        self.at = 0
-        self.seen: list[str] = []
-
-    def arm(self, at: int) -> None:
-        """Begin to count; the call number `at` will fail."""
-        self.at = at
-        self.seen = []
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, list[str]()
 
     @property
     def failed(self) -> bool:
@@ -47,56 +41,62 @@ class Faults:
             raise FaultError(f"call {self.at}: {method}")
 
 
-def _plain(name: str) -> Any:
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.faults.note(name)
-        return getattr(super(self.made, self), name)(*args, **kwargs)
-
-    return method
-
-
-def _awaited(name: str) -> Any:
-    async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.faults.note(name)
-        return await getattr(super(self.made, self), name)(*args, **kwargs)
-
-    return method
-
-
-def _list(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-    self.faults.note("list")
-    yield from super(self.made, self).list(*args, **kwargs)
-    self.faults.note("the end of list")
-
-
-async def _alist(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-    self.faults.note("alist")
-    async for saved in super(self.made, self).alist(*args, **kwargs):
-        yield saved
-    self.faults.note("the end of alist")
-
-
-@contextmanager
-def _cursor(self: Any, transaction: bool = True) -> Iterator[Any]:  # noqa: FBT001, FBT002 - as there
-    self.faults.note("cursor")
-    with super(self.made, self).cursor(transaction) as cursor:
-        yield cursor
-
-
 def _faulty(base: Any) -> Any:
-    """A subclass of `base`: this package knows checkpointers by their class."""
-    methods = {
-        **{name: _plain(name) for name in PLAIN},
-        **{name: _awaited(name) for name in AWAITED},
-        "list": _list,
-        "alist": _alist,
-        **({"cursor": _cursor} if base is SqliteSaver else {}),
-    }
-    made = type(base.__name__, (base,), methods)
-    made.made = made
+    """A subclass of a checkpointer, with `faults`: this package knows them by their class."""
+
+    def plain(name: str) -> Any:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.faults.note(name)
+            return getattr(super(made, self), name)(*args, **kwargs)
+
+        return method
+
+    def listing(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        self.faults.note("list")
+        yield from super(made, self).list(*args, **kwargs)
+        self.faults.note("the end of list")
+
+    async def alisting(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        self.faults.note("alist")
+        async for saved in super(made, self).alist(*args, **kwargs):
+            yield saved
+        self.faults.note("the end of alist")
+
+    methods = {name: plain(name) for each in METHODS for name in (each, f"a{each}")}
+    made: Any = type(base.__name__, (base,), {**methods, "list": listing, "alist": alisting})
     return made
 
 
 FaultyMemory: Any = _faulty(InMemorySaver)
-FaultySqlite: Any = _faulty(SqliteSaver)
 FaultyAsyncSqlite: Any = _faulty(AsyncSqliteSaver)
+
+
+def each_fault(source: InMemorySaver) -> Iterator[Any]:
+    """Copies of a checkpointer; in each the next call fails, until all calls were done."""
+    at, failed = 0, True
+    while failed:
+        at += 1
+        saver = FaultyMemory()
+        for part in ("storage", "writes", "blobs"):
+            setattr(saver, part, copy.deepcopy(getattr(source, part)))
+        faults = saver.faults = Faults(at)
+        yield saver
+        failed = faults.failed
+    assert at > 3
+
+
+def is_named(error: BaseException) -> bool:
+    """Whether it is the checkpointer's own error, or a `PatchError` that names it."""
+    if isinstance(error, PatchError):
+        return "FaultError" in str(error) and error.__cause__ is not None
+    return isinstance(error, FaultError)
+
+
+def result_of(act: Callable[[], Any]) -> Any:
+    """What `act` returns, or the error that names a fault."""
+    try:
+        return act()
+    except (FaultError, PatchError) as error:
+        if is_named(error):
+            return error
+        raise

@@ -1,46 +1,175 @@
-"""Stored threads with damage, and how the tests read them."""
+"""Stored threads that graphs without this package broke, and how the tests read them."""
 
-from langgraph_patch.threads import repair_thread, scan_threads
-from support.agents import both_calls, thread
-from support.broken_threads import answer, application, make_threads, say, silent
-from support.databases import every_row, open_saver
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest.mock import patch
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+
+from kit import Agent, DeltaState, calls, loop, send_each
+from langgraph_patch.threads import scan_threads
+from support.strict import RefusedError
+
+MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
+WAITED = (
+    "Tool call wire with id {} was waiting for human input when another message came in; "
+    "no answer and no result were recorded."
+)
+ENDED = WAITED.replace("another message came in", "the pause was ended")
+UNKNOWN = "No result of tool call {} with id {} is known; it may or may not have run."
+FAILED = "Tool call boom with id c2 failed in its last recorded attempt: RuntimeError('kaput x')"
 
 
-def stored_messages(graph, thread_id="1", namespace=""):
-    """The messages that the next run of a thread will read."""
-    config = {"thread_id": thread_id, "checkpoint_ns": namespace}
-    return graph.get_state({"configurable": config}).values["messages"]
+def thread(name: str = "1", **names: str) -> Any:
+    """The config of a thread."""
+    return {"configurable": {"thread_id": name, **names}}
 
 
-def abandoned_thread(kind, saver, thread_id="1"):
-    """Store a thread in which a human was asked and wrote something else; its graph."""
-    graph = application(kind, saver, both_calls(), answer())
-    say(graph, thread(thread_id), "go")
-    say(graph, thread(thread_id), "never mind")
-    return silent(kind, saver)
+# --- graphs ---------------------------------------------------------------------------------
 
 
-class Incident:
-    """A database of damaged, paused and healthy threads: before, during and after a repair."""
+def hand_built(model: Any, tools: Any, saver: Any, **options: Any) -> Any:
+    """A loop whose tools run in one task, so that a result beside a pause is not recorded."""
+    return loop(model, tools).compile(checkpointer=saver, **options)
 
-    def __init__(self, path, count):
-        with open_saver(path) as saver:
-            self.made = make_threads(saver, count)
-            self.before = every_row(path)
-            self.histories = self._histories(saver)
-            self.found = {r.thread_id: r for r in scan_threads(saver) if not r.namespace}
-            self.scanned = every_row(path)
-            self.repairs = {
-                m.thread_id: repair_thread(silent(m.kind, saver), thread(m.thread_id), min_age=0)
-                for m in self.made
-            }
-            self.after = every_row(path)
-            self.second = {r.thread_id: r.status for r in scan_threads(saver) if not r.namespace}
-            self.repaired = self._histories(saver)
 
-    def _histories(self, saver):
-        return {m.thread_id: stored_messages(silent(m.kind, saver), m.thread_id) for m in self.made}
+def agent(model: Any, tools: Any, saver: Any) -> Any:
+    """`create_agent`: a task for each call."""
+    return create_agent(model, tools, checkpointer=saver)
 
-    def damaged(self):
-        """The threads that were damaged."""
-        return [made for made in self.made if made.status == "damaged"]
+
+def delta(model: Any, tools: Any, saver: Any) -> Any:
+    """A loop whose history is spread over checkpoints."""
+    return loop(model, tools, state=DeltaState, router=send_each).compile(checkpointer=saver)
+
+
+def stateful_child(model: Any, tools: Any, saver: Any) -> Any:
+    """A graph that calls an agent with a history of its own, in the namespace `delegate`."""
+    child = loop(model, tools).compile(checkpointer=True)
+
+    def delegate(state: MessagesState) -> Any:
+        answer = child.invoke({"messages": [state["messages"][-1]]})
+        return {"messages": [AIMessage(answer["messages"][-1].text)]}
+
+    parent = StateGraph(MessagesState).add_node("delegate", delegate).add_edge(START, "delegate")
+    return parent.compile(checkpointer=saver)
+
+
+BARE = {graph.__name__: graph for graph in (hand_built, agent, delta, stateful_child)}
+
+
+# --- threads --------------------------------------------------------------------------------
+
+
+class KilledError(BaseException):
+    """The process died."""
+
+
+@contextmanager
+def killed_after_tools(saver: Any) -> Any:
+    """The tools write their results, and no checkpoint takes them."""
+    put = saver.put
+
+    def dies(config: Any, checkpoint: Any, *rest: Any) -> Any:
+        if "tools" in checkpoint["versions_seen"]:
+            raise KilledError
+        return put(config, checkpoint, *rest)
+
+    with patch.object(saver, "put", dies), suppress(KilledError):
+        yield
+
+
+def stored(way: str, kind: str = "agent", saver: Any = None, thread_id: str = "1") -> Agent:
+    """An agent without this package, and what happened to its thread.
+
+    Args:
+        way: `healthy`, `paused`, `abandoned` (the human wrote something else), `failed` (a tool),
+            `failed_and_on` (and the human wrote again), `limited` (before the tools), `killed`
+            (after them), `new` (nothing).
+        kind: One of `BARE`.
+        saver: The checkpointer. Default: one in memory.
+        thread_id: The thread.
+    """
+    script = {
+        "healthy": [calls(MAIL), AIMessage("mailed")],
+        "failed": [calls(MAIL, BOOM)],
+        "failed_and_on": [calls(MAIL, BOOM)],
+        "killed": [calls(MAIL, ("mail", {"to": "eve"}))],
+    }.get(way, [calls(MAIL, WIRE)])
+    made = Agent(BARE[kind], *script, saver=saver)
+    made.config = thread(thread_id)
+    if way == "new":
+        return made
+    with suppress(RuntimeError):  # of the tool, or of the recursion limit
+        if way == "killed":
+            with killed_after_tools(made.graph.checkpointer):
+                made.say("go", durability="sync")
+        elif way == "limited":
+            made.config = {**thread(thread_id), "recursion_limit": 1}
+            made.say("go")
+        else:
+            made.say("go")
+    made.config = thread(thread_id)
+    if way in ("abandoned", "failed_and_on"):
+        with suppress(RefusedError):
+            made.say("never mind")
+    return made
+
+
+def write(made: Agent, messages: Sequence[Any], node: str = START) -> Agent:
+    """Put messages into a thread, as an import or an editor does."""
+    made.graph.update_state(made.config, {"messages": list(messages)}, as_node=node)
+    return made
+
+
+def lines(messages: Sequence[BaseMessage]) -> list[str]:
+    """A line for each message: its type, and its calls or its text."""
+    return [
+        f"{m.type}: {', '.join(c['name'] for c in getattr(m, 'tool_calls', ())) or m.text}"
+        for m in messages
+    ]
+
+
+def results(messages: Sequence[BaseMessage]) -> list[str]:
+    """The texts of the results."""
+    return [message.text for message in messages if isinstance(message, ToolMessage)]
+
+
+def scanned(saver: Any, **options: Any) -> list[tuple[str, str]]:
+    """The id and the status of each history."""
+    return [(report.thread_id, report.status) for report in scan_threads(saver, **options)]
+
+
+# --- checkpointers of other packages --------------------------------------------------------
+
+
+class Foreign(BaseCheckpointSaver[str]):
+    """Keeps to the interface of a checkpointer, and lists no threads."""
+
+    def __init__(self) -> None:
+        self.kept = InMemorySaver()
+        super().__init__(serde=self.kept.serde)
+
+    def get_tuple(self, config: Any) -> Any:
+        return self.kept.get_tuple(config)
+
+    def list(self, config: Any, **options: Any) -> Any:
+        if config is None:
+            raise ValueError("Runnable config must contain thread_id")
+        yield from self.kept.list(config, **options)
+
+    def put(self, *args: Any) -> Any:
+        return self.kept.put(*args)
+
+    def put_writes(self, *args: Any) -> None:
+        self.kept.put_writes(*args)
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self.kept.get_next_version(current, channel)

@@ -1,57 +1,328 @@
-"""Which threads a scan reads, and what it says of a pause."""
+"""A scan: which threads it reads, what it says of each, and that it only reads."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from langgraph.checkpoint.sqlite import SqliteSaver
+from hypothesis import given
+from langchain_core.messages import HumanMessage, ToolMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_patch.errors import OptionError
-from langgraph_patch.threads import ascan_threads, scan_threads
-from support.agents import both_calls, thread
-from support.broken_threads import application, say
-from support.stored_threads import abandoned_thread
-
-
-@pytest.fixture
-def path(tmp_path):
-    """A database with a damaged thread, `1`, and a paused one, `2`."""
-    made = str(tmp_path / "threads.sqlite")
-    with SqliteSaver.from_conn_string(made) as saver:
-        abandoned_thread("react_v2", saver)
-        say(application("react_v2", saver, both_calls()), thread("2"), "go")
-    return made
+from kit import Agent, calls
+from langgraph_patch import validate_messages
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.threads import ascan_threads, repair_thread, scan_threads
+from support.databases import execute, rows_of
+from support.faults import each_fault, result_of
+from support.generated import fewer
+from support.hostile import anything, histories
+from support.stored_threads import MAIL, WIRE, Foreign, agent, scanned, stored, thread, write
 
 
-async def test_a_scan_reads_the_threads_that_are_included(path):
-    """`include` decides by the id, `since` by the time; both hold for `ascan_threads`."""
+def test_each_thread_has_its_status(path, saver):
+    """The report has the count of messages, the defects, what is asked, and writes nothing."""
+    for way in ("healthy", "paused", "abandoned"):
+        stored(way, saver=saver, thread_id=way)
+    before = rows_of(path)
+    abandoned, healthy, paused = scan_threads(saver)
+    assert rows_of(path) == before
+    assert [r.status for r in (abandoned, healthy, paused)] == ["damaged", "healthy", "paused"]
+    assert [r.messages for r in (abandoned, healthy, paused)] == [3, 4, 2]
+    assert [r.asks for r in (abandoned, healthy, paused)] == [(), (), ("wire 5?",)]
+    assert [(d.defect, d.index) for d in abandoned.defects] == [("dangling", 1), ("dangling", 1)]
+    assert healthy.checkpoint_id == saver.get_tuple(thread("healthy")).checkpoint["id"]
+    assert 0 < healthy.age < 60
+    assert (healthy.defects, healthy.patch, paused.defects, paused.patch) == ((), None, (), None)
+    assert not any(r.repaired or r.reason for r in (abandoned, healthy, paused))
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "agent", "delta"])
+def test_memory_and_sqlite_are_scanned_alike(kind, saver):
+    """Any checkpointer is scanned, also one that lists its keys in no other way than `list`."""
+    expected = [("healthy", "healthy"), ("killed", "damaged"), ("paused", "paused")]
+    for each in (saver, InMemorySaver()):
+        for way, _ in expected:
+            stored(way, kind, each, way)
+        assert scanned(each) == expected
+
+
+def test_a_paused_thread_that_is_damaged_too_says_so(saver):
+    """Old damage under a pause is named; the pause itself is no damage."""
+    made = stored("new", saver=saver)
+    write(made, [HumanMessage("h0"), calls(MAIL), ToolMessage("?", tool_call_id="c9")])
+    write(made, [HumanMessage("h1"), calls(WIRE, first=2)], "model")
+    made.run(None)
+    [report] = scan_threads(saver)
+    assert (report.status, [d.tool_call_id for d in report.defects]) == ("paused", ["c1", "c9"])
+    assert str(report) == "'1': paused - 1 dangling, 1 orphan"
+
+
+def test_a_namespace_of_one_run_is_reported_only_while_it_waits(saver):
+    """It is never read again. What its run did is missing in the graph above, which is damaged."""
+
+    def node(model, tools, saver):
+        inner = agent(model, tools, None)
+        return (
+            StateGraph(MessagesState)
+            .add_node("a", inner)
+            .add_edge(START, "a")
+            .compile(checkpointer=saver)
+        )
+
+    made = Agent(node, calls(MAIL, ("wire", {})), saver=saver)
+    made.say("go")
+    assert [r.namespace.partition(":")[0] for r in scan_threads(saver)] == ["", "a"]
+    assert [r.status for r in scan_threads(saver)] == ["paused", "paused"]
+    made.say("never mind")
+    [report] = scan_threads(saver)
+    assert (report.namespace, report.status) == ("", "damaged")
+    assert [d.defect for d in report.defects] == ["abandoned"]
+
+
+def test_a_state_without_a_history_is_healthy_and_says_that_it_has_none(saver):
+    """`messages` is None, and the command line says so."""
+    stored("abandoned", saver=saver)
+    [report] = scan_threads(saver, messages_key="chat")
+    assert (report.status, report.messages) == ("healthy", None)
+
+
+# --- which threads ---------------------------------------------------------------------------
+
+
+async def test_a_scan_reads_the_threads_that_are_chosen(path, saver):
+    """`thread_ids` names them, `include` decides by the id, `since` by the time."""
+    for name in ("t1", "t2", "t3"):
+        stored("abandoned", saver=saver, thread_id=name)
     now = datetime.now(UTC)
-    with SqliteSaver.from_conn_string(path) as saver:
-        for options, ids in (
-            ({"include": lambda thread_id: thread_id > "1"}, ["2"]),
-            ({"include": lambda _: False}, []),
-            ({"since": now - timedelta(hours=1)}, ["1", "2"]),
-            ({"since": (now - timedelta(hours=1)).replace(tzinfo=None)}, ["1", "2"]),
-            ({"since": now + timedelta(hours=1)}, []),
-        ):
-            assert [report.thread_id for report in scan_threads(saver, **options)] == ids
-    async with AsyncSqliteSaver.from_conn_string(path) as saver:
-        found = ascan_threads(saver, include="2".__eq__, since=now - timedelta(hours=1))
-        assert [report.thread_id async for report in found] == ["2"]
-
-
-@pytest.mark.parametrize("options", [{"include": "1*"}, {"since": "2026-05-01"}])
-def test_a_wrong_selection_is_an_error(options, path):
-    """It is raised before anything is read, and names the option."""
-    with (
-        SqliteSaver.from_conn_string(path) as saver,
-        pytest.raises(OptionError, match=next(iter(options))),
+    hour = timedelta(hours=1)
+    for options, ids in (
+        ({}, ["t1", "t2", "t3"]),
+        ({"thread_ids": ["t3", "t1", "t3"]}, ["t1", "t3"]),
+        ({"thread_ids": []}, []),
+        ({"include": lambda thread_id: thread_id > "t1"}, ["t2", "t3"]),
+        ({"since": now - hour}, ["t1", "t2", "t3"]),
+        ({"since": (now - hour).replace(tzinfo=None)}, ["t1", "t2", "t3"]),
+        ({"since": now + hour}, []),
     ):
-        scan_threads(saver, **options)
+        assert [name for name, _ in scanned(saver, **options)] == ids
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        found = ascan_threads(own, include="t2".__eq__, since=now - hour, thread_ids=["t1", "t2"])
+        assert [report.thread_id async for report in found] == ["t2"]
 
 
-def test_a_report_has_what_a_pause_asks(path):
-    """The value of each interrupt; nothing for a thread that does not wait."""
-    with SqliteSaver.from_conn_string(path) as saver:
-        asks = {report.thread_id: report.asks for report in scan_threads(saver)}
-    assert asks == {"1": (), "2": ("wire 3?",)}
+def test_a_thread_that_does_not_exist_is_an_error(saver):
+    """Also if no database can hold its id."""
+    stored("abandoned", saver=saver)
+    for wrong in ("t77", "\udcff"):
+        with pytest.raises(ThreadError, match="There is no thread"):
+            list(scan_threads(saver, thread_ids=["1", wrong]))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
+        ({"thread_ids": b"t"}, "thread_ids=b't': expected"),
+        ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
+        ({"thread_ids": 7}, "thread_ids=7: expected the ids"),
+        ({"messages_key": None}, "messages_key=None: expected the name of a state key"),
+        ({"include": "1*"}, "include='1.': expected a function of a thread id"),
+        ({"since": "2026-05-01"}, "since='2026-05-01': expected a datetime"),
+    ],
+)
+def test_an_invalid_option_is_refused_at_once(options, expected, saver):
+    """Before anything is read, also by the asynchronous function."""
+    for scan in (scan_threads, ascan_threads):
+        with pytest.raises(OptionError, match=expected):
+            scan(saver, **options)
+
+
+@pytest.mark.parametrize("wrong", ["a.sqlite", None, stored("new").graph], ids=type)
+def test_what_is_no_checkpointer_is_named(wrong):
+    """A path, a graph or nothing is not scanned as if it were empty."""
+    for scan in (scan_threads, ascan_threads):
+        with pytest.raises(OptionError, match=f"is a {type(wrong).__name__}: expected a checkpoin"):
+            scan(wrong)
+
+
+async def test_the_wrong_form_of_a_function_names_the_right_one(path, saver):
+    """`ascan_threads` is iterated over an asynchronous checkpointer, `scan_threads` over others."""
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use `async for`"):
+            list(scan_threads(own))
+    with pytest.raises(OptionError, match="SqliteSaver is synchronous: call scan_threads"):
+        [report async for report in ascan_threads(saver)]
+
+
+# --- what cannot be read -----------------------------------------------------------------------
+
+
+def three(saver):
+    """Three damaged threads."""
+    for name in ("t1", "t2", "t3"):
+        stored("abandoned", saver=saver, thread_id=name)
+    return saver
+
+
+def check_second(reports, reason):
+    """The second thread is unreadable; the others were looked at."""
+    assert [r.status for r in reports] == ["damaged", "unreadable", "damaged"]
+    assert reason in reports[1].reason
+    assert (reports[1].checkpoint_id, reports[1].age, reports[1].messages) == (None, None, None)
+    assert str(reports[1]).startswith("'t2': unreadable - ")
+
+
+def test_a_torn_row_never_stops_a_scan(path, saver):
+    """It is a report with the reason; the others are looked at."""
+    three(saver)
+    execute(path, "UPDATE checkpoints SET checkpoint = x'c1c1' WHERE thread_id = 't2'")
+    check_second([*scan_threads(saver)], "a value of it cannot be loaded (")
+
+
+async def test_a_thread_that_is_deleted_meanwhile():
+    """Between the list of the threads and its turn."""
+    for asynchronous in (False, True):
+        saver = three(InMemorySaver())
+        read = saver.get_tuple
+
+        def deleting(config, saver=saver, read=read):
+            if config["configurable"]["thread_id"] == "t2":
+                saver.delete_thread("t2")
+            return read(config)
+
+        saver.get_tuple = deleting
+        if asynchronous:
+            reports = [report async for report in ascan_threads(saver)]
+        else:
+            reports = [*scan_threads(saver)]
+        check_second(reports, "it was deleted during the scan")
+
+
+def test_f48_an_id_that_is_no_text(path, saver):
+    """SQLite keeps any bytes, as text that is not UTF-8 and as bytes: one thread's matter."""
+    three(saver)
+    columns = "checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
+    for key in ("CAST(x'74ff' AS TEXT), ''", "x'00ff', ''", "'t1', x'00'"):
+        into = f"INSERT INTO checkpoints (thread_id, checkpoint_ns, {columns})"
+        execute(path, f"{into} SELECT {key}, {columns} FROM checkpoints WHERE thread_id = 't1'")  # noqa: S608 - our names
+    reports = {(r.thread_id, r.namespace): r for r in scan_threads(saver)}
+    assert [reports[name, ""].status for name in ("t1", "t2", "t3")] == ["damaged"] * 3
+    odd = {key: r for key, r in reports.items() if r.status != "damaged"}
+    assert [*odd] == [("t1", r"b'\x00'"), ("t\udcff", ""), (r"b'\x00\xff'", "")]
+    assert {r.status for r in odd.values()} == {"unreadable"}
+    assert (
+        odd["t\udcff", ""].reason == "its id is not text in UTF-8, so no checkpointer can read it"
+    )
+
+
+@pytest.mark.parametrize("column", ["metadata", "type", "parent_checkpoint_id"])
+def test_a_text_that_is_no_text(column, path, saver):
+    """Python's refusal to decode it stops no scan."""
+    three(saver)
+    execute(path, f"UPDATE checkpoints SET {column} = CAST(x'ff' AS TEXT) WHERE thread_id = 't2'")  # noqa: S608 - our names
+    check_second([*scan_threads(saver)], "a text of it is not UTF-8, so it cannot be decoded (")
+
+
+def test_evidence_that_cannot_be_read(path, saver):
+    """If only an older row is broken, the damage is reported, and that causes are unknown."""
+    stored("abandoned", saver=saver)
+    newest = saver.get_tuple(thread()).checkpoint["id"]
+    torn = "UPDATE checkpoints SET checkpoint = x'c1' WHERE checkpoint_id < ?"
+    execute(path, (torn, (newest,)))
+    [report] = scan_threads(saver)
+    assert (report.status, {c.cause for c in report.patch.changes}) == ("damaged", {"unknown"})
+    assert report.reason.startswith("its older checkpoints cannot be read: a value of it cannot be")
+    assert str(report).endswith(f"(unknown); {report.reason}")
+
+
+def test_a_fault_in_a_scan():
+    """An error or the report names it; a damaged thread is never called healthy."""
+    for saver in each_fault(stored("abandoned").graph.checkpointer):
+        found = result_of(lambda: [*scan_threads(saver)])  # noqa: B023 - called at once
+        if isinstance(found, Exception):
+            continue
+        [report] = found
+        assert report.status != "healthy"
+        assert ("FaultError" in (report.reason or "")) == saver.faults.failed
+
+
+@fewer(10)
+@given(histories() | anything())
+def test_any_stored_history_is_reported(history):
+    """Whatever is in a database: a report, never an exception, and never a false "healthy"."""
+    saver = InMemorySaver()
+    saved = {**empty_checkpoint(), "channel_versions": {"messages": "1"}}
+    saved["channel_values"] = {"messages": history}
+    try:
+        saver.put(
+            thread(checkpoint_ns=""), saved, {"source": "input", "step": 1}, {"messages": "1"}
+        )
+    except Exception:  # noqa: BLE001 - what cannot be stored cannot be there
+        return
+    [report] = scan_threads(saver)
+    if report.status == "healthy":
+        assert (
+            validate_messages(saver.get_tuple(thread()).checkpoint["channel_values"]["messages"])
+            == []
+        )
+    if report.status == "damaged":
+        assert repair_thread(saver, thread(), min_age=0).outcome in ("repaired", "refused")
+
+
+# --- checkpointers of other packages -------------------------------------------------------------
+
+
+def test_a_checkpointer_that_lists_no_threads_scans_those_that_are_named():
+    """The error names the option, and what the checkpointer said; a repair works all the same."""
+    saver = Foreign()
+    stored("abandoned", saver=saver)
+    expected = r"Foreign cannot list .*must contain thread_id.*thread_ids=\["
+    with pytest.raises(ThreadError, match=expected):
+        list(scan_threads(saver))
+    assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
+    with pytest.raises(ThreadError, match="There is no thread '2'"):
+        scanned(saver, thread_ids=["2"])
+    assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
+
+
+def test_a_checkpointer_that_lists_nothing_is_not_called_empty():
+    """`list(None)` of some checkpointers yields nothing, whatever they hold."""
+
+    class Silent(Foreign):
+        def list(self, config, **options):
+            return super().list(config, **options) if config else iter(())
+
+    with pytest.raises(ThreadError, match="Silent lists no thread: it is empty, or it cannot"):
+        list(scan_threads(Silent()))
+    assert scanned(InMemorySaver()) == []
+
+
+def test_a_checkpointer_that_wants_a_namespace_too():
+    """Every thread has the root."""
+
+    class Picky(Foreign):
+        def list(self, config, **options):
+            raise NotImplementedError
+
+    saver = Picky()
+    stored("healthy", saver=saver.kept)
+    with pytest.raises(ThreadError, match="There is no thread '2'"):
+        scanned(saver, thread_ids=["2"])
+    assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
+
+
+def test_a_root_namespace_that_is_stored_under_another_name():
+    """Shallow checkpointers for Redis list it as it is stored, and find nothing under that name."""
+
+    class Shallow(Foreign):
+        def list(self, config, **options):
+            for thread_id in self.kept.storage:
+                named = thread(thread_id, checkpoint_ns="__empty__")
+                if config is None or config["configurable"]["thread_id"] == thread_id:
+                    yield self.get_tuple(thread(thread_id))._replace(config=named)
+
+    saver = Shallow()
+    stored("abandoned", saver=saver)
+    assert scanned(saver) == scanned(saver, thread_ids=["1"]) == [("1", "damaged")]

@@ -1,0 +1,151 @@
+"""Processes that are killed, or that repair the same database at the same time."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from langchain.agents import create_agent
+
+from kit import Agent, above, kill
+from langgraph_patch import validate_messages
+from langgraph_patch.threads import repair_thread, scan_threads
+from langgraph_patch.threads.opening import open_database
+from support.databases import open_saver, rows_of
+from support.paths import ENVIRONMENT
+from support.stored_threads import results, scanned, stored, thread
+
+REPAIRS = """
+import os, shutil, signal, sqlite3, sys
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph_patch.threads import repair_thread
+from support.stored_threads import stored, thread
+
+database, kind = sys.argv[1:]
+
+def repair(path, fatal):
+    conn = sqlite3.connect(path, check_same_thread=False)
+    saver = SqliteSaver(conn)
+    saver.setup()
+    graph = stored("new", kind, saver).graph
+    statements = []
+
+    def count(statement):
+        statements.append(statement)
+        if len(statements) == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    conn.set_trace_callback(count)
+    repair_thread(graph, thread(), min_age=0)
+    return len(statements)
+
+for fatal in range(1, repair(shutil.copy(database, f"{database}.0"), 0) + 1):
+    path = shutil.copy(database, f"{database}.{fatal}")
+    child = os.fork()
+    if child == 0:
+        repair(path, fatal)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+"""
+
+STORED = """
+import os, signal, sys
+from langgraph.checkpoint.sqlite import SqliteSaver
+from support.stored_threads import stored
+with SqliteSaver.from_conn_string(sys.argv[1]) as saver:
+    stored("abandoned", saver=saver)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run(code, *arguments):
+    """Run Python code in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, check=False, capture_output=True)  # noqa: S603 - our own code
+
+
+@pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
+def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
+    """The thread is unchanged or repaired; the next repair repairs it, once."""
+    path = tmp_path / "db"
+    with open_saver(str(path)) as saver:
+        stored(way, kind, saver)
+    before = rows_of(str(path))["1"]
+    done = run(REPAIRS, path, kind)
+    assert done.returncode == 0, done.stderr
+    added = []
+    for copy in (each for each in tmp_path.iterdir() if each.suffix[1:].isdigit()):
+        added.append(len(rows_of(str(copy))["1"] - before))
+        with open_saver(str(copy)) as saver:
+            made = stored("new", kind, saver)
+            assert repair_thread(made.graph, thread(), min_age=0).outcome in ("repaired", "healthy")
+            assert results(made.history)[0] == "sent to bob"
+            assert validate_messages(made.history) == []
+        assert len(rows_of(str(copy))["1"] - before) == 1
+    assert len(added) > 5
+    assert set(added) == {0, 1}
+
+
+def test_three_processes_repair_the_same_database(tmp_path):
+    """Every thread is repaired once: one checkpoint more for each, and a second scan is clean."""
+    path = str(tmp_path / "db")
+    ids = [f"t{number}" for number in range(6)]
+    with open_saver(path) as saver:
+        for name in ids:
+            stored("abandoned", saver=saver, thread_id=name)
+    before = rows_of(path)
+    options = ["--all", "--apply", "--yes", "--min-age", "0", "--json"]
+    command = [sys.executable, "-m", "langgraph_patch", "repair", path, *options]
+    running = [
+        subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE)  # noqa: S603 - our own command
+        for _ in range(3)
+    ]
+    told = [json.loads(line) for each in running for line in each.communicate()[0].splitlines()]
+    assert {each.returncode for each in running} <= {0, 3}
+    assert {line["outcome"] for line in told} <= {"repaired", "healthy", "moved"}
+    after = rows_of(path)
+    assert [len(after[name] - before[name]) for name in ids] == [1] * 6
+    with open_saver(path) as saver:
+        assert scanned(saver) == [(name, "healthy") for name in ids]
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
+    """It is read. Where Python can, the file and the log stay; a copy leaves no file behind."""
+    path = tmp_path / "db"
+    run(STORED, path)
+    if is_copy:
+        Path(f"{path}-shm").unlink()
+
+    def files():
+        return {
+            each.name: each.read_bytes() for each in tmp_path.iterdir() if "-shm" not in each.name
+        }
+
+    before = files()
+    assert [*sorted(before)] == ["db", "db-wal"]
+    with open_database(str(path)) as saver:
+        assert scanned(saver) == [("1", "damaged")]
+    if is_copy or sys.version_info < (3, 12):
+        assert [*files()] == ["db"]
+    else:
+        assert files() == before
+
+
+def bare(model, tools, saver):
+    """An agent as a node, without this package."""
+    return above(create_agent(model, tools)).compile(checkpointer=saver)
+
+
+def test_the_turn_of_an_agent_that_was_killed(tmp_path):
+    """What the killed tool did is not known; the repair tells what was recorded."""
+    kill("node", tmp_path / "db")
+    agent = Agent(bare, saver=tmp_path / "db")
+    agent.say("never mind")
+    saver = agent.graph.checkpointer
+    assert "damaged" in {report.status for report in scan_threads(saver)}
+    repair_thread(saver, agent.config, min_age=0)
+    [text] = [m.text for m in agent.history if "No answer of node1" in m.text]
+    assert 'mail({"to": "bob"}): sent to bob' in text
+    assert "No result of tool call wire with id c2 is known; it may or may not have run." in text

