@@ -63,6 +63,14 @@ PLACES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
         [sent("sent", ASKS), ran("again", wrote=[[RemoveMessage("m1"), BOTH]]), asks(message=BOTH)],
         ["sent", "awaiting_input"],
     ),
+    "another message had its id": (
+        [sent("sent", ASKS, history=[GO, HumanMessage("x", id="m1")])],
+        ["unknown", "unknown"],
+    ),
+    "only results were left": (
+        [sent("x", ASKS), ran("y", history=[result("x", "c9")])],
+        ["unknown", "unknown"],
+    ),
     "it was gone for a while": (
         [sent("sent", ASKS), ran("x", history=[GO]), ran("y"), asks(message=BOTH)],
         ["unknown", "unknown"],  # whether it is the same message is not recorded
@@ -85,7 +93,9 @@ def test_where_the_message_is(case: str):
     assert findings(BOTH, *steps) == expected
 
 
-@pytest.mark.parametrize("edited", [made("mail:c1:Oslo"), made("wire:c1:Rome")])
+@pytest.mark.parametrize(
+    "edited", [made("mail:c1:Oslo"), made("wire:c1:Rome"), made("mail:c9:Rome")]
+)
 def test_an_edited_call_has_not_run(edited: AIMessage):
     """The result of a call does not belong to an edited copy of it."""
     message = made("mail:c1:Rome")
@@ -96,6 +106,21 @@ def test_an_edited_call_has_not_run(edited: AIMessage):
     assert thread.findings(GO, edited) == ["unknown"]
     thread.config = before
     assert thread.findings(GO, message) == ["sent"]
+
+
+def test_a_call_before_it_was_removed():
+    """A call is found at another place of the message, too."""
+    thread = Thread(BOTH)
+    thread.add(**sent("sent", ASKS))
+    thread.add(**asks(message=made("wire:c2")))
+    assert thread.findings(GO, made("wire:c2")) == ["awaiting_input"]
+
+
+def test_a_call_without_an_id():
+    """It cannot be identified."""
+    call = {"name": "wire", "args": {}, "id": None, "type": "tool_call"}
+    message = AIMessage("", id="m1", tool_calls=[call])
+    assert findings(message, ran("tools", wrote=[ASKS])) == ["unknown"]
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -221,6 +246,15 @@ BEFORE = ran("agent", wrote=[BOTH], history=None)
 HIDDEN = sent("sent", ASKS, history=None)
 STORED = ran("agent", source="input", history=[GO, BOTH, MORE])
 OLD_RESULT = result("old", "c1", "mail")
+TALKS = ran("x", wrote=[SAYS], history=None)
+EDITS = ran("x", others=[(UPDATE, "messages", [SAYS])], history=None)
+
+
+def returns(source: str) -> dict[str, Any]:
+    """A superstep in which a `@task` returns a result of the last message."""
+    returned = (UPDATE, RETURN, result("sent", "c1", "mail"))
+    return ran("y", source=source, others=[returned], history=None)
+
 
 DELTA: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[str]]] = {
     "nothing is stored": (BEFORE, [HIDDEN], ["sent", "awaiting_input | paused"]),
@@ -241,6 +275,11 @@ DELTA: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[str]]] = {
         ],
         ["unknown", "unknown"],
     ),
+    "an update drops what tasks wrote": (BEFORE, [TALKS, returns("update")], ["sent", "unknown"]),
+    "an input drops what tasks wrote": (BEFORE, [TALKS, returns("input")], ["sent", "unknown"]),
+    "the next superstep has what tasks wrote": (BEFORE, [TALKS, returns("loop")], ["unknown"] * 2),
+    "the next superstep has an update": (BEFORE, [EDITS, returns("update")], ["unknown"] * 2),
+    "another branch has the update": (BEFORE, [EDITS, returns("input")], ["sent", "unknown"]),
     "nobody wrote it": ({**BEFORE, "wrote": []}, [HIDDEN], ["unknown", "unknown"]),
     "an update wrote it": (
         {**BEFORE, "wrote": [], "others": [(UPDATE, "messages", [BOTH])]},

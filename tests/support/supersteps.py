@@ -22,7 +22,7 @@ from langgraph.types import Interrupt, Send
 from langgraph_patch._langgraph_storage import own_interrupt_id
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
-from langgraph_patch.evidence.tasks import Task, read_step
+from langgraph_patch.evidence.tasks import Step, Task, read_step
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -115,10 +115,7 @@ class Thread:
         }
         metadata: Any = {"source": source, "step": self.count, "parents": {}}
         self.config = self.saver.put(self.config, checkpoint, metadata, versions)
-        saved = self.saver.get_tuple(self.config)
-        assert saved is not None
-        step, _ = read_step(saved, "messages", None)
-        for task, parts in zip(step.tasks, wrote, strict=False):
+        for task, parts in zip(self.step.tasks, wrote, strict=False):
             several = parts if isinstance(parts, list) else [parts]
             writes = [write for part in several for write in self._writes(task, part)]
             if writes:
@@ -138,6 +135,13 @@ class Thread:
             call = task.call or self.message.tool_calls[0]
             part = result(part, call["id"], call["name"])
         return [("messages", [part])] if isinstance(part, BaseMessage) else [part]
+
+    @property
+    def step(self) -> Step:
+        """The newest superstep."""
+        saved = InMemorySaver.get_tuple(self.saver, self.config)
+        assert saved is not None
+        return read_step(saved, "messages", None)[0]
 
     @property
     def saved(self) -> dict[int, CheckpointTuple]:
