@@ -1,11 +1,10 @@
 """The supersteps of one thread, stored by hand in a real checkpointer.
 
 The ids of tasks are those that LangGraph derives from a checkpoint; `evidence/test_tasks.py`
-compares them with the tasks that LangGraph ran. A table of such threads tests what is concluded
-from them:
+compares them with the tasks that LangGraph ran. A row of a table is a message, what is found of its
+calls, and the supersteps after the one that wrote it:
 
-    both = made("mail:c1", "wire:c2")
-    findings(both, sent("sent to bob", ASKS))  # ["sent to bob", "awaiting_input"]
+    made("mail:c1", "wire:c2"), "sent to bob, awaiting_input", sent("sent to bob", ASKS)
 """
 
 from __future__ import annotations
@@ -26,15 +25,12 @@ from langgraph_patch.evidence.tasks import Step, Task, read_step
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.history.texts import Finding
 
-GO = HumanMessage("go", id="h1")
-MORE = HumanMessage("never mind", id="h2")
+GO, MORE = HumanMessage("go", id="h1"), HumanMessage("never mind", id="h2")
 ASKS = "asks a human"
-"""A task that was interrupted by itself."""
+"""An interrupt that a task raised itself."""
 
 ASKS_BELOW = (INTERRUPT, [Interrupt("well?", id="0" * 32)])
-"""A task that a graph below it interrupted."""
-
-LONG_AGO = "2024-01-01T00:00:00+00:00"
+"""An interrupt of a graph below a task."""
 
 
 def made(*named: str, id: str = "m1", **fields: Any) -> AIMessage:  # noqa: A002 - of a message
@@ -47,51 +43,51 @@ def made(*named: str, id: str = "m1", **fields: Any) -> AIMessage:  # noqa: A002
     return AIMessage("", id=id, tool_calls=calls, **fields)
 
 
-def result(text: str, call_id: str, name: str | None = None, **fields: Any) -> ToolMessage:
+def result(text: str, call_id: str = "c1", name: str | None = None) -> ToolMessage:
     """A result."""
-    return ToolMessage(text, tool_call_id=call_id, name=name, **fields)
+    return ToolMessage(text, tool_call_id=call_id, name=name)
 
 
-def sent(*wrote: Any, calls: Sequence[Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A superstep with a `Send` for each call (default: of the message), and what each wrote.
+def sent(*wrote: Any, by: AIMessage | None = None, **fields: Any) -> dict[str, Any]:
+    """A superstep with a `Send` for each call of a message, and what each task wrote.
 
-    A text is a result of the call, `ASKS` an interrupt, an error is recorded, and a pair is a
-    channel with a value. A list has several of these.
+    A text is the result of the call, `ASKS` an interrupt, an error is recorded, a message goes to
+    the history, and a pair is a channel with a value. A list has several of these.
     """
-    return {"wrote": wrote, "calls": calls, **fields}
+    return {"wrote": wrote, "sent_by": by or "itself", **fields}
 
 
-def ran(*nodes: str, wrote: Sequence[Any] = (), **fields: Any) -> dict[str, Any]:
-    """A superstep with these nodes, in the order of their names, and what each wrote."""
-    return {"nodes": nodes, "wrote": wrote, "calls": (), **fields}
+def ran(nodes: str | list[str] = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
+    """A superstep with a node and what it wrote; or with several, and what each of them wrote."""
+    if isinstance(nodes, str):
+        nodes, wrote = [nodes], ([*wrote],)
+    return {"nodes": nodes, "wrote": wrote, **fields}
 
 
 class Thread:
-    """A thread with a message that makes calls.
+    """A thread in which a node wrote a message that makes calls.
 
-    Its first superstep wrote the message. Without a `history` of its own, each one that is added
-    begins with the question and the message.
+    Without a `history` of its own, a superstep begins with the question and the message.
     """
 
-    def __init__(self, message: AIMessage, *, first: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: AIMessage, **first: Any) -> None:
         self.message = message
         self.saver = InMemorySaver()
         self.place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
         self.config = self.place
         self.count = 0
-        default = ran("agent", wrote=[message], history=[GO])
-        self.add(**{**default, **(first or {})})
+        self.add(**{**ran("agent", message, history=[GO]), **first})
 
     def add(
         self,
         *,
         wrote: Sequence[Any] = (),
-        calls: Sequence[Any] | None = None,
+        sent_by: AIMessage | str | None = None,
         nodes: Sequence[str] = (),
         history: Sequence[AnyMessage] | None = (),
         others: Sequence[tuple[str, str, Any]] = (),
         source: str = "loop",
-        ts: str = LONG_AGO,
+        ts: str = "2024-01-01T00:00:00+00:00",
         skip: int = 0,
         values: dict[str, Any] | None = None,
     ) -> None:
@@ -102,39 +98,34 @@ class Thread:
         stored = dict(values or {})
         if history is not None:
             stored["messages"] = list(history) or [GO, self.message]
-        listed = self.message.tool_calls if calls is None else calls
-        sends = [Send("tools", [call]) for call in listed]
-        stored |= {f"branch:to:{node}": None for node in nodes} | ({TASKS: sends} if sends else {})
+        sender = self.message if sent_by == "itself" else sent_by
+        if isinstance(sender, AIMessage):
+            stored[TASKS] = [Send("tools", [call]) for call in sender.tool_calls]
+        stored |= {f"branch:to:{node}": None for node in nodes}
         self.count += 1 + skip
         versions: Any = dict.fromkeys(stored, self.count)
-        checkpoint: Any = {
-            **empty_checkpoint(),
-            "ts": ts,
-            "channel_values": stored,
-            "channel_versions": versions,
-        }
+        changes = {"ts": ts, "channel_values": stored, "channel_versions": versions}
+        checkpoint: Any = {**empty_checkpoint(), **changes}
         metadata: Any = {"source": source, "step": self.count, "parents": {}}
         self.config = self.saver.put(self.config, checkpoint, metadata, versions)
         for task, parts in zip(self.step.tasks, wrote, strict=False):
             several = parts if isinstance(parts, list) else [parts]
-            writes = [write for part in several for write in self._writes(task, part)]
+            writes = [self._write(task, part) for part in several if part is not None]
             if writes:
                 self.saver.put_writes(self.config, writes, task.id)
         for task_id, channel, value in others:
             self.saver.put_writes(self.config, [(channel, value)], task_id)
 
-    def _writes(self, task: Task, part: Any) -> list[tuple[str, Any]]:
-        if part is None:
-            return []
+    def _write(self, task: Task, part: Any) -> tuple[str, Any]:
         if part == ASKS:
             own = own_interrupt_id("", task.node or "", task.id)
-            return [(INTERRUPT, [Interrupt("well?", id=own)])]
-        if isinstance(part, BaseException):
-            return [(ERROR, part)]
+            return INTERRUPT, [Interrupt("well?", id=own)]
         if isinstance(part, str):
-            call = task.call or self.message.tool_calls[0]
+            call: Any = task.call
             part = result(part, call["id"], call["name"])
-        return [("messages", [part])] if isinstance(part, BaseMessage) else [part]
+        if isinstance(part, BaseException):
+            return ERROR, part
+        return ("messages", [part]) if isinstance(part, BaseMessage) else part
 
     @property
     def step(self) -> Step:
@@ -155,23 +146,26 @@ class Thread:
         calls = read_calls(history[-1], len(history) - 1)
         return run_sync(recover_evidence(self.saver, self.config, history, calls, **options))
 
-    def findings(self, *messages: AnyMessage) -> list[str]:
+    def found(self, *messages: AnyMessage, **options: Any) -> str:
         """A short text for each finding."""
-        return [short(found) for found in self.search(*messages).evidence.values()]
+        return shortly(self.search(*messages, **options))
 
 
-def short(found: Finding) -> str:
-    """The content of a result; or the cause, its detail, the error and the inner results."""
+def shortly(recovery: Recovery) -> str:
+    """For each call the result; or the cause, its detail, the error and the inner results."""
+    return ", ".join(map(_short, recovery.evidence.values()))
+
+
+def _short(found: Finding) -> str:
     if found.result is not None:
         return str(found.result.content)
     marks = "look again" if found.look_again else None
-    parts = (found.cause, found.detail, found.error, *found.inner, marks)
-    return " | ".join(part for part in parts if part)
+    return " | ".join(filter(None, (found.cause, found.detail, found.error, *found.inner, marks)))
 
 
-def findings(message: AIMessage, *steps: dict[str, Any], **options: Any) -> list[str]:
-    """What is found of each call of a message, after these supersteps."""
-    thread = Thread(message, **options)
+def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
+    """What is found of the calls of a message after these supersteps."""
+    thread = Thread(message, **first)
     for step in steps:
         thread.add(**step)
-    return thread.findings()
+    return thread.found()
