@@ -124,6 +124,16 @@ def test_a_checkpoint_that_is_being_written(*, wait: bool, number: int, asynchro
     assert found == [number]
 
 
+def test_a_search_waits_for_the_current_checkpoint():
+    """With durability "async" it may be on its way; an older one is not the current one."""
+    thread = Thread(WIRE)
+    thread.add(**sent("wired"))
+    before = thread.config
+    thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
+    thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
+    assert thread.found() == "wired"
+
+
 def test_a_checkpoint_that_is_never_written():
     """After some time the newest one is taken; an empty thread has none."""
     thread = thread_of(2)

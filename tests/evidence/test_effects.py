@@ -6,8 +6,6 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 from __future__ import annotations
 
 import operator
-import threading
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
@@ -23,11 +21,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import Agent, calls, results_in
+from kit import Agent, StrictModel, calls
 from langgraph_patch import PatchNode, with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
@@ -65,8 +62,6 @@ def graph_of(
     *,
     goto: str | None = None,
     note: dict[str, str] | None = None,
-    tools: Any = None,
-    router: Callable[..., Any] = sending,
 ) -> Any:
     """The builder of an agent whose tools write a file and a note, or ask."""
 
@@ -85,10 +80,10 @@ def graph_of(
 
     read: list[Any] = []
     model.metadata = {"read": read}
-    builder = StateGraph(State).add_node("agent", agent).add_node("tools", tools or run)
+    builder = StateGraph(State).add_node("agent", agent).add_node("tools", run)
     builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
     builder.add_edge(START, "agent").add_edge("tools", "agent")
-    builder.add_conditional_edges("agent", router, ["tools", "other", END])
+    builder.add_conditional_edges("agent", sending, ["tools", "other", END])
     return builder
 
 
@@ -125,50 +120,24 @@ def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
         assert agent.model.metadata["read"][-1] == (FILES, "written")
 
 
-class Rival(InMemorySaver):
-    """Lets another run of the thread finish before the first search is answered."""
+@pytest.mark.parametrize(
+    ("news", "durability", "goto"),
+    [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
+    ids=["a newer write", "a lost goto", "durability exit"],
+)
+def test_effects_that_are_not_kept(news: Any, durability: str, goto: str | None):
+    """The effects of a task are restored together, or named; newer values stay.
 
-    other: Any = None
-
-    def list(self, *args: Any, **options: Any) -> Any:
-        run_other, self.other = self.other, None
-        if run_other is not None:
-            client = threading.Thread(target=run_other)
-            client.start()
-            client.join()
-        return super().list(*args, **options)
-
-
-def test_a_run_at_the_same_time_restored_the_files():
-    """Durability "exit": the newest checkpoint is not the one that this run has begun at."""
-    saver = Rival()
-    agent = paused(saver=saver)
-    saver.other = lambda: agent.say("never mind", durability="exit")
-    final = agent.say("and now?", durability="exit")
-    assert [m.text for m in final["messages"] if m.type == "human"] == ["go", "and now?"]
-    assert results_in(final["messages"])["c1"].startswith(NOT_KEPT)
-    assert final["files"] == {}
+    With durability "exit" the live values may be newer than all checkpoints.
+    """
+    agent = paused(goto=goto, say={"durability": durability})
+    agent.run({"messages": [MORE], **news}, durability=durability)
+    assert values(agent) == (None, news.get("note"))
+    names = "files, note" + (", goto" if goto else "")
+    assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
 
 
-def test_a_newer_write_is_not_overwritten():
-    """A key that has changed since stays, and the message names both keys of the task."""
-    agent = paused()
-    agent.run({"messages": [MORE], "note": "mine"})
-    assert values(agent) == (None, "mine")
-    text = "files, note. Its recorded result:\nUpdated file"
-    assert agent.results["c1"] == NOT_KEPT + text
-
-
-def test_a_lost_goto_is_named():
-    """Nothing of a task is restored if it also led to another node."""
-    agent = paused(goto="other")
-    agent.say("never mind")
-    assert values(agent) == (None, None)
-    assert agent.results["c1"].startswith(f"{NOT_KEPT}files, note, goto. ")
-
-
-@both_ways
-def test_the_patch_node_restores(*, asynchronous: bool):
+def test_the_patch_node_restores():
     """`PatchNode`, placed by hand."""
 
     def build(model: Any, _: Any, saver: Any) -> Any:
@@ -177,7 +146,7 @@ def test_the_patch_node_restores(*, asynchronous: bool):
         builder.add_edge(START, "patch").add_edge("patch", "agent")
         return builder.compile(checkpointer=saver)
 
-    agent = Agent(build, TURN, asynchronous=asynchronous)
+    agent = Agent(build, TURN)
     for text in ("go", "never mind"):
         agent.say(text)
     assert values(agent) == (FILES, "written")
@@ -187,68 +156,13 @@ def test_the_patch_node_restores(*, asynchronous: bool):
 def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
     """It writes the repair with its own output; the model reads that the effects are not kept."""
     agent = paused(note={"note": "of the model"}, asynchronous=asynchronous)
-    agent.graph.update_state(agent.config, {"messages": [MORE]}, as_node=START)
+    bare = graph_of(StrictModel()).compile(checkpointer=agent.graph.checkpointer)
+    bare.update_state(agent.config, {"messages": [MORE]}, as_node=START)
     assert agent.graph.get_state(agent.config).next == ("agent",)
     agent.run(None)
     assert agent.read["c1"].startswith(f"{NOT_KEPT}files, note. ")
     assert agent.results["c1"] == agent.read["c1"]
     assert values(agent) == (None, "of the model")
-
-
-class FailingMemory(InMemorySaver):
-    """Loses the checkpoint of one superstep."""
-
-    lost_step: int | None = None
-
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        if metadata["step"] == self.lost_step:
-            raise ConnectionError("the database is away")
-        return super().put(config, checkpoint, metadata, new_versions)
-
-
-def test_a_repair_that_was_itself_abandoned():
-    """The repair's own writes contain the result, but the tool's task has the effects."""
-    saver = FailingMemory()
-    agent = paused(saver=saver)
-    step = agent.graph.get_state(agent.config).metadata["step"]
-    saver.lost_step = step + 3  # after the repair
-    with pytest.raises(ConnectionError):
-        agent.say("never mind", durability="sync")
-    saver.lost_step = None
-    agent.say("are you there?")
-    assert agent.results["c1"] == "Updated file"
-    assert values(agent) == (FILES, "written")
-
-
-def test_several_commands_of_one_task():
-    """A `ToolNode` that runs all calls of a message writes the history several times."""
-
-    @tool
-    def write(name: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
-        """Write a file."""
-        done = ToolMessage("Updated file", tool_call_id=tool_call_id)
-        return Command(update={"files": {name: "hello"}, "messages": [done]})
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        both = lambda state: ["tools", "other"] if state["messages"][-1].tool_calls else END
-        builder = graph_of(model, tools=ToolNode([write]), router=both)
-        builder.nodes.pop("other")
-        builder.add_node("other", lambda _: {"messages": [AIMessage(str(interrupt("?")))]})
-        return with_patching(builder.compile(checkpointer=saver))
-
-    agent = Agent(build, calls(("write", {"name": "a"}), ("write", {"name": "b"})))
-    for text in ("go", "never mind"):
-        agent.say(text)
-    assert values(agent)[0] == {"a": "hello", "b": "hello"}
-
-
-@pytest.mark.parametrize("newer", [{}, {"files": {"b.txt": "mine"}}], ids=["same", "newer"])
-def test_with_durability_exit_effects_are_named(newer: Any):
-    """The live values may be newer than all checkpoints: nothing is restored over them."""
-    agent = paused(say={"durability": "exit"})
-    agent.run({"messages": [MORE], **newer}, durability="exit")
-    assert values(agent)[0] == newer.get("files")
-    assert agent.results["c1"].startswith(NOT_KEPT)
 
 
 @both_ways
@@ -283,32 +197,34 @@ def test_the_middleware_restores(*, asynchronous: bool):
 BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
 NEWS = ran("agent", source="input", history=[GO, BOTH, MORE])
+THEN = ran("agent", history=[GO, BOTH, MORE])
 WROTE = [result("done", "c1", "write"), NOTE]
+
+
+def to(node: str) -> tuple[str, None]:
+    """The write that starts a node."""
+    return f"branch:to:{node}", None
 
 
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
         ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
-        ([sent([*WROTE, ("branch:to:agent", None), ("__return__", 1)], ASKS), NEWS],
-         ({"note"}, False)),
+        ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
         ([sent("done", ASKS), NEWS], None),
-        ([sent(WROTE, None), ran("agent", history=[GO, BOTH, MORE])], None),  # applied
-        ([sent(WROTE, None), ran("agent", history=[GO, BOTH, MORE], skip=1)], ({"note"}, False)),
-        ([sent([*WROTE, ("branch:to:other", None)], ASKS), NEWS], ({"note"}, True)),
+        ([sent(WROTE, None), THEN], None),  # applied
+        ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
+        ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
         ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
-        ([sent([*WROTE, ("branch:to:x_routers", None)], ASKS), NEWS], ({"note"}, False)),
+        ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
         # An edge starts its node after each task of the same node.
-        ([sent([*WROTE, ("branch:to:other", None)], ("branch:to:other", None)), NEWS],
-         ({"note"}, False)),
+        ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
         # Written since: by an applied superstep, by an update, and not by a dropped one.
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [[NOTE]]}, ran("x", history=[GO, BOTH, MORE])],
-         (set(), False)),
-        ([sent(WROTE, ASKS), {**NEWS, "source": "update", "values": {"note": "y"}}],
-         (set(), False)),
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [[NOTE]]}, NEWS], ({"note"}, False)),
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
+        ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
     ],
-)  # fmt: skip
+)
 def test_the_effects_of_a_task(steps: list[Any], expected: tuple[set[str], bool] | None):
     """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
     thread = Thread(BOTH)
@@ -356,31 +272,25 @@ def test_what_is_restored(effects: Any, channels: Any, not_kept: Any, writes: An
     """All effects of a task or none; what is not restored is named."""
     keys = [(0, ordinal) for ordinal in range(len(effects))]
     evidence = dict.fromkeys(keys, Finding(result=RESULT))
-    for restore in (True, False):
-        settled, restored = settle(
-            evidence,
-            dict(zip(keys, effects, strict=True)),
-            restore=restore,
-            own_keys={"messages"},
-            channels=channels,
-        )
-        if restore:
-            assert [found.not_kept for found in settled.values()] == not_kept
-            assert restored == writes
-        else:
-            assert restored == ()
+    found = dict(zip(keys, effects, strict=True))
+    settled, restored = settle(
+        evidence, found, restore=True, own_keys={"messages"}, channels=channels
+    )
+    assert [each.not_kept for each in settled.values()] == not_kept
+    assert restored == writes
 
 
 def test_a_repair_that_is_not_written_restores_nothing():
     """All effects are named, the keys before the `goto`."""
     pairs = (("b", 1), ("a", 2))
     effects = replace(KEPT, writes=pairs, unchanged=frozenset("ab"), goes_elsewhere=True)
-    evidence = {(0, 0): Finding(result=RESULT)}
-    settled, writes = settle(
-        evidence, {(0, 0): effects}, restore=False, own_keys=set(), channels={}
-    )
-    assert settled[0, 0].not_kept == ("a", "b", "goto")
-    assert writes == ()
+    evidence, channels = {(0, 0): Finding(result=RESULT)}, {"a": LAST["files"], "b": LAST["files"]}
+    for lost, restore in ((effects, True), (replace(effects, goes_elsewhere=False), False)):
+        settled, writes = settle(
+            evidence, {(0, 0): lost}, restore=restore, own_keys=set(), channels=channels
+        )
+        assert settled[0, 0].not_kept == (("a", "b", "goto") if restore else ("a", "b"))
+        assert writes == ()
 
 
 # --- values of channels ---------------------------

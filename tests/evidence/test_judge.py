@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
-from langchain_core.messages import AIMessage, RemoveMessage
+from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.serde.types import ERROR, RESUME, TASKS
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -166,7 +166,11 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "an open call of another tool": (MAIL, "sent", beside(OLD_WIRE)),
     "the same, and a result without a name": (MAIL, "unknown", beside(OLD_WIRE, wrote=UNNAMED)),
     "an open call with another id": (MAIL, "sent", beside(made("mail:c9", id="m0"))),
-    "an older call that has its result": (MAIL, "sent", beside(OLDER, result("old"))),
+    "an older call that has its result": (
+        MAIL,
+        "sent",
+        beside(OLDER, SystemMessage("x"), result("old")),
+    ),
     "an open call of an older turn": (MAIL, "sent", beside(OLDER, MORE)),
     "an open call that nothing runs": (
         MAIL,
@@ -284,6 +288,8 @@ def test_the_only_call_of_a_node_over_the_whole_state(case: str):
 def test_a_node_that_may_run_its_calls_itself(first: dict[str, Any]):
     """How the next node ended says nothing of the call."""
     assert found_of(WIRE, ran("tools", ASKS), **first) == "unknown"
+    beside_another = {"nodes": ["a", "agent"], "wrote": [MORE, WIRE]}
+    assert found_of(WIRE, ran("tools", ASKS), **beside_another) == PAUSED
     assert ending_of_only_call(Window(WIRE, read_calls(WIRE))) is None
 
 

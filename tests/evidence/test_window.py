@@ -122,6 +122,15 @@ def test_an_abandoned_branch_is_not_read():
         assert thread.found() == expected
 
 
+def test_a_branch_whose_beginning_is_not_stored():
+    """Older checkpoints are those of another one."""
+    thread = Thread(MAIL)
+    thread.add(**sent("sent"))
+    thread.config = thread.place
+    thread.add(**ran("agent"))
+    assert thread.found() == "unknown"
+
+
 def test_calls_of_many_messages():
     """One walk serves all: each call has what its own turn recorded."""
     messages: list[BaseMessage] = [GO]
