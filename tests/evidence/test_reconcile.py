@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -64,9 +65,8 @@ def test_an_asynchronous_lookup_in_a_synchronous_run():
     with pytest.raises(OptionError) as raised:
         paused("create_agent", wire=abooked).say("never mind")
     assert str(raised.value) == text
-    future = asyncio.new_event_loop().create_future()
-    with pytest.raises(OptionError, match="is asynchronous"):
-        settled("unknown", lambda _: future)
+    with closing(asyncio.new_event_loop()) as loop, pytest.raises(OptionError, match="is async"):
+        settled("unknown", lambda _: loop.create_future())
 
 
 def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):

@@ -374,6 +374,21 @@ def test_two_agents_of_which_one_has_ended(*, sends: bool):
     assert agent.desk.did == {"mail bob": 1, "mail amy": 1}
 
 
+def test_a_function_that_has_ended_beside_an_agent_that_waits():
+    """Its message has no id yet; with one, it is added once."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        done = calling(create_agent(StrictModel(script=[AIMessage("amy is done")]), tools))
+        unnamed = done | (lambda out: {"messages": [AIMessage(out["messages"][-1].text)]})
+        return compiled(side_by_side(create_agent(model, tools), unnamed), saver)
+
+    agent = abandoned(build)
+    agent.say("hello")
+    assert shown(agent.history).count("ai: amy is done") == 1
+    ids = [message.id for message in agent.history]
+    assert len({*ids} - {None}) == len(ids)
+
+
 def test_ids_that_both_agents_use():
     """Each call has its own result, under a new id where one was used twice."""
 

@@ -135,7 +135,7 @@ def test_calls_of_many_messages():
     """One walk serves all: each call has what its own turn recorded."""
     messages: list[BaseMessage] = [GO]
     thread = Thread(MAIL, wrote=[])
-    for number in range(45):
+    for number in range(20):
         turn = made(f"mail:a{number}", f"wire:b{number}", id=f"m{number}")
         thread.add(**ran("agent", turn, history=messages, source="input"))
         messages = [*messages, turn]
@@ -145,7 +145,7 @@ def test_calls_of_many_messages():
     made_calls = ((i, m) for i, m in enumerate(messages) if isinstance(m, AIMessage))
     wanted = [call for index, message in made_calls for call in read_calls(message, index)]
     found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
-    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
+    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(20))
 
 
 # --- an id that is used again ---------------------------
