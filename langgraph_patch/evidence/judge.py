@@ -14,14 +14,12 @@ did, and a result counts more than any ending. What may be of another call does 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
-from langgraph.errors import GraphBubbleUp
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
@@ -158,7 +156,7 @@ def _result_among(
     if len(twins) <= 1:
         return next(iter(own), None)
     same = [twin for twin in twins if label(twin.name) == label(made.name)]
-    if made not in same or len(own) != len(same) or not all(m.name for m in own):
+    if len(own) != len(same) or not all(m.name for m in own):
         return None
     return own[same.index(made)]
 
@@ -181,12 +179,12 @@ def _ending_of(task: Task, step: Step, window: Window) -> Finding | None:
         return Finding("awaiting_input", detail=detail) if is_waiting else None
     error = task.errors[-1]
     text = text_of_error(error)
-    if isinstance(error, asyncio.CancelledError) or text.startswith("CancelledError("):
+    if text.startswith("CancelledError("):
         return Finding("cancelled")
     # Both an error and an interrupt: two runs, and their order is recorded only if the task wrote
     # the answer with its error. An edited call: what failed is the call in its place.
     is_last = INTERRUPT not in channels or RESUME in channels
-    if isinstance(error, GraphBubbleUp) or not is_last or _was_edited(window):
+    if not is_last or _was_edited(window):
         return None
     return Finding("failed", error=text, detail="timeout" if is_node_timeout(error) else None)
 
@@ -203,11 +201,10 @@ def _has_edit(answer: object) -> bool:
     return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
 
 
-def ending_of_only_call(window: Window) -> tuple[Finding, Ran] | None:
+def ending_of_only_call(window: Window) -> tuple[Finding | None, Ran] | None:
     """How the node ended that ran the only call of a message over the whole state, if certain.
 
-    No other node ran in the superstep. A node wrote the message in the superstep before, and ran no
-    tools itself.
+    No other node ran since a node wrote the message, and that node ran no tools itself.
     """
     origin, writer = window.origin, window.writer
     calls, steps = read_calls(window.message), _pending_steps(window)
@@ -218,13 +215,14 @@ def ending_of_only_call(window: Window) -> tuple[Finding, Ran] | None:
     step = steps[0]
     tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
     is_only = len(step.nodes) == len(tasks) == 1 and not step.sends
-    if step.parent_id != origin.id or not is_only or any(map(runs_after_model, step.nodes)):
+    if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
     places = [i for i, m in enumerate(writer.messages) if is_version(m, window.message)]
     ran_tools = any(isinstance(m, ToolMessage) for m in writer.messages[places[-1] :])
-    ending = None if returned or ran_tools else _ending_of(tasks[0], step, window)
-    return None if ending is None else (ending, Ran(step, tasks[0]))
+    if returned or ran_tools:
+        return None
+    return _ending_of(tasks[0], step, window), Ran(step, tasks[0])
 
 
 def _pending_steps(window: Window) -> list[Step]:

@@ -27,7 +27,7 @@ from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Reader, newest, walk
 from langgraph_patch.evidence.judge import Verdict
 from langgraph_patch.evidence.tasks import Ran, Step, Task, fold, is_real, read_step
-from langgraph_patch.evidence.window import Window, is_version, superstep_at_exit
+from langgraph_patch.evidence.window import Window, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -46,8 +46,6 @@ _MAX_TEXT = 120
 def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOGenerator[bool]:
     """Whether a graph above recorded an answer: it records those to all graphs below."""
     for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
-        if namespace == step.namespace:
-            continue
         above = in_namespace(config, namespace, checkpoint_id)
         saved = yield from newest(reader, above)
         if saved is None or read_step(saved, reader.messages_key, None)[0].is_answered:
@@ -58,11 +56,10 @@ def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOG
 def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
     origin, namespace = window.origin, namespace_of(config)
-    if origin is None or origin.source != "input" or not namespace:
-        return None
     above = parent_namespace(namespace)
-    current = origin.saved.metadata.get("parents", {}).get(above)
-    return None if current is None else in_namespace(config, above, current)
+    if origin is None or origin.source != "input" or above == namespace:
+        return None
+    return in_namespace(config, above, origin.saved.metadata.get("parents", {}).get(above))
 
 
 # --- below --------------------------------------------------------------------------------------
@@ -71,7 +68,7 @@ def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None
 def graph_of_writer(config: RunnableConfig, window: Window) -> RunnableConfig | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
     origin, writer = window.origin, window.writer
-    if origin is None or writer is None or origin.source == "input":
+    if origin is None or writer is None:
         return None
     task = next((task for task in origin.tasks if task.id == writer.id), None)
     return None if task is None else in_namespace(config, namespace_of_task(origin, task))
@@ -217,7 +214,7 @@ def read_place(
     history = histories[0] if histories else []
     for step in reversed(steps[1:]):
         applied = step.written if step.child == "loop" else step.others  # an input, or an update
-        history = fold(history, sorted(applied, key=superstep_at_exit))
+        history = fold(history, applied)
     others = state_keys(set(stored[0]) - {reader.messages_key})
     return Place(steps[0], history, {key: whole_value(stored[0][key]) for key in others})
 

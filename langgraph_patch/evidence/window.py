@@ -17,7 +17,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_storage import wrote_in_older_superstep
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Reader, walk
 from langgraph_patch.evidence.tasks import Step, Task, fold, read_step
@@ -104,21 +103,20 @@ def is_version(stored: BaseMessage, message: BaseMessage) -> bool:
     """Whether a stored message is `message`, as it is now or as it was before an edit."""
     if stored.id is not None and message.id is not None:
         return stored.id == message.id
-    if type(stored) is not type(message):
-        return False
     # A write may be older than the id that the reducer gave its message.
-    return stored.model_copy(update={"id": None}) == message.model_copy(update={"id": None})
+    same_type = type(stored) is type(message)
+    return same_type and stored.model_copy(update={"id": message.id}) == message
 
 
 def windows_of(messages: Sequence[BaseMessage], calls: Iterable[Call]) -> list[Window]:
-    """A window for each message that makes one of the calls, in the order of the history."""
+    """A window for each message that makes one of the calls, in the order of the calls."""
     by_message: dict[int, list[Call]] = {}
     for call in calls:
         if call.id:
             by_message.setdefault(call.index, []).append(call)
     return [
         Window(message, own)
-        for index, own in sorted(by_message.items())
+        for index, own in by_message.items()
         if isinstance(message := messages[index], AIMessage)
     ]
 
@@ -219,15 +217,10 @@ class _Walk:
 def _after(history: list[BaseMessage], step: Step) -> list[BaseMessage]:
     """A history after a superstep of a `DeltaChannel`."""
     if step.child == "loop":
-        return fold(history, sorted(step.written, key=superstep_at_exit))
+        return fold(history, step.written)
     if step.child == "update":
         return fold(history, step.others)
     return history
-
-
-def superstep_at_exit(task: Task) -> str:
-    """The order of the supersteps of which durability "exit" stores the writes together."""
-    return task.id if wrote_in_older_superstep("", task.id) else ""
 
 
 def _places(history: Sequence[BaseMessage]) -> dict[Hashable, int]:
@@ -244,8 +237,7 @@ def _end_of_turn(history: Sequence[BaseMessage]) -> int:
 
 def _named_in(step: Step) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
-    tasks = (task for task in step.written if not task.is_overwrite)
-    results = (m for task in tasks for m in [*task.messages, *task.returned])
+    results = (m for task in step.written for m in [*task.messages, *task.returned])
     named = {m.tool_call_id for m in results if isinstance(m, ToolMessage)}
     return named | {str(task.call["id"]) for task in step.tasks if task.call}
 
@@ -255,13 +247,8 @@ def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
     calls = read_calls(message) if isinstance(message, AIMessage) else []
     later = _results_after(history, place)
     after = history[place + 1 + len(later) :]
-    return View(
-        step,
-        calls,
-        later,
-        not after,
-        [*open_before(history[:place]), *called_in(after)] if calls else [],
-    )
+    rivals = [*open_before(history[:place]), *called_in(after)]
+    return View(step, calls, later, not after, rivals)
 
 
 def _results_after(history: Sequence[BaseMessage], place: int) -> list[ToolMessage]:

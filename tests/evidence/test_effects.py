@@ -6,7 +6,6 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 from __future__ import annotations
 
 import operator
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
@@ -16,343 +15,349 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
-from langgraph.channels import LastValue
+from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 from langgraph.channels.binop import BinaryOperatorAggregate
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph, add_messages
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send, interrupt
+from langgraph.checkpoint.serde.types import TASKS
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph, add_messages
+from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
+from kit import Agent, StrictModel, calls
 from langgraph_patch import PatchNode, with_patching
-from langgraph_patch.evidence.effects import Effects, settle
+from langgraph_patch.evidence.effects import (
+    Effects,
+    has_value,
+    is_equal,
+    one_write_each,
+    settle,
+    whole_value_write,
+)
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.agents import human, thread
-from support.running import run, sync_and_async
-from support.savers import sqlite
-from support.strict import StrictModel, ai
+from support.supersteps import ASKS, GO, MORE, Thread, made, ran, result, sent
 
-TODOS = [{"content": "sleep", "status": "pending"}]
 NOT_KEPT = "These effects of the tool call were not kept: "
-
-
-def merge(old: dict[str, str] | None, new: dict[str, str]) -> dict[str, str]:
-    """The reducer of the files."""
-    return {**(old or {}), **new}
+FILES = {"a.txt": "hello"}
+TURN = calls(("write", {}), ("wire", {}), id="a1")
+both_ways = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class State(TypedDict, total=False):
     """A state with two keys that the tools write."""
 
     messages: Annotated[list[AnyMessage], add_messages]
-    files: Annotated[dict[str, str], merge]
+    files: Annotated[dict[str, str], operator.or_]
     note: str
 
 
-class Agent:
-    """An agent by hand, with one task for each call: it writes a file, a note, and asks."""
+def sending(state: Any) -> Any:
+    """A task for each call."""
+    return [Send("tools", call) for call in getattr(state["messages"][-1], "tool_calls", ())] or END
 
-    def __init__(self, *script: Any, goto: str | None = None, model_note: str | None = None):
-        self.model = StrictModel(script=[calls(), *script])
-        self.goto = goto
-        self.model_note = model_note
-        self.read: list[Any] = []
 
-    def builder(self, state: Any = State) -> Any:
-        """The bare graph."""
-        builder = StateGraph(state)
-        builder.add_node("agent", self.agent)
-        builder.add_node("tools", self.tools)
-        builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
-        builder.add_edge(START, "agent")
-        builder.add_conditional_edges("agent", self.to_tools, ["tools", "__end__"])
-        builder.add_edge("tools", "agent")
-        return builder
+def graph_of(
+    model: Any,
+    *,
+    goto: str | None = None,
+    note: dict[str, str] | None = None,
+) -> Any:
+    """The builder of an agent whose tools write a file and a note, or ask."""
 
-    def agent(self, state: Any) -> Any:
-        """Call the model."""
-        self.read.append((state.get("files"), state.get("note")))
-        answer = self.model.invoke(state["messages"])
-        note = {"note": self.model_note} if self.model_note and len(self.read) > 1 else {}
-        return {"messages": [answer], **note}
+    def agent(state: Any) -> Any:
+        read.append((state.get("files"), state.get("note")))
+        answer = model.invoke(state["messages"])
+        return {"messages": [answer], **((note or {}) if len(read) > 1 else {})}
 
-    def to_tools(self, state: Any) -> Any:
-        """A task for each call."""
-        made = getattr(state["messages"][-1], "tool_calls", [])
-        return [Send("tools", call) for call in made] or "__end__"
-
-    def tools(self, call: Any) -> Any:
-        """Run a call."""
-        if call["name"] == "wire_money":
+    def run(call: Any) -> Any:
+        if call["name"] == "wire":
             interrupt("1000 EUR?")
         done = ToolMessage("Updated file", tool_call_id=call["id"], name=call["name"], id="r1")
-        update = {"messages": [done], "files": {"a.txt": "hello"}, "note": "written"}
-        return Command(update=update, goto=self.goto or ())
+        return Command(
+            update={"messages": [done], "files": FILES, "note": "written"}, goto=goto or ()
+        )
+
+    read: list[Any] = []
+    model.metadata = {"read": read}
+    builder = StateGraph(State).add_node("agent", agent).add_node("tools", run)
+    builder.add_node("other", lambda _: {"messages": [AIMessage("other")]})
+    builder.add_edge(START, "agent").add_edge("tools", "agent")
+    builder.add_conditional_edges("agent", sending, ["tools", "other", END])
+    return builder
 
 
-def calls() -> AIMessage:
-    """The turn that breaks."""
-    return ai(("write_file", {}, "c1"), ("wire_money", {}, "c2"), id="a1")
+def paused(*, saver: Any = None, asynchronous: bool = False, say: Any = None, **how: Any) -> Agent:
+    """A patched agent, paused beside a finished call."""
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        return with_patching(graph_of(model, **how).compile(checkpointer=saver))
+
+    agent = Agent(build, TURN, saver=saver, asynchronous=asynchronous)
+    agent.say("go", **(say or {}))
+    assert agent.graph.get_state(agent.config).next
+    return agent
 
 
-def values(graph: Any) -> Any:
-    """The state of the thread."""
-    return graph.get_state(thread()).values
+def values(agent: Agent) -> tuple[Any, Any]:
+    """The stored files and note; the files are None if there are none."""
+    stored = agent.graph.get_state(agent.config).values
+    return stored.get("files") or None, stored.get("note")
 
 
-def text_of(messages: Any, call_id: str = "c1") -> str:
-    """The text of the result of a call."""
-    return next(str(m.content) for m in messages if getattr(m, "tool_call_id", None) == call_id)
+# --- the entry check and the patch node ---------------------------
 
 
-async def broken(agent: Agent, saver: Any) -> Any:
-    """The bare graph, paused beside a finished call."""
-    bare = agent.builder().compile(checkpointer=saver)
-    bare.invoke({"messages": [human("go")]}, thread())
-    assert bare.get_state(thread()).next == ("tools",)
-    return bare
+@both_ways
+def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
+    """Both keys have what the recorded task wrote, before the model reads."""
+    database = SqliteSaver.from_conn_string(":memory:")
+    with nullcontext(InMemorySaver()) if asynchronous else database as saver:
+        agent = paused(saver=saver, asynchronous=asynchronous)
+        agent.say("never mind")
+        assert values(agent) == (FILES, "written")
+        assert agent.results["c1"] == "Updated file"
+        assert agent.model.metadata["read"][-1] == (FILES, "written")
 
 
-# --- the entry check and the patch node -----------------------------------------------------
+@pytest.mark.parametrize(
+    ("news", "durability", "goto"),
+    [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
+    ids=["a newer write", "a lost goto", "durability exit"],
+)
+def test_effects_that_are_not_kept(news: Any, durability: str, goto: str | None):
+    """The effects of a task are restored together, or named; newer values stay.
+
+    With durability "exit" the live values may be newer than all checkpoints.
+    """
+    agent = paused(goto=goto, say={"durability": durability})
+    agent.run({"messages": [MORE], **news}, durability=durability)
+    assert values(agent) == (None, news.get("note"))
+    names = "files, note" + (", goto" if goto else "")
+    assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
 
 
-@sync_and_async
-async def test_the_files_come_back_with_the_message(*, asynchronous: bool):
-    """Entry check: both keys have what the recorded task wrote, before the model reads."""
-    agent = Agent(AIMessage("fine"))
-    with nullcontext(InMemorySaver()) if asynchronous else sqlite() as saver:
-        graph = with_patching(await broken(agent, saver))
-        await run(graph, "never mind", asynchronous=asynchronous)
-        assert values(graph)["files"] == {"a.txt": "hello"}
-        assert values(graph)["note"] == "written"
-        assert text_of(values(graph)["messages"]) == "Updated file"
-        assert agent.read[-1] == ({"a.txt": "hello"}, "written")
-
-
-class Rival(InMemorySaver):
-    """Lets another run of the thread finish before the first search is answered."""
-
-    other: Any = None
-
-    def list(self, *args: Any, **options: Any) -> Any:
-        """Run the other one once, as another client would."""
-        run_other, self.other = self.other, None
-        if run_other is not None:
-            client = threading.Thread(target=run_other)
-            client.start()
-            client.join()
-        return super().list(*args, **options)
-
-
-async def test_a_run_at_the_same_time_restored_the_files():
-    """Durability "exit": the newest checkpoint is not the one that this run has begun at."""
-    agent, saver = Agent(AIMessage("other answer"), AIMessage("fine")), Rival()
-    graph = with_patching(await broken(agent, saver))
-    other = {"messages": [human("never mind")]}
-    saver.other = lambda: graph.invoke(other, thread(), durability="exit")
-    final = graph.invoke({"messages": [human("and now?")]}, thread(), durability="exit")
-    assert [m.text for m in final["messages"] if m.type == "human"] == ["go", "and now?"]
-    assert text_of(final["messages"]).startswith(NOT_KEPT)
-    assert final["files"] == {}
-
-
-async def test_a_newer_write_is_not_overwritten():
-    """A key that has changed since stays, and the message names both keys of the task."""
-    agent = Agent(AIMessage("fine"))
-    graph = with_patching(await broken(agent, InMemorySaver()))
-    await run(graph, {"messages": [human("never mind")], "note": "mine"})
-    assert values(graph)["note"] == "mine"
-    assert not values(graph).get("files")
-    text = text_of(values(graph)["messages"])
-    assert text.startswith(NOT_KEPT)
-    assert "files" in text
-    assert "note" in text
-    assert text.endswith("Updated file")
-
-
-async def test_a_lost_goto_is_named():
-    """Nothing of a task is restored if it also led to another node."""
-    agent = Agent(AIMessage("fine"), goto="other")
-    graph = with_patching(await broken(agent, InMemorySaver()))
-    await run(graph, "never mind")
-    assert not values(graph).get("files")
-    assert "goto" in text_of(values(graph)["messages"])
-
-
-@sync_and_async
-async def test_the_patch_node_restores(*, asynchronous: bool):
+def test_the_patch_node_restores():
     """`PatchNode`, placed by hand."""
-    agent, saver = Agent(AIMessage("fine")), InMemorySaver()
-    await broken(agent, saver)
-    builder = agent.builder()
-    builder.add_node("patch", PatchNode())
-    builder.edges.discard((START, "agent"))
-    graph = builder.add_edge(START, "patch").add_edge("patch", "agent").compile(checkpointer=saver)
-    await run(graph, "never mind", asynchronous=asynchronous)
-    assert values(graph)["files"] == {"a.txt": "hello"}
+
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        builder = graph_of(model).add_node("patch", PatchNode())
+        builder.edges.discard((START, "agent"))
+        builder.add_edge(START, "patch").add_edge("patch", "agent")
+        return builder.compile(checkpointer=saver)
+
+    agent = Agent(build, TURN)
+    for text in ("go", "never mind"):
+        agent.say(text)
+    assert values(agent) == (FILES, "written")
 
 
-# --- the node wrapper -----------------------------------------------------------------------
-
-
-async def at_the_model(agent: Agent, saver: Any) -> Any:
-    """The bare graph has taken the new message, and its model is next."""
-    bare = await broken(agent, saver)
-    bare.update_state(thread(), {"messages": [human("never mind")]}, as_node=START)
-    assert bare.get_state(thread()).next == ("agent",)
-    return with_patching(bare)
-
-
-@sync_and_async
-async def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
+@both_ways
+def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
     """It writes the repair with its own output; the model reads that the effects are not kept."""
-    agent = Agent(AIMessage("fine"), model_note="of the model")
-    graph = await at_the_model(agent, InMemorySaver())
-    await run(graph, None, asynchronous=asynchronous)
-    assert text_of(agent.model.seen[-1]).startswith(f"{NOT_KEPT}files, note. ")
-    assert text_of(values(graph)["messages"]) == text_of(agent.model.seen[-1])
-    assert not values(graph).get("files")
-    assert values(graph)["note"] == "of the model"
+    agent = paused(note={"note": "of the model"}, asynchronous=asynchronous)
+    bare = graph_of(StrictModel()).compile(checkpointer=agent.graph.checkpointer)
+    bare.update_state(agent.config, {"messages": [MORE]}, as_node=START)
+    assert agent.graph.get_state(agent.config).next == ("agent",)
+    agent.run(None)
+    assert agent.read["c1"].startswith(f"{NOT_KEPT}files, note. ")
+    assert agent.results["c1"] == agent.read["c1"]
+    assert values(agent) == (None, "of the model")
 
 
-# --- more about the record ------------------------------------------------------------------
-
-
-class FailingMemory(InMemorySaver):
-    """Loses the checkpoint of one superstep."""
-
-    lost_step: int | None = None
-
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        """Store a checkpoint, unless it is the one to lose."""
-        if metadata["step"] == self.lost_step:
-            raise ConnectionError("the database is away")
-        return super().put(config, checkpoint, metadata, new_versions)
-
-
-async def test_a_repair_that_was_itself_abandoned():
-    """The repair's own writes contain the result, but the tool's task has the effects."""
-    agent, saver = Agent(AIMessage("fine"), AIMessage("fine")), FailingMemory()
-    graph = with_patching(await broken(agent, saver))
-    saver.lost_step = graph.get_state(thread()).metadata["step"] + 3  # after the repair
-    with pytest.raises(ConnectionError):
-        graph.invoke({"messages": [human("never mind")]}, thread(), durability="sync")
-    saver.lost_step = None
-    await run(graph, "are you there?")
-    assert text_of(values(graph)["messages"]) == "Updated file"
-    assert values(graph)["files"] == {"a.txt": "hello"}
-
-
-async def test_several_commands_of_one_task():
-    """A `ToolNode` that runs all calls of a message writes the history several times."""
+@both_ways
+def test_the_middleware_restores(*, asynchronous: bool):
+    """`todos` of another middleware are in the state after the repair."""
+    todos = [{"content": "sleep", "status": "pending"}]
 
     @tool
-    def write_file(name: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
-        """Write a file."""
-        done = ToolMessage("Updated file", tool_call_id=tool_call_id)
-        return Command(update={"files": {name: "hello"}, "messages": [done]})
+    def write(tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
+        """Save."""
+        done = ToolMessage("Updated todo list", tool_call_id=tool_call_id)
+        return Command(update={"todos": todos, "messages": [done]})
 
-    first = ai(("write_file", {"name": "a"}, "c1"), ("write_file", {"name": "b"}, "c3"), id="a1")
-    model = StrictModel(script=[first, AIMessage("fine")])
-    builder = StateGraph(State)
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([write_file]))
-    builder.add_node("asks", lambda _: {"messages": [AIMessage(str(interrupt("?")))]})
-    builder.add_edge(START, "agent").add_edge("tools", "agent")
-    builder.add_conditional_edges(
-        "agent", lambda state: ["tools", "asks"] if state["messages"][-1].tool_calls else "__end__"
-    )
-    bare = builder.compile(checkpointer=InMemorySaver())
-    await run(bare, "go")
-    graph = with_patching(bare)
-    await run(graph, "never mind")
-    assert values(graph)["files"] == {"a": "hello", "b": "hello"}
+    @tool
+    def wire() -> str:
+        """Wait for a human."""
+        return str(interrupt("1000 EUR?"))
 
+    def build(model: Any, _: Any, saver: Any) -> Any:
+        stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
+        return create_agent(model, [write, wire], middleware=stack, checkpointer=saver)
 
-@pytest.mark.parametrize("newer", [{}, {"files": {"b.txt": "mine"}}], ids=["same", "newer"])
-async def test_with_durability_exit_effects_are_named(newer: Any):
-    """The live values may be newer than all checkpoints: nothing is restored over them."""
-    agent, saver = Agent(AIMessage("fine")), InMemorySaver()
-    bare = agent.builder().compile(checkpointer=saver)
-    bare.invoke({"messages": [human("go")]}, thread(), durability="exit")
-    graph = with_patching(bare)
-    value = {"messages": [human("never mind")], **newer}
-    graph.invoke(value, thread(), durability="exit")
-    assert values(graph)["files"] == newer.get("files", {})
-    assert text_of(values(graph)["messages"]).startswith(NOT_KEPT)
+    agent = Agent(build, TURN, asynchronous=asynchronous)
+    for text in ("go", "never mind"):
+        agent.say(text)
+    assert agent.graph.get_state(agent.config).values["todos"] == todos
+    assert agent.results["c1"] == "Updated todo list"
 
 
-# --- the middleware --------------------------------------------------------------------------
+# --- the record of a task ---------------------------
+
+BOTH = made("write:c1", "wire:c2")
+NOTE = ("note", "x")
+NEWS = ran("agent", source="input", history=[GO, BOTH, MORE])
+THEN = ran("agent", history=[GO, BOTH, MORE])
+WROTE = [result("done", "c1", "write"), NOTE]
 
 
-@tool
-def save(text: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Any:
-    """Save."""
-    done = ToolMessage("Updated todo list", tool_call_id=tool_call_id)
-    return Command(update={"todos": TODOS, "messages": [done]})
+def to(node: str) -> tuple[str, None]:
+    """The write that starts a node."""
+    return f"branch:to:{node}", None
 
 
-@tool
-def wire_money() -> str:
-    """Wait for a human."""
-    return str(interrupt("1000 EUR?"))
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
+        ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
+        ([sent("done", ASKS), NEWS], None),
+        ([sent(WROTE, None), THEN], None),  # applied
+        ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
+        ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
+        ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
+        ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
+        # An edge starts its node after each task of the same node.
+        ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
+        # Written since: by an applied superstep, by an update, and not by a dropped one.
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
+        ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
+    ],
+)
+def test_the_effects_of_a_task(steps: list[Any], expected: tuple[set[str], bool] | None):
+    """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
+    thread = Thread(BOTH)
+    for step in steps:
+        thread.add(**step)
+    (effects,) = thread.search().effects.values() or [None]
+    if expected is None:
+        assert effects is None
+    else:
+        found = {key for key, _ in effects.writes} & effects.unchanged
+        assert (found, effects.goes_elsewhere) == expected
 
 
-@sync_and_async
-async def test_the_middleware_restores(*, asynchronous: bool):
-    """`write_todos` of another middleware is in the state after the repair."""
-    first = ai(("save", {"text": "x"}, "c1"), ("wire_money", {}, "c2"), id="a1")
-    model = StrictModel(script=[first, AIMessage("fine")])
-    stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
-    graph = create_agent(model, [save, wire_money], middleware=stack, checkpointer=InMemorySaver())
-    await run(graph, "go", asynchronous=asynchronous)
-    await run(graph, "never mind", asynchronous=asynchronous)
-    assert values(graph)["todos"] == TODOS
-    assert text_of(values(graph)["messages"]) == "Updated todo list"
-
-
-# --- settle ----------------------------------------------------------------------------------
+# --- the decision ---------------------------
 
 RESULT = ToolMessage("done", tool_call_id="c1")
-FILES = Effects((("files", {"a": "b"}),), frozenset({"files"}), goes_elsewhere=False, task="t1")
-CHANNELS = {"files": LastValue(dict)}
+KEPT = Effects((("files", FILES),), frozenset({"files"}), goes_elsewhere=False, task="t1")
+OTHER = replace(KEPT, writes=(("files", {"c": "d"}),), task="t2")
+TWICE = replace(KEPT, writes=(*KEPT.writes, *OTHER.writes))
+LAST = {"files": LastValue(dict)}
+REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
 
 
-def decide(*effects: Effects, restore: bool = True, channels: Any = CHANNELS) -> Any:
-    """What is not kept of each result, and what is written."""
+@pytest.mark.parametrize(
+    ("effects", "channels", "not_kept", "writes"),
+    [
+        # Two calls of one task share its writes.
+        ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
+        # Two tasks write one key: only a reducer takes both.
+        ([KEPT, OTHER], REDUCER, [(), ()], (*KEPT.writes, *OTHER.writes)),
+        ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
+        ([TWICE], LAST, [("files",)], ()),
+        ([TWICE], REDUCER, [()], TWICE.writes),
+        ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
+        ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
+        # A changed key, a key that the graph lacks, a `goto`.
+        ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
+        ([KEPT], {"messages": None}, [("files",)], ()),
+        ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
+        # Keys of the caller are left out.
+        ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
+    ],
+)
+def test_what_is_restored(effects: Any, channels: Any, not_kept: Any, writes: Any):
+    """All effects of a task or none; what is not restored is named."""
     keys = [(0, ordinal) for ordinal in range(len(effects))]
-    evidence, writes = settle(
-        dict.fromkeys(keys, Finding(result=RESULT)),
-        dict(zip(keys, effects, strict=True)),
-        restore=restore,
-        own_keys={"messages"},
-        channels=channels,
+    evidence = dict.fromkeys(keys, Finding(result=RESULT))
+    found = dict(zip(keys, effects, strict=True))
+    settled, restored = settle(
+        evidence, found, restore=True, own_keys={"messages"}, channels=channels
     )
-    return [found.not_kept for found in evidence.values()], writes
+    assert [each.not_kept for each in settled.values()] == not_kept
+    assert restored == writes
 
 
-def test_two_calls_of_one_task_share_its_writes():
-    """They are written once."""
-    assert decide(FILES, FILES) == ([(), ()], FILES.writes)
+def test_a_repair_that_is_not_written_restores_nothing():
+    """All effects are named, the keys before the `goto`."""
+    pairs = (("b", 1), ("a", 2))
+    effects = replace(KEPT, writes=pairs, unchanged=frozenset("ab"), goes_elsewhere=True)
+    evidence, channels = {(0, 0): Finding(result=RESULT)}, {"a": LAST["files"], "b": LAST["files"]}
+    for lost, restore in ((effects, True), (replace(effects, goes_elsewhere=False), False)):
+        settled, writes = settle(
+            evidence, {(0, 0): lost}, restore=restore, own_keys=set(), channels=channels
+        )
+        assert settled[0, 0].not_kept == (("a", "b", "goto") if restore else ("a", "b"))
+        assert writes == ()
 
 
-def test_two_tasks_that_write_one_key():
-    """Both are restored through a reducer; otherwise only the first, and the other is named."""
-    other = replace(FILES, writes=(("files", {"c": "d"}),), task="t2")
-    reducer = {"files": BinaryOperatorAggregate(list, operator.add)}
-    assert decide(FILES, other, channels=reducer) == ([(), ()], (*FILES.writes, *other.writes))
-    assert decide(FILES, other) == ([(), ("files",)], FILES.writes)
+# --- values of channels ---------------------------
 
 
-def test_what_cannot_be_restored_is_named():
-    """A changed key, a key that the graph lacks, a `goto`, and a repair that is not written."""
-    assert decide(replace(FILES, unchanged=frozenset())) == ([("files",)], ())
-    assert decide(FILES, channels={"messages": None}) == ([("files",)], ())
-    assert decide(replace(FILES, writes=(), goes_elsewhere=True)) == ([("goto",)], ())
-    assert decide(FILES, restore=False) == ([("files",)], ())
+class Odd:
+    """A value that cannot be compared, as an array."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-def test_own_keys_are_left_out():
-    """Messages are neither restored nor named."""
-    assert decide(replace(FILES, writes=(("messages", [RESULT]),))) == ([()], ())
+def channel(value: Any, kind: Any = LastValue) -> Any:
+    """A live channel with a value."""
+    made_channel = kind(type(value)) if kind is LastValue else kind(dict, operator.or_)
+    made_channel.update([value])
+    return made_channel
+
+
+@pytest.mark.parametrize(
+    ("live", "value", "expected"),
+    [
+        (channel(1), 1, True),
+        (channel(1), 2, False),
+        (None, None, True),
+        (None, 1, False),
+        (LastValue(int), None, True),
+        (channel([]), None, True),
+        (channel([1]), None, False),
+        (channel(Odd()), Odd(), False),
+        (channel(Odd()), None, False),
+    ],
+)
+def test_whether_a_channel_has_a_value(live: Any, value: Any, *, expected: bool):
+    """No value is an empty one; values that cannot be compared are not equal."""
+    assert has_value(live, value) is expected
+    assert is_equal(1, 1)
+    assert not is_equal(Odd(), Odd())
+
+
+def test_one_write_with_the_effect_of_several():
+    """The last value, or an `Overwrite` of what a reducer makes of all."""
+    channels = {
+        "files": channel({"a": "1"}, BinaryOperatorAggregate),
+        "note": channel("x"),
+        "one": channel("x"),
+    }
+    writes = (
+        ("files", {"b": "2"}),
+        ("files", {"c": "3"}),
+        ("note", "y"),
+        ("note", "z"),
+        ("one", 1),
+    )
+    found = one_write_each(channels, writes)
+    assert found == {
+        "files": Overwrite({"a": "1", "b": "2", "c": "3"}),
+        "note": "z",
+        "one": 1,
+    }
+    assert channels["files"].get() == {"a": "1"}
+
+
+def test_the_write_that_gives_a_channel_a_value():
+    """None for a channel of which it is not known."""
+    assert whole_value_write(LastValue(int), 1) == 1
+    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
+    assert whole_value_write(EphemeralValue(int), 1) is None

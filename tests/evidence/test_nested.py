@@ -1,145 +1,353 @@
-"""Whose results are listed as those inside a call."""
+"""What graphs above and below a call recorded: of subagents, subgraphs and handoffs."""
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from contextlib import nullcontext
+from typing import Annotated, Any
 
 import pytest
-from deepagents import create_deep_agent
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.types import Send, interrupt
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import Command, Send, interrupt
+from langgraph_swarm import create_handoff_tool, create_swarm
+from typing_extensions import TypedDict
 
+from kit import Agent, DeltaState, Desk, StrictModel, above, calls, loop, results_in, send_each
 from langgraph_patch import with_patching
+from langgraph_patch._langgraph_storage import NO_TASK
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from langgraph_patch.threads import repair_thread
-from support.agents import Tools, history, human, thread
-from support.running import run, sync_and_async
-from support.strict import RefusedError, StrictModel, ai
+from support.supersteps import GO, made, shortly
+
+MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
+SENT = 'mail({"to": "bob"}): sent to bob'
+ROOT: Any = {"configurable": {"thread_id": "1"}}
+TASK = made("task:t1")
+WAITED = (
+    "Tool call task with id t1 was waiting for human input when another message came in; "
+    "no answer and no result were recorded."
+)
 
 
-@pytest.mark.parametrize(("city", "listed"), [("Rome", 1), ("Oslo", 0)])
-def test_results_inside_a_call_come_from_its_own_send(city: str, listed: int):
-    """A `Send` with other arguments is that of another call with the id, of a run at once."""
-
-    def inner(_: MessagesState) -> dict[str, list[AnyMessage]]:
-        return {"messages": [ai(("look_up", {}, "i1"), id="inner")]}
-
-    def look_up(_: MessagesState) -> dict[str, list[AnyMessage]]:
-        return {"messages": [{"role": "tool", "content": "sunny", "tool_call_id": "i1"}]}
-
-    def wait(_: MessagesState) -> None:
-        interrupt("sure?")
-
-    below = StateGraph(MessagesState).add_sequence([inner, look_up, wait]).add_edge(START, "inner")
-    subagent = below.compile()
-
-    def tools(_: object) -> dict[str, list[AnyMessage]]:
-        return {"messages": subagent.invoke({"messages": [HumanMessage("go")]})["messages"][:0]}
-
-    asked = ai(("task", {"city": "Rome"}, "c1"), id="a1")
-    sent = {"name": "task", "args": {"city": city}, "id": "c1", "type": "tool_call"}
-    builder = StateGraph(MessagesState).add_node("model", lambda _: {"messages": [asked]})
-    builder.add_node("tools", tools).add_edge(START, "model")
-    builder.add_conditional_edges("model", lambda _: [Send("tools", [sent])], ["tools"])
-    graph = builder.compile(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
-    graph.invoke({"messages": [HumanMessage("go")]}, config)
-    place = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    found = run_sync(recover_evidence(graph.checkpointer, place, [asked], read_calls(asked)))
-    (finding,) = found.evidence.values()
-    assert [text.endswith(": sunny") for text in finding.inner] == [True] * listed
+def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
+    """What is found of the calls of a message, without marks of time."""
+    place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
+    text = shortly(run_sync(recover_evidence(saver, place, [GO, message], read_calls(message, 1))))
+    return text.replace(" | paused", "").replace(" | look again", "")
 
 
-TASK = ai(("task", {"description": "pay the bill", "subagent_type": "clerk"}, "t1"), id="a1")
-MAIL = ("send_email", {"to": "bob"}, "c1")
-WIRE = ("wire_money", {"amount": 5}, "c2")
-SENT = 'send_email({"to": "bob"}): sent to bob'
+def stopped(message: AIMessage, *tools: Any, each: bool = True) -> InMemorySaver:
+    """The checkpointer of a bare loop that ran until it stopped."""
+    saver, model = InMemorySaver(), StrictModel(script=[message])
+    builder = loop(model, ToolNode(tools), **({"router": send_each} if each else {}))
+    builder.compile(checkpointer=saver).invoke({"messages": [GO]}, ROOT)
+    return saver
 
 
-def deep_agent(
-    *script: AIMessage, clerk: list[Any], tools: Tools, middleware: Any = ()
-) -> tuple[Any, StrictModel]:
-    """A deep agent with a clerk, and the model of the main agent."""
-    model = StrictModel(script=[TASK, *script])
-    spec: Any = {
-        "name": "clerk",
-        "description": "a clerk",
-        "system_prompt": "",
-        "model": StrictModel(script=clerk),
-        "tools": tools.tools(),
-        "middleware": list(middleware),
-    }
-    return create_deep_agent(model, [], subagents=[spec], checkpointer=InMemorySaver()), model
+# --- results inside a call ---------------------------
 
 
-def read_about_the_task(model: StrictModel) -> str:
-    """What the main agent's model read last as the result of `task`."""
-    return next(str(m.content) for m in model.seen[-1] if isinstance(m, ToolMessage))
+class Clerk(Desk):
+    """A tool `task` that runs an agent with the usual tools."""
+
+    def __init__(self, *script: Any, state: Any = MessagesState, middleware: Any = ()) -> None:
+        super().__init__()
+        model, tools = StrictModel(script=list(script)), super().tools()
+        if middleware:
+            self.clerk = create_agent(model, tools, middleware=middleware)
+        else:
+            self.clerk = loop(model, tools, state=state, router=send_each).compile()
+
+    def tools(self) -> list[Any]:
+        """The tool."""
+
+        @tool
+        def task() -> str:
+            """Let a clerk do it."""
+            return str(self.clerk.invoke({"messages": [HumanMessage("do it")]}))
+
+        return [task]
 
 
-@sync_and_async
-async def test_the_model_reads_that_the_subagent_sent_the_mail(*, asynchronous: bool):
+def abandoned(*script: Any, **options: Any) -> str:
+    """What the model reads of a call whose clerk waits for a human; the user has moved on."""
+    agent = Agent("create_agent", TASK, desk=Clerk(*script, **options))
+    for text in ("go", "never mind"):
+        agent.say(text)
+    return agent.read["t1"]
+
+
+@pytest.mark.parametrize("state", [MessagesState, DeltaState])
+def test_f44_the_model_reads_that_the_subagent_sent_the_mail(state: Any):
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
-    tools = Tools(asynchronous=asynchronous)
-    bare, model = deep_agent(AIMessage("fine"), clerk=[ai(MAIL, WIRE)], tools=tools)
-    graph = with_patching(bare)
-    await run(graph, "go", asynchronous=asynchronous)
-    await run(graph, "never mind", asynchronous=asynchronous)
-    assert tools.done == ["mail to bob"]
-    assert read_about_the_task(model) == (
-        "Tool call task with id t1 was waiting for human input when another message came in; "
-        f"no answer and no result were recorded. Recorded inside it: {SENT}"
-    )
-
-
-def test_a_repaired_thread_has_it_too():
-    """`repair_thread` writes the same text."""
-    bare, _ = deep_agent(clerk=[ai(MAIL, WIRE)], tools=Tools())
-    bare.invoke({"messages": [human("go")]}, thread())
-    repaired = repair_thread(bare, thread(), on_pause="abandon", min_age=0)
-    assert repaired.outcome == "repaired"
-    (result,) = [m for m in history(bare, thread()) if isinstance(m, ToolMessage)]
-    assert str(result.content).endswith(f" Recorded inside it: {SENT}")
+    text = abandoned(calls(MAIL, WIRE), state=state)
+    assert text == f"{WAITED} Recorded inside it: {SENT}"
 
 
 def test_an_id_that_the_subagent_uses_again():
     """Each message of the subagent begins with the same id; no result hides another."""
-    clerk = [ai(MAIL), ai(("send_email", {"to": "mia"}, "c1"), WIRE)]
-    patching = [PatchToolCallsMiddleware()]
-    bare, model = deep_agent(AIMessage("fine"), clerk=clerk, tools=Tools(), middleware=patching)
-    graph = with_patching(bare)
-    graph.invoke({"messages": [human("go")]}, thread())
-    graph.invoke({"messages": [human("never mind")]}, thread())
-    later = 'send_email({"to": "mia"}): sent to mia'
-    assert read_about_the_task(model).endswith(f" Recorded inside it: {later}; {SENT}")
+    script = [calls(MAIL), calls(("mail", {"to": "mia"}), WIRE)]
+    text = abandoned(*script, middleware=[PatchToolCallsMiddleware()])
+    assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
 
 
-def test_more_results_than_are_listed():
-    """The newest eight are listed, and the number of the others."""
-    mails = [("send_email", {"to": f"p{n}"}, f"c{n}") for n in range(10)]
-    bare, model = deep_agent(AIMessage("fine"), clerk=[ai(*mails, (*WIRE[:2], "w"))], tools=Tools())
-    graph = with_patching(bare)
-    graph.invoke({"messages": [human("go")]}, thread())
-    graph.invoke({"messages": [human("never mind")]}, thread())
-    text = read_about_the_task(model)
-    assert text.count("send_email(") == 8
-    assert text.endswith("; (+2)")
+@pytest.mark.parametrize(("count", "more"), [(8, ""), (9, "(+1)"), (11, "(+3)")])
+def test_more_results_than_are_listed(count: int, more: str):
+    """The newest eight are listed, shortened, and the number of the others."""
+    mails = [("mail", {"to": f"{n:02}{'x' * 200}"}) for n in range(count)]
+    agent = Agent("create_agent", TASK, desk=Clerk(calls(*mails, WIRE)))
+    agent.say("go")
+    search = recover_evidence(agent.graph.checkpointer, ROOT, [TASK], read_calls(TASK))
+    (finding,) = run_sync(search).evidence.values()
+    assert finding.inner[8:] == ((more,) if more else ())
+    numbers = [text.partition('"to": "')[2][:2] for text in finding.inner[:8]]
+    assert numbers == [f"{n:02}" for n in range(count - 1, count - 9, -1)]
+    arguments, text = finding.inner[0].removeprefix("mail(").split("): ")
+    assert (len(arguments), arguments[-1]) == (60, "…")
+    assert (len(text), text[-1]) == (120, "…")
 
 
-@pytest.mark.parametrize("middleware", [[], [PatchToolCallsMiddleware()]], ids=["bare", "covered"])
-def test_a_subagent_needs_the_middleware(middleware: list[Any]):
-    """A subagent that reads damage of its own dies without it, also in a patched graph."""
-    again = [ai(MAIL), ai(("send_email", {"to": "mia"}, "c1")), AIMessage("mailed")]
-    bare, _ = deep_agent(AIMessage("fine"), clerk=again, tools=Tools(), middleware=middleware)
-    graph = with_patching(bare)
-    if middleware:
-        graph.invoke({"messages": [human("go")]}, thread())
-        assert history(graph, thread())[-1].text == "fine"
-    else:
-        with pytest.raises(RefusedError, match="c1"):
-            graph.invoke({"messages": [human("go")]}, thread())
+def test_two_graphs_of_one_task():
+    """The results of both are listed, of calls that nobody made too."""
+    texts = iter("ab")
+
+    def work(_: Any) -> Any:
+        return {"messages": [ToolMessage(next(texts), tool_call_id="i1", name="look")]}
+
+    done, asking = above(work).compile(), above(work, lambda _: interrupt("?")).compile()
+
+    @tool
+    def both() -> str:
+        """Run two graphs, of which the second asks."""
+        return str([graph.invoke({"messages": [GO]}) for graph in (done, asking)])
+
+    expected = "awaiting_input | look(): b | look(): a"
+    assert found(stopped(made("both:c1"), both), made("both:c1")) == expected
+
+
+# --- graphs below ---------------------------
+
+
+def waiting(*, kept: bool | None = None, steps: int = 0) -> Any:
+    """A graph that asks a human, perhaps after some supersteps."""
+    child = StateGraph(MessagesState).add_node("work", lambda _: {"messages": [("ai", "on")]})
+    child.add_node("ask", lambda _: interrupt("which?")).add_edge(START, "work")
+    child.add_conditional_edges(
+        "work", lambda state: "ask" if len(state["messages"]) > steps else "work", ["ask", "work"]
+    )
+    return child.compile(checkpointer=kept)
+
+
+def delegating(child: Any) -> Any:
+    """A tool that runs a graph."""
+
+    @tool
+    def delegate() -> str:
+        """Let another graph do it."""
+        return str(child.invoke({"messages": [GO]}, {"recursion_limit": 99}))
+
+    return delegate
+
+
+@tool
+def careful() -> str:
+    """Ask in a `@task`."""
+
+    @task
+    def inner() -> Any:
+        return interrupt("sure?")
+
+    return str(inner().result())
+
+
+@pytest.mark.parametrize(
+    ("tool_", "expected"),
+    [
+        (delegating(waiting()), "awaiting_input"),
+        (delegating(waiting(kept=True)), "awaiting_input"),
+        (delegating(waiting(kept=False)), "unknown"),
+        (delegating(waiting(steps=20)), "awaiting_input"),
+        (careful, "awaiting_input"),
+    ],
+    ids=["a graph", "with a memory", "not stored", "a long one", "a `@task`"],
+)
+@pytest.mark.parametrize("each", [True, False])
+def test_a_tool_that_waits_in_a_graph_below(tool_: Any, expected: str, *, each: bool):
+    """It has not finished: the call awaits input. Of one task for two calls nothing is known."""
+    one = made(f"{tool_.name}:c1")
+    assert found(stopped(one, tool_, each=each), one) == expected
+    two = made(f"{tool_.name}:c1", f"{tool_.name}:c2")
+    both = f"{expected}, {expected}" if each else "unknown, unknown"
+    assert found(stopped(two, tool_, each=each), two) == both
+
+
+def test_a_graph_with_a_memory_that_an_older_turn_ran():
+    """What it recorded then was for another call."""
+
+    def work(_: Any) -> Any:
+        return {"messages": [made("mail:i1"), ToolMessage("sent", tool_call_id="i1")]}
+
+    child = above(work).compile(checkpointer=True)
+
+    @tool
+    def delegate(how: str = "") -> str:
+        """Run the graph, or a graph that asks."""
+        graph = waiting() if how == "asks" else child
+        return str(graph.invoke({"messages": [GO]}))
+
+    call = {"name": "delegate", "args": {"how": "asks"}, "id": "c2", "type": "tool_call"}
+    second = AIMessage("", id="m2", tool_calls=[call])
+    saver, model = InMemorySaver(), StrictModel(script=[made("delegate:c1"), second])
+    graph = loop(model, [delegate], router=send_each).compile(checkpointer=saver)
+    graph.invoke({"messages": [GO]}, ROOT)
+    assert found(saver, second) == "awaiting_input"
+
+
+class Work(TypedDict, total=False):
+    """The input and the output of a worker."""
+
+    tool_call: dict[str, Any]
+    messages: Annotated[list[Any], operator.add]
+
+
+@pytest.mark.parametrize("each", [True, False], ids=["for each call", "for all"])
+@pytest.mark.parametrize("fails", [True, False], ids=["fails", "asks"])
+@pytest.mark.parametrize("keep", [None, False], ids=["stored", "not stored"])
+def test_a_subgraph_that_goes_on_after_the_tool(*, fails: bool, each: bool, keep: bool | None):
+    """The tool has run: its result is found where the subgraph keeps it, and nothing else."""
+
+    def review(_: Any) -> Any:
+        if fails:
+            raise RuntimeError("no reviewer")
+        return {"messages": [interrupt("publish?")]}
+
+    message, saver = made("mail:c1"), InMemorySaver()
+    child = StateGraph(Work if each else MessagesState).add_node("review", review)
+    child.add_node("run", lambda _: {"messages": [ToolMessage("sent", tool_call_id="c1")]})
+    child.add_edge(START, "run").add_edge("run", "review")
+    builder = StateGraph(MessagesState).add_node("agent", lambda _: {"messages": [message]})
+    builder.add_node("team", child.compile(checkpointer=keep)).add_edge(START, "agent")
+    sends = [Send("team", {"tool_call": call}) for call in message.tool_calls]
+    builder.add_conditional_edges("agent", lambda _: sends if each else "team", ["team"])
+    with pytest.raises(RuntimeError, match="no reviewer") if fails else nullcontext():
+        builder.compile(checkpointer=saver).invoke({"messages": [GO]}, ROOT)
+    own_error = "failed | RuntimeError('no reviewer')" if fails and each else "unknown"
+    assert found(saver, message) == ("sent" if keep is None else own_error)
+
+
+def test_a_subgraph_that_makes_a_call_of_its_own_with_the_id():
+    """How its task ended says nothing of the call above; nor does that call's result."""
+
+    def work(_: Any) -> Any:
+        return {"messages": [made("mail:c1", id="in"), ToolMessage("sent", tool_call_id="c1")]}
+
+    child, message = above(work, lambda _: interrupt("publish?")).compile(), made("delegate:c1")
+    assert found(stopped(message, delegating(child)), message) == "unknown | mail(): sent"
+
+
+# --- graphs above ---------------------------
+
+
+def nested(agent: Any) -> tuple[Any, InMemorySaver]:
+    """A graph with an agent as its node."""
+    saver = InMemorySaver()
+    graph = above(agent).compile(checkpointer=saver)
+    graph.invoke({"messages": [GO]}, ROOT)
+    return graph, saver
+
+
+def space(saver: InMemorySaver) -> str:
+    """The namespace of the only subgraph."""
+    (found,) = {row.config["configurable"]["checkpoint_ns"] for row in saver.list(ROOT)} - {""}
+    return found
+
+
+def test_f21_a_subgraph_s_own_namespace():
+    """In a subgraph the history of the subgraph's namespace is read, and no other."""
+    message = calls(MAIL, WIRE, id="m1")
+    _, saver = nested(create_agent(StrictModel(script=[message]), Desk().tools()))
+    assert found(saver, message, space(saver)) == "sent to bob, awaiting_input"
+    assert found(saver, message) == "unknown, unknown"
+
+
+@pytest.mark.parametrize("gate", ["approval", "tool", "only call"])
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_answer_that_a_graph_above_recorded(gate: str, *, answered: bool):
+    """LangGraph records it there, to all graphs below: no call below waits for certain."""
+    message = calls(WIRE, id="m1")
+    model, tools = StrictModel(script=[message]), Desk().tools()
+    asks = [HumanInTheLoopMiddleware(interrupt_on={"wire": True})] if gate == "approval" else []
+    agent = create_agent(model, tools, middleware=asks)
+    graph, saver = nested(loop(model, tools).compile() if gate == "only call" else agent)
+    if answered:
+        saver.put_writes(graph.get_state(ROOT).config, [("__resume__", "yes")], NO_TASK)
+    waits = "not_started | approval" if gate == "approval" else "awaiting_input"
+    assert found(saver, message, space(saver)) == ("unknown" if answered else waits)
+
+
+def test_an_error_after_an_answer_that_a_graph_above_recorded():
+    """The call has failed."""
+
+    @tool
+    def risky() -> str:
+        """Ask, then raise."""
+        raise ValueError(f"kaput: {interrupt('?')}")
+
+    message = calls(("risky", {}), id="m1")
+    graph, saver = nested(create_agent(StrictModel(script=[message]), [risky]))
+    with pytest.raises(ValueError, match="kaput"):
+        graph.invoke(Command(resume="yes"), ROOT)
+    assert found(saver, message, space(saver)) == "failed | ValueError('kaput: yes')"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_f08_a_call_beside_a_handoff(*, asynchronous: bool):
+    """The result that LangGraph drops beside a handoff is recorded in the graph of the writer."""
+    other = StrictModel()
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        handoff = create_handoff_tool(agent_name="bob")
+        alice = create_agent(model, [*tools, handoff], name="alice")
+        bob = create_agent(other, tools, name="bob")
+        swarm = create_swarm([alice, bob], default_active_agent="alice")
+        return with_patching(swarm.compile(checkpointer=saver))
+
+    agent = Agent(build, calls(MAIL, ("transfer_to_bob", {})), asynchronous=asynchronous)
+    agent.say("mail, and hand over")
+    assert results_in(other.seen[0])["c1"] == "sent to bob"
+    agent.say("and?")
+    assert agent.results["c1"] == "sent to bob"
+
+
+def test_a_call_that_runs_the_asking_graph():
+    """The graph that asks belongs to the call above; this call is not awaiting input."""
+    inner: Any = with_patching(
+        above(
+            lambda _: {"messages": [HumanMessage(interrupt("which?"))]},
+            lambda _: {"messages": [AIMessage("ok")]},
+        ).compile(),
+        model_node="node2",
+    )
+    reported: dict[str, str] = {}
+
+    @tool
+    def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
+        """Let another graph do it, which sees it all."""
+        reported.update(results_in(inner.invoke({"messages": messages})["messages"]))
+        return "delegated"
+
+    saver, model = InMemorySaver(), StrictModel(script=[calls(("delegate", {}), MAIL)])
+    graph = create_agent(model, [delegate, Desk().tools()[0]], checkpointer=saver)
+    (asked,) = graph.invoke({"messages": [GO]}, ROOT)["__interrupt__"]
+    graph.invoke(Command(resume={asked.id: "blue"}), ROOT)
+    unknown = "No result of tool call delegate with id c1 is known; it may or may not have run."
+    assert reported == {"c1": unknown, "c2": "sent to bob"}

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from contextlib import closing
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from langgraph_patch import DanglingCall, is_placeholder, patch_model, with_patching
+from kit import Agent, StrictModel, calls, results_in
+from langgraph_patch import DanglingCall, is_placeholder, patch_model
 from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import OptionError
 from langgraph_patch.evidence.reconcile import checked_reconcile, reconcile_calls
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.agents import CREATE_AGENT, both_calls, history, human, thread
-from support.paused_agents import paused_agent
-from support.running import run
-from support.savers import sqlite
-from support.strict import StrictModel
 
-KEY = ("a1", "c2")
-
-
-def result(messages: Any, call_id: str = "c2") -> ToolMessage:
-    """The result of a call."""
-    found = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id == call_id]
-    assert len(found) == 1
-    return found[0]
+KEY = (0, 1)
+TURN = calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}), id="a1")
 
 
 def booked(call: DanglingCall) -> str:
@@ -44,86 +33,77 @@ async def abooked(call: DanglingCall) -> str:
     return booked(call)
 
 
+def paused(kind: str, *, asynchronous: bool = False, **lookups: Any) -> Agent:
+    """An agent that waits for a human beside a mail that was sent."""
+    agent = Agent(kind, TURN, asynchronous=asynchronous, reconcile=lookups)
+    agent.say("pay")
+    return agent
+
+
 @pytest.mark.parametrize(
-    ("lookup", "asynchronous"), [(booked, False), (booked, True), (abooked, True)]
+    ("kind", "lookup", "asynchronous"),
+    [("create_agent", booked, False), ("middleware", booked, True), ("recorded", abooked, True)],
 )
-async def test_a_lookup_settles_a_call(lookup: Any, *, asynchronous: bool):
+def test_a_lookup_settles_a_call(kind: str, lookup: Any, *, asynchronous: bool):
     """The answer is a result with its cause in the marker; the recorded result is not asked for."""
     asked: list[DanglingCall] = []
-
-    def send_email(call: DanglingCall) -> str:
-        asked.append(call)
-        return "never"
-
-    bench = await paused_agent(CREATE_AGENT, AIMessage("fine"), asynchronous=asynchronous)
-    lookups = {"wire_money": lookup, "send_email": send_email}
-    graph = with_patching(bench.graph, reconcile=lookups)
-    await run(graph, "never mind", asynchronous=asynchronous)
-    found = result(history(graph, thread()))
-    assert found.content == "the bank has booked 3"
+    agent = paused(kind, asynchronous=asynchronous, wire=lookup, mail=asked.append)
+    agent.say("never mind")
+    assert agent.read == {"c1": "sent to bob", "c2": "the bank has booked 3"}
+    (found,) = [m for m in agent.history if getattr(m, "tool_call_id", None) == "c2"]
     assert found.additional_kwargs[PLACEHOLDER_KEY] == {"cause": "reconciled"}
     assert not is_placeholder(found)
-    assert result(history(graph, thread()), "c1").content == "sent to bob"
     assert asked == []
 
 
-async def test_a_lookup_settles_a_call_in_sqlite():
-    """The same with a database, in a graph with the middleware."""
-    with sqlite() as saver:
-        bench = await paused_agent(CREATE_AGENT, saver=saver, durability="sync")
-        middleware = PatchToolCallsMiddleware(reconcile={"wire_money": booked})
-        model = StrictModel(script=[AIMessage("fine")])
-        graph = create_agent(
-            model, bench.tools.tools(), middleware=[middleware], checkpointer=saver
-        )
-        await run(graph, "never mind")
-        assert result(history(graph, thread())).content == "the bank has booked 3"
-
-
-async def test_an_asynchronous_lookup_in_a_synchronous_run():
+def test_an_asynchronous_lookup_in_a_synchronous_run():
     """It is refused, with the way out."""
-    bench = await paused_agent(CREATE_AGENT, AIMessage("fine"))
-    graph = with_patching(bench.graph, reconcile={"wire_money": abooked})
-    with pytest.raises(OptionError, match="asynchronous, and the run is not"):
-        await run(graph, "never mind")
+    text = (
+        "The lookup for 'wire' is asynchronous, and the run is not: use ainvoke or astream, or "
+        "pass a synchronous function."
+    )
+    with pytest.raises(OptionError) as raised:
+        paused("create_agent", wire=abooked).say("never mind")
+    assert str(raised.value) == text
+    with closing(asyncio.new_event_loop()) as loop, pytest.raises(OptionError, match="is async"):
+        settled("unknown", lambda _: loop.create_future())
 
 
-async def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
+def test_a_lookup_that_does_not_know(caplog: pytest.LogCaptureFixture):
     """None, and an error, leave the placeholder; the error is a WARNING."""
     for lookup in (lambda _: None, lambda call: call.args["missing"]):
-        bench = await paused_agent(CREATE_AGENT, AIMessage("fine"))
-        graph = with_patching(bench.graph, reconcile={"wire_money": lookup})
-        await run(graph, "never mind")
-        assert is_placeholder(result(history(graph, thread())))
-    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        agent = paused("create_agent", wire=lookup)
+        agent.say("never mind")
+        assert "was waiting for human input" in agent.read["c2"]
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert warnings == ["the lookup for tool call 'c2' raised KeyError('missing')"]
 
 
 def test_it_is_not_asked_about_calls_that_are_about_to_run():
     """A history that may end with calls: they are the tools' business."""
     asked: list[DanglingCall] = []
-    repairer = Repairer(leaves_open=True, reconcile={"wire_money": asked.append})
-    messages = [both_calls(), human("hm"), both_calls().model_copy(update={"id": "a2"})]
-    reading = repairer.read(messages)
+    repairer = Repairer(leaves_open=True, reconcile={"wire": asked.append})
+    reading = repairer.read([TURN, HumanMessage("hm"), TURN.model_copy(update={"id": "a2"})])
     assert reading is not None
     run_sync(repairer.repair(reading, {}))
     assert [call.message.id for call in asked] == ["a1"]
 
 
-def test_patch_model():
-    """A patched model asks too."""
-    model = StrictModel(script=[AIMessage("fine")])
-    patch_model(model, reconcile={"wire_money": booked}).invoke([both_calls(), human("hm")])
-    assert result(model.seen[0]).content == "the bank has booked 3"
+def test_a_patched_model_asks_too():
+    """A model alone has no checkpoints: the lookup is all there is."""
+    model = StrictModel()
+    patch_model(model, reconcile={"wire": booked}).invoke([TURN, HumanMessage("hm")])
+    assert results_in(model.seen[0])["c2"] == "the bank has booked 3"
 
 
-# --- the function ------------------------------------------------------------------------
+# --- the function ---------------------------
 
 
-def call_with(cause: Any) -> DanglingCall:
-    """A call without a result."""
-    message = AIMessage("", id="a1")
-    return DanglingCall("c2", "wire_money", {"amount": 3}, cause, None, message, 0)
+def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:
+    """What a lookup settles of a call with this cause."""
+    message = AIMessage("", id=message_id)
+    call = DanglingCall("c2", "wire", {"amount": 3}, cause, None, message, 0)
+    return run_sync(reconcile_calls([(KEY, call)], {"wire": lookup}))
 
 
 @pytest.mark.parametrize(
@@ -139,41 +119,45 @@ def call_with(cause: Any) -> DanglingCall:
 )
 def test_the_causes(cause: str, *, is_asked: bool):
     """A call with a certain outcome is not asked about."""
-    found = run_sync(reconcile_calls([(KEY, call_with(cause))], {"wire_money": booked}))
-    assert list(found) == ([KEY] if is_asked else [])
+    assert list(settled(cause, booked)) == ([KEY] if is_asked else [])
 
 
 def test_a_tool_message_is_kept():
     """Its id and its artifact are those of the application; it answers the stored call."""
     made = ToolMessage("booked", tool_call_id="?", id="r1", artifact=[1])
-    lookups = {"wire_money": lambda _: made}
-    for found in (
-        run_sync(reconcile_calls([(KEY, call_with("unknown"))], lookups)),
-        asyncio.run(run_async(reconcile_calls([(KEY, call_with("unknown"))], lookups))),
-    ):
+    call = DanglingCall("c2", "wire", {}, "unknown", None, AIMessage("", id="a1"), 0)
+    search = reconcile_calls([(KEY, call)], {"wire": lambda _: made})
+    for found in (settled("unknown", lambda _: made), asyncio.run(run_async(search))):
         message = found[KEY].result
         assert (message.id, message.tool_call_id, message.artifact) == ("r1", "c2", [1])
 
 
 def test_the_id_of_an_answer_does_not_change():
-    """Two attempts give the same message."""
-    one, other = (
-        run_sync(reconcile_calls([(KEY, call_with("unknown"))], {"wire_money": booked}))
-        for _ in range(2)
-    )
-    assert one == other
+    """Two attempts give the same message; calls of another message have another id."""
+    one, two, other = (settled("unknown", booked, message_id) for message_id in ("a1", "a1", "a2"))
+    assert one == two
+    assert one[KEY].result.name == "wire"
+    assert one[KEY].result.id.startswith("patch-")
+    assert one[KEY].result.id != other[KEY].result.id
+    assert len(one[KEY].result.id) == 38
 
 
 def test_what_a_lookup_may_return():
     """Anything else is an error."""
-    with pytest.raises(OptionError, match="returned 3"):
-        run_sync(reconcile_calls([(KEY, call_with("unknown"))], {"wire_money": lambda _: 3}))
+    text = "The lookup for 'wire' returned 3: expected a ToolMessage, a str or None."
+    with pytest.raises(OptionError) as raised:
+        settled("unknown", lambda _: 3)
+    assert str(raised.value) == text
 
 
-@pytest.mark.parametrize("reconcile", [booked, {"wire_money": "booked"}, {1: booked}, ["x"]])
+@pytest.mark.parametrize("reconcile", [booked, {"wire": "booked"}, {1: booked}, ["x"]])
 def test_an_invalid_option(reconcile: Any):
     """It is refused where it is passed."""
-    with pytest.raises(OptionError, match="reconcile="):
-        checked_reconcile(reconcile)
-    with pytest.raises(OptionError, match="reconcile="):
-        PatchToolCallsMiddleware(reconcile=reconcile)
+    for accepts in (checked_reconcile, lambda value: PatchToolCallsMiddleware(reconcile=value)):
+        with pytest.raises(OptionError) as raised:
+            accepts(reconcile)
+        assert str(raised.value) == (
+            f"reconcile={reconcile!r:.200}: expected a mapping from the name of a tool to a "
+            f"callable that takes a DanglingCall."
+        )
+    assert checked_reconcile(None) == {}

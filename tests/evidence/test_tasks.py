@@ -1,17 +1,31 @@
 """The tasks of a superstep, derived from the checkpoint before it: LangGraph's own ids."""
 
 import operator
+from asyncio import CancelledError
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.func import task
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Send, interrupt
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
+from langgraph_patch import patch_messages
 from langgraph_patch._langgraph_storage import NO_TASK
-from langgraph_patch.evidence.tasks import Step, read_step
+from langgraph_patch.evidence.tasks import (
+    Step,
+    Task,
+    fold,
+    history_in,
+    is_real,
+    messages_in,
+    read_step,
+)
 
+CALL = {"name": "t", "args": {}, "id": "c1", "type": "tool_call"}
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
@@ -134,3 +148,125 @@ def test_an_answer(answer: str):
     graph.invoke(Command(resume={asked.id: "ok"} if answer == "by id" else "ok"), THREAD)
     again = next(step for step in steps(saver) if step.id == paused.id)
     assert again.is_answered is (answer == "plain")
+
+
+# --- values -----------------------------------------------------------------------------------
+
+SENT = ToolMessage("sent", tool_call_id="c1")
+AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        (SENT, ["sent"]),
+        ([SENT, (HumanMessage("x"),)], ["sent", "x"]),
+        ({"messages": [SENT], "notes": [HumanMessage("x")]}, ["sent"]),
+        (Overwrite([SENT]), ["sent"]),
+        (Command(update={"messages": [SENT]}, goto="x"), ["sent"]),
+        (Command(update=[("messages", [SENT])]), ["sent"]),
+        (Command(update=[SENT]), ["sent"]),
+        (Command(goto="x"), []),
+        (AS_DICT, ["sent"]),
+        ({"type": "human", "content": "x"}, ["x"]),
+        ([AS_DICT, {"content": "x"}], ["sent"]),
+        ({"role": "nobody", "content": "x"}, []),
+        ("sent", []),
+        (None, []),
+    ],
+)
+def test_the_messages_in_a_write(value: Any, texts: list[str]):
+    """Whatever the form in which a node or a `@task` returned them."""
+    assert [message.text for message in messages_in(value, "messages")] == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ([HumanMessage("x"), AS_DICT], ["x", "sent"]),
+        ([], []),
+        (_DeltaSnapshot([HumanMessage("x")]), ["x"]),
+        ("x", None),
+        (None, None),
+        ([{"role": "nobody", "content": "x"}], None),
+    ],
+)
+def test_a_stored_history(value: Any, texts: list[str] | None):
+    """Its messages; None if there is none, or if it is something else."""
+    found = history_in(value)
+    assert (found and [m.text for m in found]) == (texts or found)
+    assert (found is None) is (texts is None)
+
+
+ONE, TWO = HumanMessage("1", id="1"), HumanMessage("2", id="2")
+UNNAMED = HumanMessage("?")
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ([TWO], [ONE, TWO]),
+        ([HumanMessage("new", id="1"), TWO], [HumanMessage("new", id="1"), TWO]),
+        ([UNNAMED, UNNAMED], [ONE, UNNAMED, UNNAMED]),
+        ([TWO, RemoveMessage("1")], [TWO]),
+        ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
+        (Overwrite([TWO]), [TWO]),
+    ],
+)
+def test_the_history_after_writes(written: Any, expected: list[Any]):
+    """As the usual reducers make it."""
+    writes = [("messages", written)]
+    assert fold([ONE], [Task("t", None, None, writes, "messages")]) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (SENT, True),
+        (HumanMessage("x"), False),
+        (patch_messages([AIMessage("", tool_calls=[CALL]), ONE]).messages[1], False),
+        (
+            ToolMessage("Successfully handled tool call.", tool_call_id="c", id="do-not-render-1"),
+            False,
+        ),
+        (
+            ToolMessage(
+                "Tool call t with id c1 was cancelled - another message came in before it could be "
+                "completed.",
+                tool_call_id="c1",
+            ),
+            False,
+        ),
+    ],
+)
+def test_what_a_tool_returned(message: Any, *, expected: bool):
+    """No placeholder, of whomever, and nothing that a client made up."""
+    assert is_real(message) is expected
+
+
+@pytest.mark.parametrize(
+    ("writes", "ended", "finished"),
+    [
+        ([], False, False),
+        ([("messages", [SENT])], True, True),
+        ([("__interrupt__", [])], True, False),
+        ([("__error__", ValueError("x"))], True, False),
+        ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], True, False),
+        ([("__error__", "CancelledError()")], False, False),
+        ([("__error__", CancelledError())], False, False),
+        ([("__error__", "NodeTimeoutError('x')")], False, False),
+        ([("__resume__", ["yes"]), ("__return__", 1)], True, False),
+        ([("__no_writes__", None)], True, True),
+    ],
+)
+def test_whether_a_task_has_ended(writes: list[Any], *, ended: bool, finished: bool):
+    """A synchronous tool goes on after a cancellation and a timeout; only a return is an end."""
+    task = Task("t", "tools", None, writes, "messages")
+    assert (task.has_ended, task.is_finished) == (ended, finished)
+
+
+def test_the_interrupts_of_a_task():
+    """Stored as a list or as one; of another object the id is unknown."""
+    writes = [("__interrupt__", [Interrupt(1, id="a")]), ("__interrupt__", Interrupt(2, id="b"))]
+    task = Task("t", "tools", None, [*writes, ("__interrupt__", ["?"]), ("x", 1)], "messages")
+    assert task.interrupt_ids == ["a", "b", None]

@@ -1,0 +1,266 @@
+"""What one search reads of a checkpointer, how long it waits, and what it does on errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langgraph_patch._sansio import run_async, run_sync
+from langgraph_patch.errors import EvidenceError
+from langgraph_patch.evidence.checkpointer import Reader, input_before, newest, read_until, walk
+from support.supersteps import GO, Thread, made, ran, sent
+
+WIRE = made("wire:c1")
+
+
+def thread_of(count: int) -> Thread:
+    """A thread with this number of checkpoints; every third one is an input."""
+    thread = Thread(WIRE)
+    for number in range(1, count):
+        thread.add(**ran(f"node{number}", source="loop" if number % 3 else "input"))
+    return thread
+
+
+def number_of(saved: CheckpointTuple) -> int:
+    """The number of a checkpoint, from 1."""
+    return int(saved.metadata["step"])
+
+
+def walked(
+    reader: Reader, config: Any, until: Callable[[CheckpointTuple], bool] = lambda _: False
+) -> list[int]:
+    """The numbers of the checkpoints that a walk reads."""
+    numbers: list[int] = []
+
+    def receive(saved: CheckpointTuple) -> bool:
+        numbers.append(number_of(saved))
+        return until(saved)
+
+    run_sync(walk(reader, config, receive))
+    return numbers
+
+
+@pytest.mark.parametrize("count", [1, 5, 130])
+def test_a_walk_reads_every_checkpoint_once(count: int):
+    """From the current one to the oldest, in however many pages."""
+    thread = thread_of(count)
+    found = walked(Reader(thread.saver, "messages"), thread.config)
+    assert found == list(range(count, 0, -1))
+
+
+@pytest.mark.parametrize("last", [9, 8, 4])
+def test_a_walk_ends_as_soon_as_it_has_enough(last: int):
+    """At the current checkpoint, and in the first and the second page."""
+    thread = thread_of(9)
+    found = walked(Reader(thread.saver, "messages"), thread.config, lambda s: number_of(s) == last)
+    assert found == list(range(9, last - 1, -1))
+
+
+class Large(InMemorySaver):
+    """A thread of three checkpoints with a long history each."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        thread = thread_of(3)
+        self.rows = list(thread.saved.values())
+        for row in self.rows:
+            row.checkpoint["channel_values"]["messages"] = [GO] * length
+
+    def get_tuple(self, _: Any) -> CheckpointTuple:
+        return self.rows[0]
+
+    def list(self, _: Any, **options: Any) -> Iterator[CheckpointTuple]:
+        before = options["before"]["configurable"]["checkpoint_id"]
+        return (row for row in self.rows if row.checkpoint["id"] < before)
+
+
+@pytest.mark.parametrize(("length", "read"), [(49_969, 3), (49_970, 2), (99_969, 2), (99_970, 1)])
+def test_one_search_reads_100_000_messages(length: int, read: int):
+    """The checkpoint that exhausts it is read; each costs 30 messages beside its own."""
+    saver = Large(length)
+    assert len(walked(Reader(saver, "messages"), saver.rows[0].config)) == read
+
+
+class Late(InMemorySaver):
+    """Stores a checkpoint only after it was asked for it a few times."""
+
+    asked, until, late = 0, 0, None
+
+    def get_tuple(self, config: Any) -> Any:
+        self.asked += 1
+        is_named = "checkpoint_id" in config["configurable"]
+        return None if is_named and self.asked < self.until else super().get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("wait", "number"), [(True, 2), (False, 3)])
+def test_a_checkpoint_that_is_being_written(*, wait: bool, number: int, asynchronous: bool):
+    """It is waited for, if it is the current one; otherwise the newest one is taken."""
+    thread = thread_of(3)
+    older = thread.saved[2].config
+    saver = Late()
+    saver.storage, saver.blobs, saver.writes = (
+        getattr(thread.saver, name) for name in ("storage", "blobs", "writes")
+    )
+    saver.until, found = 5, []
+
+    def receive(saved: CheckpointTuple) -> bool:
+        found.append(number_of(saved))
+        return True
+
+    walking = walk(Reader(saver, "messages"), older, receive, wait=wait)
+    if asynchronous:
+        asyncio.run(run_async(walking))
+    else:
+        run_sync(walking)
+    assert found == [number]
+
+
+def test_a_search_waits_for_the_current_checkpoint():
+    """With durability "async" it may be on its way; an older one is not the current one."""
+    thread = Thread(WIRE)
+    thread.add(**sent("wired"))
+    before = thread.config
+    thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
+    thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
+    assert thread.found() == "wired"
+
+
+def test_a_checkpoint_that_is_never_written():
+    """After some time the newest one is taken; an empty thread has none."""
+    thread = thread_of(2)
+    reader = Reader(thread.saver, "messages")
+    names = {**thread.config["configurable"], "checkpoint_id": "f" * 32}
+    found = run_sync(newest(reader, {"configurable": names}, 0.03))
+    assert found is not None
+    assert number_of(found) == 2
+    nothing: Any = {"configurable": {"thread_id": "2", "checkpoint_ns": ""}}
+    assert run_sync(newest(reader, nothing, 5.0)) is None
+    assert walked(reader, nothing) == []
+
+
+class Deaf(InMemorySaver):
+    """Ignores the arguments of `list`, as some checkpointers do."""
+
+    def list(self, config: Any, **_: Any) -> Iterator[CheckpointTuple]:
+        return super().list(config)
+
+
+@pytest.mark.parametrize("kind", [InMemorySaver, Deaf])
+@pytest.mark.parametrize(("at", "found"), [(8, 7), (7, 4), (4, None)])
+def test_the_input_before_a_checkpoint(kind: Any, at: int, found: int | None):
+    """The newest one that is older; also where the checkpointer does not filter."""
+    thread = thread_of(9)
+    thread.saver.__class__ = kind
+    given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
+    assert (given and number_of(given)) == found
+
+
+class Broken(InMemorySaver):
+    """A checkpointer that loses its database."""
+
+    fails = "get_tuple"
+
+    def get_tuple(self, config: Any) -> Any:
+        if self.fails == "get_tuple":
+            raise ConnectionError("gone")
+        return super().get_tuple(config)
+
+    async def aget_tuple(self, config: Any) -> Any:
+        return self.get_tuple(config)
+
+    def list(self, config: Any, **options: Any) -> Any:
+        if self.fails == "list":
+            raise ConnectionError("gone")
+        return super().list(config, **options)
+
+    async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        for saved in self.list(*args, **options):
+            yield saved
+
+
+TEXT = (
+    "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
+    "namespace '' were read. Fix the checkpointer, or set recover=False to repair without it."
+)
+
+
+@pytest.mark.parametrize("fails", ["get_tuple", "list"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
+    """It names the thread and what was read, and keeps its cause; or the search ends there."""
+    thread = thread_of(3)
+    thread.saver.__class__ = Broken
+    thread.saver.fails = fails
+
+    def run(reader: Reader) -> None:
+        walking = walk(reader, thread.config, lambda _: False)
+        if asynchronous:
+            asyncio.run(run_async(walking))
+        else:
+            run_sync(walking)
+
+    with pytest.raises(EvidenceError) as raised:
+        run(Reader(thread.saver, "messages", required=True))
+    assert str(raised.value) == TEXT
+    assert isinstance(raised.value.__cause__, ConnectionError)
+    reader = Reader(thread.saver, "messages")
+    run(reader)
+    assert str(reader.error) == TEXT
+    first = reader.error
+    run(reader)
+    assert reader.error is first
+
+
+def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):
+    """The rest is unknown until the next turn, and one WARNING reports it."""
+    thread = Thread(made("mail:c1", "wire:c2"))
+    thread.add(**sent("sent", None))
+    thread.saver.__class__ = Broken
+    thread.saver.fails = "list"
+    assert thread.found() == "sent, unknown | look again"
+    (record,) = caplog.records
+    text = f"{TEXT} The calls are unknown until the next turn searches again."
+    assert (record.levelname, record.getMessage()) == ("WARNING", text)
+    thread.saver.fails = "get_tuple"
+    assert thread.found() == "unknown | look again, unknown | look again"
+
+
+class Listing(InMemorySaver):
+    """Says when its listing was closed."""
+
+    closed = 0
+
+    def list(self, *args: Any, **options: Any) -> Iterator[Any]:
+        try:
+            yield from super().list(*args, **options)
+        finally:
+            self.closed += 1
+
+    async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
+        for saved in self.list(*args, **options):
+            yield saved
+
+
+@pytest.mark.parametrize(("enough", "found"), [(3, True), (9, False)])
+def test_a_listing_is_closed(enough: int, *, found: bool):
+    """As soon as it has what is needed: a database keeps no cursor open."""
+    thread = thread_of(4)
+    thread.saver.__class__ = Listing
+
+    def reading() -> Any:
+        return read_until(lambda s: number_of(s) == enough, thread.saver, thread.place, {})
+
+    assert run_sync(reading()) is found
+    assert thread.saver.closed == 1
+    assert asyncio.run(run_async(reading())) is found
+    thread.saver.list = lambda *_, **__: []
+    assert run_sync(reading()) is False  # a list has no `close`

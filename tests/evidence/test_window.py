@@ -1,0 +1,363 @@
+"""In which supersteps a call may have run: of edited, renamed, removed and repeated calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.channels import DeltaChannel
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import MessagesState
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer
+from langgraph.types import Command, Overwrite
+from typing_extensions import TypedDict
+
+from kit import Agent, DeltaState, calls, loop, send_each
+from langgraph_patch import patch_messages, with_patching
+from langgraph_patch._langgraph_storage import RETURN
+from langgraph_patch._sansio import run_sync
+from langgraph_patch.evidence.recover import recover_evidence
+from langgraph_patch.history.calls import read_calls
+from support.supersteps import ASKS, GO, MORE, Thread, found_of, made, ran, result, sent, shortly
+
+BOTH, MAIL, AGAIN = made("mail:c1", "wire:c2"), made("mail:c1"), made("mail:c1", id="m2")
+SAYS = AIMessage("hm", id="a9")
+WAITS = "awaiting_input | paused"
+NONE = "unknown, unknown"
+FOUND = "sent, awaiting_input"
+CLIENT = "f" * 32
+"""The id of a task that LangGraph did not start in the superstep, as `update_state` writes it."""
+
+
+def news(message: AIMessage, *more: Any, **fields: Any) -> dict[str, Any]:
+    """The next input; the message as it is then."""
+    return ran("agent", source="input", history=[GO, message, *more], **fields)
+
+
+# --- where the message is ---------------------------
+
+ROME = made("mail:c1", "wire:c2:Rome")
+
+PLACES: dict[str, tuple[Any, ...]] = {
+    "last": (FOUND, sent("sent", ASKS), news(BOTH, MORE)),
+    "beside another": (f"sent, {WAITS}", sent("sent", ASKS, history=[GO, BOTH, SAYS])),
+    "before a node": (NONE, ran("t", result("x", "c9"), history=[GO, BOTH, SAYS])),
+    "written again": (FOUND, sent("sent", ASKS), ran("x", RemoveMessage("m1"), BOTH), news(BOTH)),
+    "for a while nowhere": (NONE, sent("sent", ASKS), ran("x", history=[GO]), ran(), news(BOTH)),
+    "a call was edited": ("sent, unknown", sent("sent", ASKS), news(ROME), ran(history=[GO, ROME])),
+    "another had its id": (NONE, sent("sent", ASKS, history=[GO, HumanMessage("x", id="m1")])),
+    "only results were left": (NONE, sent("x", ASKS), ran("y", history=[result("x", "c9")])),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_where_the_message_is(case: str):
+    """A superstep counts if the message was the last one, or if a task names one of its calls."""
+    expected, *steps = PLACES[case]
+    assert found_of(BOTH, *steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (made("mail:c1:Rome"), "sent"),
+        (made("mail:c1:Oslo"), "unknown"),
+        (made("wire:c1:Rome"), "unknown"),
+        (made("mail:c9:Rome"), "unknown"),
+    ],
+)
+def test_an_edited_call_has_not_run(now: AIMessage, expected: str):
+    """The result of a call does not belong to an edited copy of it."""
+    thread = Thread(made("mail:c1:Rome"))
+    thread.add(**sent("sent"))
+    thread.add(**news(now))
+    assert thread.found(GO, now) == expected
+
+
+def test_a_call_that_has_moved_in_its_message():
+    """It is found, also if the calls before it were removed; one without an id never is."""
+    thread = Thread(BOTH)
+    thread.add(**sent("sent", ASKS))
+    thread.add(**news(made("wire:c2")))
+    assert thread.found(GO, made("wire:c2")) == "awaiting_input"
+    call = {"name": "wire", "args": {}, "id": None, "type": "tool_call"}
+    assert found_of(AIMessage("", id="m1", tool_calls=[call]), ran("tools", ASKS)) == "unknown"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_messages_without_ids(*, named: bool):
+    """They are known by what they are; a write may be older than the id of its message."""
+    go, bare = HumanMessage("go"), MAIL.model_copy(update={"id": None})
+    thread = Thread(bare, history=[go])
+    thread.add(**sent("sent", history=[go, MAIL if named else bare]))
+    thread.add(**ran("tools", RuntimeError("x"), history=[go, bare, SAYS]))
+    assert thread.found(go, bare) == "sent"
+    assert thread.found(go, made("mail:c1:Oslo", id="m5")) == "unknown"
+
+
+@pytest.mark.parametrize("other_id", [None, "h1"])
+def test_other_messages_without_an_id_of_their_own(other_id: str | None):
+    """The message is found beside them all the same."""
+    other = HumanMessage("x", id=other_id)
+    thread = Thread(MAIL, history=[GO, other])
+    thread.add(**sent("sent", history=[GO, other, MAIL]))
+    assert thread.found(GO, other, MAIL) == "sent"
+
+
+def test_an_abandoned_branch_is_not_read():
+    """What happened on a branch that was left says nothing of this one, however long each is."""
+    thread = Thread(MAIL)
+    thread.add(**ran("agent"))
+    fork = thread.config
+    for number in range(9):
+        thread.add(**ran(f"n{number}"))
+    here = thread.config
+    thread.config = fork
+    thread.add(**sent("sent"))
+    for config, expected in ((thread.config, "sent"), (here, "unknown")):
+        thread.config = config
+        for _ in range(9):
+            thread.add(**news(MAIL, MORE))
+        assert thread.found() == expected
+
+
+def test_a_branch_whose_beginning_is_not_stored():
+    """Older checkpoints are those of another one."""
+    thread = Thread(MAIL)
+    thread.add(**sent("sent"))
+    thread.config = thread.place
+    thread.add(**ran("agent"))
+    assert thread.found() == "unknown"
+
+
+def test_calls_of_many_messages():
+    """One walk serves all: each call has what its own turn recorded."""
+    messages: list[BaseMessage] = [GO]
+    thread = Thread(MAIL, wrote=[])
+    for number in range(20):
+        turn = made(f"mail:a{number}", f"wire:b{number}", id=f"m{number}")
+        thread.add(**ran("agent", turn, history=messages, source="input"))
+        messages = [*messages, turn]
+        thread.add(**sent(f"sent {number}", ASKS, by=turn, history=messages))
+        messages = [*messages, HumanMessage("more", id=f"h{number}")]
+    thread.add(**ran("agent", history=messages, source="input"))
+    made_calls = ((i, m) for i, m in enumerate(messages) if isinstance(m, AIMessage))
+    wanted = [call for index, message in made_calls for call in read_calls(message, index)]
+    found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
+    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(20))
+
+
+# --- an id that is used again ---------------------------
+
+
+def test_an_id_that_a_later_turn_uses_again():
+    """A result belongs to the call that was the last one with its id when it was written."""
+    history = [GO, MAIL, result("first"), MORE, AGAIN]
+    thread = Thread(MAIL)
+    thread.add(**sent("first"))
+    thread.add(**ran("agent", history=history[:3]))
+    thread.add(**ran("agent", AGAIN, history=history[:4]))
+    thread.add(**ran("agent", history=history))
+    thread.add(**ran("agent", source="input", history=[*history, SAYS]))
+    assert thread.found(*history) == "unknown"
+    assert thread.found(GO, MAIL) == "first"
+
+
+def test_two_turns_with_the_same_ids():
+    """Each gets its own results."""
+    later = made("wire:c1", "mail:c2", id="m2")
+    thread = Thread(BOTH)
+    thread.add(**sent("sent", ASKS))
+    thread.add(**news(BOTH, MORE, wrote=[later]))
+    thread.add(**sent(ASKS, "again", by=later, history=[GO, BOTH, MORE, later]))
+    assert thread.found(GO, BOTH) == FOUND
+    assert thread.found(GO, BOTH, MORE, later) == f"{WAITS}, again"
+
+
+TWINS = made("mail:c1", "wire:c1", "mail:c2")
+
+
+@pytest.mark.parametrize("older", [[], [made("wire:c1", "mail:c2", id="m0")]])
+def test_calls_that_a_repair_renamed(older: list[AIMessage]):
+    """A later search finds what is recorded under the ids that the model gave the calls."""
+    repaired = patch_messages([GO, *older, TWINS]).messages
+    (renamed,) = [m for m in repaired if isinstance(m, AIMessage) and m.id == "m1"]
+    assert len({call["id"] for call in renamed.tool_calls}) == 3
+    thread = Thread(TWINS)
+    thread.add(**sent("one", ASKS, "two"))
+    thread.add(**news(renamed, MORE))
+    assert thread.found(GO, renamed) == "one, awaiting_input, two"
+
+
+def test_a_renamed_call_whose_old_id_is_used_again():
+    """What a newer message's call of the old id did is not the renamed call's."""
+    renamed: Any = patch_messages([GO, TWINS]).messages[1]
+    thread = Thread(TWINS)
+    thread.add(**ran("agent"))
+    thread.add(**news(renamed, MORE, wrote=[AGAIN]))
+    thread.add(**sent("new", by=AGAIN, history=[GO, renamed, MORE, AGAIN]))
+    assert thread.found(GO, renamed) == "unknown, unknown, unknown"
+
+
+# --- a history that is not stored (`DeltaChannel`) ---------------------------
+
+
+def hidden(nodes: Any = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
+    """A superstep whose checkpoint does not store the history."""
+    return ran(nodes, *wrote, history=None, **fields)
+
+
+SENT = sent("sent", ASKS, history=None)
+STORED = ran("agent", source="input", history=[GO, BOTH, MORE])
+TALKS = hidden("x", SAYS)
+EDITS = hidden("x", others=[(CLIENT, "messages", [SAYS])])
+REMOVES = hidden("x", others=[(CLIENT, "messages", [RemoveMessage("m1")])])
+NAMED = result("sent", name="mail")
+PART = [(CLIENT, RETURN, NAMED)]
+"""What a `@task` returned: a result of the last message."""
+
+DELTA: dict[str, tuple[Any, ...]] = {
+    "nothing is stored": (f"sent, {WAITS}", SENT),
+    "an input": (FOUND, SENT, hidden("agent", source="input")),
+    "a snapshot after it": (FOUND, SENT, STORED),
+    "a snapshot between": (FOUND, ran("x"), SENT, STORED),
+    "a result that is stored": ("sent, unknown", sent("sent", history=None), hidden("x"), STORED),
+    "another message behind it": (NONE, TALKS, hidden("tools", result("x", "c9"))),
+    "an update drops what tasks wrote": (
+        "sent, unknown", TALKS, hidden("y", source="update", others=PART)
+    ),
+    "an input drops what tasks wrote": (
+        "sent, unknown", TALKS, hidden("y", source="input", others=PART)
+    ),
+    "a superstep has what tasks wrote": (NONE, TALKS, hidden("y", others=PART)),
+    "a superstep has an update": (NONE, EDITS, hidden("y", source="update", others=PART)),
+    "another branch has it": ("sent, unknown", EDITS, hidden("y", source="input", others=PART)),
+    "an update removed it": (NONE, REMOVES, {**SENT, "source": "update"}),
+    "an `Overwrite`": (FOUND, SENT, hidden("y", ("messages", Overwrite([GO, BOTH]))), hidden("z")),
+    "a new history": (
+        FOUND, SENT, hidden("y", RemoveMessage(REMOVE_ALL_MESSAGES), GO, BOTH), hidden("z")
+    ),
+    "a repair": (FOUND, SENT, hidden("p", BOTH, NAMED, (RETURN, NAMED)), hidden("z")),
+    "a rewrite": (FOUND, SENT, hidden("y", RemoveMessage("m1"), BOTH), hidden("z")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DELTA)
+def test_a_history_that_is_not_stored(case: str):
+    """It is computed from the supersteps since the message was made."""
+    expected, *steps = DELTA[case]
+    assert found_of(BOTH, *steps, history=None) == expected
+
+
+def test_a_message_that_nobody_made():
+    """An update may be an edit of it; if its origin is not stored, nothing is known."""
+    written = [(CLIENT, "messages", [BOTH])]
+    update = {**SENT, "source": "update"}
+    assert found_of(BOTH, SENT, history=None, wrote=[]) == NONE
+    assert found_of(BOTH, update, history=None, wrote=[], others=written) == NONE
+
+
+def test_a_snapshot_without_the_writes_before_it():
+    """Nothing shows when the message was new: an older result of its id and tool is another's."""
+    older = made("mail:c1", id="m0")
+    history = [GO, older, NAMED, MORE, AGAIN]
+    thread = Thread(AGAIN, wrote=[], history=history[:2])
+    thread.add(**hidden("x", others=[(CLIENT, "messages", [NAMED])]))
+    thread.add(**ran("agent", history=history))
+    assert thread.found(*history) == "unknown"
+
+
+# --- graphs that use an id again ---------------------------
+
+
+class Snapshots(TypedDict):
+    """A state that stores its history every third superstep."""
+
+    messages: Annotated[list[Any], DeltaChannel(_messages_delta_reducer, snapshot_frequency=3)]
+
+
+WAYS = {
+    "plain": (MessagesState, "sync"),
+    "plain-exit": (MessagesState, "exit"),
+    "delta": (DeltaState, "sync"),
+    "delta-exit": (DeltaState, "exit"),
+    "snapshots": (Snapshots, "async"),
+}
+ways = pytest.mark.parametrize(("state", "durability"), WAYS.values(), ids=WAYS)
+WIRE = ("wire", {"amount": 5})
+
+
+def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
+    """An agent with a task for each call."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        graph = loop(model, tools, state=state, router=send_each)
+        return with_patching(graph.compile(checkpointer=saver))
+
+    return Agent(build, *script, saver=saver)
+
+
+def read(agent: Agent) -> list[str]:
+    """The results that the model read last, in order; `waits` for a call that waited."""
+    texts = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
+    return ["waits" if "was waiting for human input" in text else text for text in texts]
+
+
+def mail(to: str) -> tuple[str, dict[str, Any]]:
+    """A call."""
+    return "mail", {"to": to}
+
+
+@ways
+def test_an_id_that_is_used_again(state: Any, durability: Any):
+    """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
+    agent = reusing(state, calls(mail("bob")), AIMessage("ok"), calls(WIRE, mail("mia")))
+    for text in ("mail bob", "wire"):
+        agent.say(text, durability=durability)
+    paused = agent.graph.get_state(agent.config).config
+    for config in (agent.config, paused):
+        agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
+        assert read(agent) == ["sent to bob", "waits", "sent to mia"]
+
+
+@ways
+def test_an_id_that_is_used_again_after_a_repair(state: Any, durability: Any):
+    """A repair gives `c1` a new id; the next `c1` of the same run keeps its result."""
+    script = [calls(mail("bob")), AIMessage("ok"), calls(WIRE), calls(mail("mia"), WIRE)]
+    agent = reusing(state, *script)
+    for text in ("mail bob", "wire", "mail mia, wire", "never mind"):
+        agent.say(text, durability=durability)
+    assert read(agent) == ["sent to bob", "waits", "sent to mia", "waits"]
+
+
+@ways
+def test_an_id_that_waits_in_two_turns(state: Any, durability: Any):
+    """The result of the second `c1` is not given to the first one, which still waits."""
+    agent = reusing(state, calls(WIRE), calls(WIRE))
+    for text in ("go", "never mind"):
+        agent.say(text, durability=durability)
+    agent.run(Command(resume="yes"), durability=durability)
+    agent.say("and now?", durability=durability)
+    assert read(agent) == ["waits", "wired 5: yes"]
+
+
+class Shallow(InMemorySaver):
+    """Keeps the newest checkpoint of each namespace, as shallow PostgreSQL and MySQL savers do."""
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        own = config["configurable"]
+        self.storage[own["thread_id"]][own.get("checkpoint_ns", "")].clear()
+        stored = super().put(config, checkpoint, metadata, new_versions)
+        stored["configurable"].pop("parent", None)
+        return stored
+
+
+def test_a_shallow_saver_keeps_the_thread_alive():
+    """What the pause recorded is gone: the calls are unknown, and the model answers."""
+    agent = reusing(MessagesState, calls(mail("bob"), WIRE), saver=Shallow())
+    for text in ("go", "never mind", "and now?"):
+        agent.say(text)
+    unknown = "No result of tool call {} with id {} is known; it may or may not have run."
+    assert read(agent) == [unknown.format("mail", "c1"), unknown.format("wire", "c2")]
+    assert agent.history[-1].text == "done"
