@@ -144,6 +144,9 @@ def _location(text: str) -> str:
     location = os.environ.get(text[4:]) if text.startswith("env:") else text
     if location is None:
         raise argparse.ArgumentTypeError(f"the environment variable {text[4:]!r} is not set")
+    # Said before LangGraph is imported. Whatever has one of these signs may be a URI.
+    if not (set(":=") & set(location) or os.path.exists(location)):  # noqa: PTH110 - never raises
+        raise argparse.ArgumentTypeError(f"{location!r}: there is no such file")
     return location
 
 

@@ -213,7 +213,7 @@ def test_an_incomplete_call_beside_a_complete_one():
             "awaiting_input by hand",
         ),
     ],
-    ids=str,
+    ids=["none", "placeholder", "recover", "reconcile"],
 )
 def test_options_are_those_of_the_repair(options, mail, wire):
     """They decide what the state has."""
