@@ -37,7 +37,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests that need a newer version of a package; mark those outside a sample."""
+    """Leave out tests that need a newer version of a package."""
     reasons = {item: reason_not_to_run(item) for item in items}
     left_out = Counter(filter(None, reasons.values()))
     config.stash[_LEFT_OUT] = left_out
@@ -45,23 +45,6 @@ def pytest_collection_modifyitems(config, items):
         config.workeroutput["left_out"] = dict(left_out)
     config.hook.pytest_deselected(items=[item for item in items if reasons[item]])
     items[:] = [item for item in items if not reasons[item]]
-    _mark_slow_outside_samples(items)
-    for item in items:
-        if item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.server)
-
-
-def _mark_slow_outside_samples(items):
-    """Mark as slow all parameter sets of a test but every n-th, if it has the mark `sample(n)`."""
-    seen = Counter()
-    for item in items:
-        if (mark := item.get_closest_marker("sample")) is None:
-            continue
-        function = item.nodeid.partition("[")[0]
-        [step] = mark.args
-        if seen[function] % step:
-            item.add_marker(pytest.mark.slow)
-        seen[function] += 1
 
 
 @pytest.hookimpl(optionalhook=True)
