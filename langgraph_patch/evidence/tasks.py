@@ -46,6 +46,10 @@ _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""
 
 
+_ROLES = ("human", "user", "ai", "assistant", "system", "developer")
+"""The roles of a message that an application writes as a pair of a role and a text."""
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What one task of a superstep wrote.
@@ -76,7 +80,9 @@ class Task:
 
     def _messages_in(self, channel: str) -> list[BaseMessage]:
         values = (value for name, value in self.writes if name == channel)
-        return [corrected(m) for value in values for m in messages_in(value, self.messages_key)]
+        texts = channel != RETURN  # a `@task` may return any text
+        found = (m for value in values for m in messages_in(value, self.messages_key, texts=texts))
+        return [corrected(message) for message in found]
 
     @property
     def is_repair(self) -> bool:
@@ -349,22 +355,37 @@ def history_in(value: object) -> list[BaseMessage] | None:
         return None  # an older version of the application stored something else there
 
 
-def messages_in(value: object, messages_key: str) -> Iterator[BaseMessage]:
-    """The messages in what a task wrote to the history or returned."""
+def messages_in(value: object, messages_key: str, *, texts: bool = False) -> Iterator[BaseMessage]:
+    """The messages in what a task wrote to the history or returned.
+
+    Args:
+        value: What it wrote or returned.
+        messages_key: The state key of the history.
+        texts: Whether a text, and a pair of a role and a text, is a message too. Default: False.
+    """
     if isinstance(value, BaseMessage):
         yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from messages_in(part, messages_key)
-    elif isinstance(value, Overwrite):
-        yield from messages_in(value.value, messages_key)
-    elif isinstance(value, Command):
-        yield from messages_in(value.update, messages_key)
-    elif isinstance(value, dict) and "content" in value and ("role" in value or "type" in value):
+    elif _is_message_like(value) and (texts or isinstance(value, dict)):
         with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
             yield from as_messages([value])
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from messages_in(part, messages_key, texts=texts)
+    elif isinstance(value, Overwrite):
+        yield from messages_in(value.value, messages_key, texts=texts)
+    elif isinstance(value, Command):
+        yield from messages_in(value.update, messages_key, texts=texts)
     elif isinstance(value, dict):
-        yield from messages_in(value.get(messages_key), messages_key)
+        yield from messages_in(value.get(messages_key), messages_key, texts=texts)
+
+
+def _is_message_like(value: object) -> bool:
+    """Whether LangChain makes a message of a value. A stored pair is a list."""
+    if isinstance(value, dict):
+        return "content" in value and ("role" in value or "type" in value)
+    if isinstance(value, list | tuple):
+        return [*map(type, value)] == [str, str] and value[0] in _ROLES
+    return isinstance(value, str)
 
 
 def is_real(message: BaseMessage) -> bool:
