@@ -272,7 +272,7 @@ def _explained(place: _Place, window: Window, verdicts: _Verdicts) -> IOGenerato
             found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
         if newest is not None:
             return found
-    only = ending_of_only_call(window) if len(rest) == 1 else None
+    only = ending_of_only_call(window)
     if only is None:
         return {}
     return {key: replace(v, finding=only[0], ended=only[1]) for key, v in rest.items()}

@@ -123,7 +123,7 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     while behind in builder.nodes:
         behind += "_"
     schema = builder.nodes[node].input_schema
-    builder.add_node(behind, _write_nothing, input_schema=schema)
+    builder.add_node(behind, _write_nothing)
     for name, branch in routers.items():
         put_branch(builder, behind, name, branch, input_schema=branch.input_schema or schema)
     builder.add_edge(node, behind)
