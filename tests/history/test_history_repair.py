@@ -8,7 +8,7 @@ from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage, SystemMessage, trim_messages
 
 from kit import StrictModel
-from langgraph_patch import Change, is_placeholder, patch_messages, with_patching
+from langgraph_patch import Change, patch_messages, with_patching
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.patch import changes_history, patch_reading, read_if_damaged
@@ -29,7 +29,7 @@ from support.histories import (
     result,
     with_field,
 )
-from support.placeholder_texts import FAILED, WAITED, WAITED_UNTIL_ENDED
+from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
 
 A = ai("c1", id="a1")
 X = H("x")
@@ -61,13 +61,10 @@ R1, R2, R3 = (result(f"r{n}", f"c{n}") for n in (1, 2, 3))
 @pytest.mark.parametrize(
     ("history", "results"),
     [
-        ([ABC, R2, X], [R2, OLD[0], OLD[2]]),
         ([ABC, R3, R2, X], [R3, R2, OLD[0]]),
-        ([ABC, R3, X, R2, R1], [R3, R2, R1]),
         ([R1, ABC, R3, R2], [R3, R2, R1]),
         ([ABC, OLD[1], R3], [R3, OLD[0], OLD[1]]),
         ([TWICE, R2], [made("c1"), R2, made("c3", name="u")]),
-        ([TWICE, R2, X, R1, R3], [R1, R2, R3]),
     ],
 )
 def test_f02_results_keep_their_order_and_come_before_placeholders(history, results):
@@ -76,19 +73,10 @@ def test_f02_results_keep_their_order_and_come_before_placeholders(history, resu
     assert repaired(history) == [message, *results, *([X] if X in history else [])]
 
 
-def test_results_of_one_tool_in_another_order_than_its_calls_stay():
-    """Both are in place: the repair of other damage does not touch them."""
-    history = [ai("c1", "c2"), R2, R1, X]
-    assert is_quiet(history)
-    assert repaired([*history, ai("c3")]) == [*history, ai("c3"), made("c3")]
-
-
 # --- results in the wrong place -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "between", [X, SystemMessage("brief"), AIMessage("hm"), AIMessage([{"type": "x"}])]
-)
+@pytest.mark.parametrize("between", [X, AIMessage("hm")])
 def test_f06_a_message_between_call_and_result(between):
     """The real result is moved to its call; the message stays, behind it."""
     history = [H("1"), ai("c1"), between, result("r"), H("2")]
@@ -109,23 +97,15 @@ def test_f06_a_move_is_reported_in_full():
         Change("renamed", "bad_id", 0, new_id, "t", None, history[0], message),
         Change("moved", "misplaced", 2, new_id, "t", None, stored, answer),
     )
-    assert [str(change) for change in patch.changes] == [
-        f"renamed 't' {new_id!r}",
-        f"moved 't' {new_id!r}",
-    ]
+    assert str(patch) == f"renamed 't' {new_id!r}; moved 't' {new_id!r}"
 
 
 def test_f07_a_result_without_a_call():
-    """It is dropped, and whole in the changes."""
+    """It is dropped, and whole in the changes; `trim_messages` leaves one."""
     orphan = result("r", "gone", name="t", artifact={"rows": 1})
     patch = patch_messages([H("1"), orphan, H("2")])
     assert patch.messages == [H("1"), H("2")]
     assert patch.changes == (Change("dropped", "orphan", 1, "gone", "t", None, orphan, None),)
-    assert patch.changes[0].before is orphan
-
-
-def test_f07_trimming_cut_through_a_pair():
-    """`trim_messages` leaves a window that begins with a result."""
     history = [H("q"), ai("c1"), result("r"), AIMessage("a"), X]
     window = trim_messages(history, strategy="last", token_counter=len, max_tokens=3)
     assert window == history[2:]
@@ -163,11 +143,10 @@ def test_f02_f03_each_call_of_a_message_has_its_own_result():
     assert str(restored) == "restored AIMessage 'a1'"
 
 
-@pytest.mark.parametrize("message_id", [None, "x"])
-def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one(message_id):
+def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one():
     """Under the id of another message it would replace that one; the same call, the same id."""
     history = [H("q", id="x"), ai("c1", ("u", "c1"), id="a1")]
-    evidence = {(1, n): Finding(result=result("r", id=message_id)) for n in (0, 1)}
+    evidence = {(1, n): Finding(result=result("r", id=(None, "x")[n])) for n in (0, 1)}
     found = patch_messages(history, evidence=evidence).messages[2:]
     assert [message.id for message in found] == [
         "result-a94edda4db03e632d1eb0f4de9774861",
@@ -180,10 +159,8 @@ def test_f02_a_recorded_result_without_an_id_of_its_own_gets_one(message_id):
     ("behind", "text"),
     [
         ([], WAITED_UNTIL_ENDED),
-        ([SystemMessage("s")], WAITED_UNTIL_ENDED),
         ([AIMessage("a"), X], WAITED_UNTIL_ENDED),
         ([SystemMessage("s"), X, AIMessage("a")], WAITED),
-        ([{"role": "user", "content": "h"}], WAITED),
     ],
 )
 def test_f03_a_message_came_in_only_if_one_follows(behind, text):
@@ -204,16 +181,10 @@ PLACEHOLDER = patch_messages([A]).messages[1]
         ([PLACEHOLDER], Finding(result=with_field(REAL, id=PLACEHOLDER.id)), "recovered", None),
         ([PLACEHOLDER], FAILURE, "inserted", "superseded"),
         ([PLACEHOLDER], Finding(inner=("mail: sent",)), "inserted", "superseded"),
-        ([PLACEHOLDER], Finding(), None, None),
-        ([PLACEHOLDER], Finding(result=PLACEHOLDER), None, None),
-        ([marked({"cause": "failed"})], FAILURE, None, None),
         ([marked({"cause": "failed"})], Finding("awaiting_input"), None, None),
-        ([marked({"cause": "failed"})], Finding(result=REAL), "recovered", "superseded"),
         ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a",)), None, None),
         ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a", "b")), "inserted", None),
-        ([marked({"cause": "failed", "inner": "1"})], Finding(inner=("a",)), "inserted", None),
         ([result("real")], Finding(result=REAL), None, None),
-        ([marked(7)], FAILURE, None, None),
     ],
 )
 def test_f13_what_a_finding_replaces(answers, finding, kind, defect):
@@ -239,14 +210,6 @@ def test_evidence_of_a_call_that_is_renamed():
     assert answer == with_field(REAL, tool_call_id=again.tool_calls[0]["id"])
 
 
-def test_f09_the_positions_of_the_evidence_count_all_calls_of_the_message():
-    """Also an incomplete one; calls are renamed beside it."""
-    message = with_field(ai(("mail", "c1")), invalid_tool_calls=[invalid_of('{"a')])
-    repaired_history = patch_messages([message], evidence={(0, 1): Finding("cancelled")}).messages
-    markers = [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in repaired_history[1:]]
-    assert markers == ["unknown", "cancelled"]
-
-
 NAMELESS = ai(("", "c1"))
 STOPPED_CALL = with_field(AIMessage(""), invalid_tool_calls=[invalid_of("{", error=STOPPED)])
 INVALID = with_field(STOPPED_CALL, invalid_tool_calls=[invalid_of("{")])
@@ -256,8 +219,6 @@ INVALID = with_field(STOPPED_CALL, invalid_tool_calls=[invalid_of("{")])
     ("message", "finding", "expected"),
     [
         (A, Finding(), ("unknown", None, None)),
-        (A, Finding("failed", error="e", detail="timeout"), ("failed", "e", "timeout")),
-        (A, Finding("malformed", error="{"), ("malformed", None, None)),
         (NAMELESS, Finding("cancelled", detail="d"), ("malformed", None, "no_name")),
         (INVALID, Finding(), ("malformed", "{", None)),
         (INVALID, Finding("malformed", detail="tools_ran"), ("malformed", "{", "tools_ran")),
@@ -278,9 +239,6 @@ def test_f09_what_is_certain_of_a_call_itself_decides_its_cause(message, finding
     history = [message, X]
     patch_messages(history, evidence={(0, 0): finding}, placeholder=say)
     assert found == [expected]
-    reading = read_if_damaged(history)
-    [(key, call)] = dangling_calls(reading, {(0, 0): finding})
-    assert (key, (call.cause, call.error, call.detail)) == ((0, 0), expected)
 
 
 def test_dangling_calls_are_those_that_get_placeholders():
@@ -321,10 +279,8 @@ def test_a_marked_placeholder_gives_way_to_a_new_cause():
     """It was searched for once more: that is enough for a task that has ended."""
     history = with_finding(Finding(look_again=True)).messages
     reading = read_if_damaged(history, look_again=True)
-    failed = {(0, 0): Finding("failed", error="e", look_again=True)}
-    patch = patch_reading(reading, evidence=failed)
+    patch = patch_reading(reading, evidence={(0, 0): Finding("failed", look_again=True)})
     assert changes_history(patch)
-    assert comparable(patch.messages[1:2]) == [made("c1", FAILED.format("t", "c1", "e"), "failed")]
-    assert is_placeholder(patch.messages[1])
+    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "failed"}}
     inner = patch_reading(reading, evidence={(0, 0): Finding(inner=("a",), look_again=True)})
     assert inner.messages[1].additional_kwargs[PLACEHOLDER_KEY]["look_again"] is True
