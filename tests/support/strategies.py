@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    ChatMessage,
     FunctionMessage,
     HumanMessage,
     SystemMessage,
@@ -34,14 +33,6 @@ NAMES = ("search", "send_email", "wire-money")
 BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{0.__class__}")
 
 History = list[Any]
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A history and the damage that was done to it, in order."""
-
-    messages: History
-    damages: tuple[str, ...]
 
 
 class Pick:
@@ -216,9 +207,8 @@ def _replace(history: History, places: Sequence[int], old: str, new: str | None)
 def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     """Take a call out of the calls of a message."""
     message = history[place]
-    if isinstance(message, AIMessageChunk):
-        chunks = [chunk for chunk in message.tool_call_chunks if chunk["id"] != call["id"]]
-        fields["tool_call_chunks"] = chunks
+    if chunks := getattr(message, "tool_call_chunks", None):
+        fields["tool_call_chunks"] = [chunk for chunk in chunks if chunk["id"] != call["id"]]
     left = [each for each in message.tool_calls if each is not call]
     _update(history, place, tool_calls=left, **fields)
 
@@ -354,12 +344,11 @@ def raw_only(_pick: Pick, history: History, place: int) -> None:
     _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
-@_damage(
-    lambda h: [
-        k for k in _calling(h) if isinstance(h[k], AIMessageChunk) and h[k].tool_call_chunks
-    ],
-    IN_PLACE,
-)
+def _chunks(history: History) -> Sequence[int]:
+    return [k for k in _calling(history) if getattr(history[k], "tool_call_chunks", None)]
+
+
+@_damage(_chunks, IN_PLACE)
 def truncated_chunk(pick: Pick, history: History, place: int) -> None:
     """A stream that was cut in a call's arguments and stored: its parser calls it valid."""
     message = history[place]
@@ -373,15 +362,6 @@ def function_message(_pick: Pick, history: History, place: int) -> None:
     """A result as a `FunctionMessage`: identified by the tool's name alone."""
     old = history[place]
     history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
-
-
-@_damage(_real, HONEST)
-def chat_message(pick: Pick, history: History, place: int) -> None:
-    """A result as a `ChatMessage` that names its call."""
-    old = history[place]
-    extra = {"tool_call_id": old.tool_call_id}
-    role = pick(("tool", "function"))
-    history[place] = ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
 
 
 @_damage(_real, HONEST)
@@ -404,20 +384,13 @@ def trim_head(_pick: Pick, history: History, place: int) -> None:
     del history[:place]
 
 
-@_damage(_anywhere, HONEST, IN_PLACE)
-def cut_tail(_pick: Pick, history: History, place: int) -> None:
-    """A run that ended in the middle of a step."""
-    del history[place + 1 :]
-
-
-def broken_history(seed: int, names: Sequence[str], max_damages: int = 4) -> Broken:
-    """A valid history, damaged up to `max_damages` times; another one for each seed."""
+def damaged_history(seed: int, names: Sequence[str] = ()) -> History:
+    """A valid history, damaged up to four times; another one for each seed."""
     pick = Pick(seed)
     history = _valid_history(pick)
-    done = [pick(names) for _ in range(1 + pick.below(max_damages))]
-    for name in done:
-        DAMAGES[name](pick, history)
-    return Broken(history, tuple(done))
+    for _ in range(1 + pick.below(4)):
+        DAMAGES[pick(names or tuple(DAMAGES))](pick, history)
+    return history
 
 
 _SEEDS = st.integers(0, 2**32)
@@ -429,12 +402,21 @@ def valid_histories() -> st.SearchStrategy[History]:
     return _SEEDS.map(lambda seed: _valid_history(Pick(seed)))
 
 
-def broken_histories(names: Sequence[str] = tuple(DAMAGES)) -> st.SearchStrategy[Broken]:
+def damaged_histories(names: Sequence[str] = ()) -> st.SearchStrategy[History]:
     """Valid histories, damaged several times."""
-    return _SEEDS.map(lambda seed: broken_history(seed, names))
+    return _SEEDS.map(lambda seed: damaged_history(seed, names))
 
 
-# --- what can be read off a history -----------------------------------------------------
+@dataclass(frozen=True)
+class Broken:
+    """A damaged history."""
+
+    messages: History
+
+
+def broken_histories() -> st.SearchStrategy[Broken]:
+    """Damaged histories, each as the attribute of an object."""
+    return damaged_histories().map(Broken)
 
 
 def answered(history: Sequence[Any]) -> set[str]:
