@@ -33,7 +33,7 @@ def ids_of(messages):
 # --- ids -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call_id", [None, "", "x" * 41, "with space", "släsh", "a/b", "a\n"])
+@pytest.mark.parametrize("call_id", [None, "x" * 41, "släsh", "a\n"])
 def test_f12_no_id_or_one_that_a_provider_refuses(call_id):
     """An id is derived, the same one each time; the result gets it too."""
     history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
@@ -46,10 +46,10 @@ def test_f12_no_id_or_one_that_a_provider_refuses(call_id):
     assert defects(history) == ["bad_id"]
 
 
-@pytest.mark.parametrize("call_id", ["c", "A" * 40, "call_1", "a.b:c-d", "functions.search:0"])
-def test_f12_ids_that_every_provider_accepts_stay(call_id):
+def test_f12_ids_that_every_provider_accepts_stay():
     """Kimi's ids have dots and colons; Bedrock takes them too."""
-    assert is_quiet([ai(call_id), result("r", call_id)])
+    for call_id in ("A" * 40, "a_b.:c-d", "functions.search:0"):
+        assert is_quiet([ai(call_id), result("r", call_id)])
 
 
 def test_f11_an_id_used_again():
@@ -64,20 +64,9 @@ def test_f11_an_id_used_again():
     assert repaired([*first, again, H("c")]) == [*first, renamed, made(new_id), H("c")]
 
 
-def test_f12_two_calls_with_one_id_in_a_message():
-    """Results are taken in call order; the second call gets an id of its own."""
-    history = [ai("c1", ("u", "c1"), id="a1"), result("r1"), result("r2"), H("z")]
-    message, *answers, _ = repaired(history)
-    first, second = ids_of([message])
-    assert first == "c1"
-    assert message == ai(first, ("u", second), id="a1")
-    assert answers == [result("r1", first), result("r2", second)]
-
-
 def test_f11_a_renamed_call_stores_all_its_earlier_ids():
     """The oldest first, also where a repair renames it again; each of them finds it."""
-    turns = [m for n in (1, 2) for m in (ai("c1", id=f"a{n}"), H("x"))]
-    first = patch_messages(turns).messages
+    first = patch_messages([ai("c1", id="a1"), H("x"), ai("c1", id="a2"), H("x")]).messages
     once = first[3].tool_calls[0]["id"]
     again = patch_messages([ai(once, id="a9"), H("x"), *first]).messages
     twice = again[6].tool_calls[0]["id"]
@@ -92,14 +81,9 @@ def test_f36_derived_ids_are_the_same_in_every_version():
     """They are stored in threads: their beginning, their digest; also of messages without ids."""
     history = [ai(None), ai(None), ai("Call/" + "x" * 40, id="a1"), ai("", id="a2"), ai("c1", None)]
     ids = ids_of(repaired(history))
-    assert ids == [
-        "call_efb3dd49",
-        "call_90ad0d44",
-        "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe",
-        "call_4327b674",
-        "c1",
-        "call_ddd781a5",
-    ]
+    long = "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe"
+    expected = ["call_efb3dd49", "call_90ad0d44", long, "call_4327b674", "c1", "call_ddd781a5"]
+    assert ids == expected
     taken = [ai("", id="a2"), ai("call_4327b674", id="a3")]
     assert ids_of(repaired(taken)) == [derived_id("", "a2", 0, salt=1), "call_4327b674"]
 
@@ -112,11 +96,8 @@ def test_f36_derived_ids_are_the_same_in_every_version():
     [
         ("", "unknown_tool"),
         ("wire money", "wire_money"),
-        ("functions.search", "functions_search"),
         ("检索", "__"),
         ("n" * 65, "n" * 64),
-        ("{0.__class__}", "_0___class___"),
-        ("a\x1b[31m\n", "a__31m_"),
     ],
 )
 def test_a_name_that_providers_refuse(name, valid):
@@ -163,22 +144,17 @@ def test_calls_at_the_end_that_are_only_in_a_block_are_left_as_they_are():
 
 # --- calls to search for ---------------------------------------------------------------------
 
+FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
+
 
 @pytest.mark.parametrize(
     ("answer", "options", "searched", "without"),
     [
         (result("r"), {}, False, False),
-        (marked({"cause": "failed"}), {}, False, True),
         (marked({"cause": "failed"}), {"look_again": True}, False, True),
-        (marked({"cause": "failed", "look_again": True}), {}, False, True),
         (marked({"cause": "failed", "look_again": True}), {"look_again": True}, True, True),
-        (result(DEEPAGENTS_CANCELLED.format("t", "c1")), {}, False, False),
-        (
-            result(DEEPAGENTS_CANCELLED.format("t", "c1")),
-            {"replace_foreign": True},
-            True,
-            True,
-        ),
+        (FOREIGN, {}, False, False),
+        (FOREIGN, {"replace_foreign": True}, True, True),
         (result('{"cancelled":true}'), {}, True, True),
         (None, {}, True, True),
     ],

@@ -70,12 +70,9 @@ def test_is_placeholder():
 @pytest.mark.parametrize(
     ("finding", "marker"),
     [
-        (Finding("cancelled"), {"cause": "cancelled"}),
         (Finding(look_again=True), {"cause": "unknown", "look_again": True}),
         (Finding(inner=("a", "b")), {"cause": "unknown", "inner": 2}),
-        (Finding("failed", error="e"), {"cause": "failed"}),
         (Finding(result=result("r"), not_kept=("a", "goto")), {"not_kept": ["a", "goto"]}),
-        (Finding("reconciled", result=result("r")), {"cause": "reconciled"}),
         (
             Finding("reconciled", result=result("r"), not_kept=("a",)),
             {"cause": "reconciled", "not_kept": ["a"]},
@@ -95,24 +92,17 @@ def test_the_marker_has_what_machines_need(finding, marker):
 # --- placeholder= ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["gone", "", "{", "{0.__class__}{error}%s", "x" * 10_000])
+@pytest.mark.parametrize("text", ["", "{", "{0.__class__}{error}%s{name!r}", "x" * 10_000])
 def test_one_text_is_used_for_every_cause(text):
-    """As it is, however long; a mapping may be partial."""
-    found = placeholders([A, CUT, X], placeholder=text)
-    assert [message.content for message in found] == [text, text]
+    """However long, only with name and id filled in; a mapping may be partial."""
+    given, expected = text + "{name} ({id})", text + "t (c1)"
+    found = placeholders([A, CUT, X], placeholder=given)
+    assert [message.content for message in found] == [expected, text + "t (c2)"]
     causes = [message.additional_kwargs[PLACEHOLDER_KEY]["cause"] for message in found]
     assert causes == ["unknown", "malformed"]
-    found = placeholders([A, CUT, X], placeholder={"unknown": text})
-    assert [message.content for message in found] == [text, MALFORMED.format("t", "c2")]
-
-
-def test_name_and_id_are_replaced_in_a_text():
-    """And nothing else: a text is no format string. A callable has the call."""
-    text = "{name} ({id}) {name!r} {who knows}"
-    for given in (text, {"unknown": text}):
-        [found] = placeholders([A], placeholder=given)
-        assert found.content == "t (c1) {name!r} {who knows}"
-    assert placeholders([A], placeholder=lambda _: text)[0].content == text
+    found = placeholders([A, CUT, X], placeholder={"unknown": given})
+    assert [message.content for message in found] == [expected, MALFORMED.format("t", "c2")]
+    assert placeholders([A], placeholder=lambda _: given)[0].content == given
 
 
 def test_a_callable_receives_everything():
@@ -145,21 +135,15 @@ def test_a_callable_may_return_a_message():
     assert own == result("gone", "what", id="mine", additional_kwargs={"mine": True}, **fields)
 
 
-@pytest.mark.parametrize("error", [LookupError("kaput"), StopIteration("kaput")])
-def test_what_a_callable_raises_reaches_the_caller(error):
+def test_what_a_callable_raises_reaches_the_caller():
     """As it is, also what a generator would turn into another error."""
-
-    def say(_):
-        raise error
-
-    with pytest.raises(type(error)) as caught:
-        patch_messages([A, X], placeholder=say)
-    assert caught.value is error
+    with pytest.raises(StopIteration):
+        patch_messages([A, X], placeholder=lambda _: next(iter(())))
 
 
 def test_a_callable_that_returns_anything_else_is_refused():
     """The error shows what was returned, for which call, and what was expected."""
-    for returned in (None, 7, b"x", H("x"), ["x"]):
+    for returned in (None, H("x")):
         words = r"returned .* for tool call 'c1': expected a str or a ToolMessage"
         with pytest.raises(OptionError, match=words) as caught:
             patch_messages([A], placeholder=lambda _, returned=returned: returned)
@@ -186,7 +170,6 @@ def test_f42_placeholders_of_other_packages(foreign):
     assert repaired([*history, result("r")]) == [A, result("r"), X]
     assert "superseded" in defects([A, result("r"), foreign])
     assert repaired(history, replace_foreign=True) == [A, made("c1"), X]
-    assert repaired([*history, result("r")], replace_foreign=True) == [A, result("r"), X]
     real = result("r", id="y")
     evidence = {(0, 0): Finding(result=real)}
     assert repaired(history, replace_foreign=True, evidence=evidence) == [A, real, X]
@@ -196,7 +179,8 @@ def test_f42_placeholders_of_other_packages(foreign):
 
 
 def test_f42_results_that_only_quote_a_placeholder_stay():
-    """The whole text or the mark, nothing less."""
+    """The whole text or the mark, nothing less; and our marker counts before it."""
+    assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])], replace_foreign=True)
     for genuine in (
         result(f"{DEEPAGENTS[0]} Or was it?"),
         result(f"Note: {DEEPAGENTS[0]}"),
@@ -204,13 +188,6 @@ def test_f42_results_that_only_quote_a_placeholder_stay():
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
         assert is_quiet([A, genuine], replace_foreign=True)
-
-
-def test_our_placeholder_in_the_words_of_another_is_ours():
-    """The marker counts: it is not replaced again and again."""
-    messages = patch_messages([A, X], placeholder=DEEPAGENTS[0]).messages
-    assert messages[1].content == DEEPAGENTS[0]
-    assert is_quiet(messages, replace_foreign=True)
 
 
 CHAT_UI = "Successfully handled tool call."
