@@ -7,14 +7,10 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch import patch_messages
 from support.histories import (
-    H,
     ai,
     call_of,
     chunk,
-    comparable,
     defects,
-    invalid_of,
-    made,
     repaired,
     result,
     with_field,
@@ -54,7 +50,9 @@ BLOCKS = {
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes(kind):
-    """Thoughts and signatures are byte-identical."""
+    """Thoughts and signatures are byte-identical; of a valid call the message is the same."""
+    valid = ai("c1", content=[THINKING, TEXT])
+    assert patch_messages([valid]).messages[0] is valid
     make = BLOCKS[kind]
     content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
     message = AIMessage(content, tool_calls=[call_of("no good", "c 1")])
@@ -66,21 +64,12 @@ def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes(kind):
     assert found.content == [THINKING, "text", REASONING, new_block, {"no": "type"}]
 
 
-@pytest.mark.parametrize("content", [[THINKING, TEXT], "text"])
-def test_f26_thoughts_of_a_dangling_call_are_the_same_object(content):
-    """Only a result is added."""
-    message = ai("c1", content=content)
-    patch = patch_messages([message])
-    assert patch.messages[0] is message
-    assert comparable(patch.messages[1:]) == [made("c1")]
-
-
 def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
     """Gemini's signatures; other maps, calls and values stay as they are."""
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", raw_of("c 1")],
+        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", {"id": "c 1", "function": None}],
         "function_call": {"c 1": "name"},
         "refusal": None,
     }
@@ -90,18 +79,8 @@ def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
     assert found.additional_kwargs == {
         **extra,
         SIGNATURES: {new_id: "s==", "c9": "s9"},
-        "tool_calls": [raw_of("c9"), raw_of(new_id, "no_good"), "noise", raw_of("c 1")],
+        "tool_calls": [raw_of("c9"), raw_of(new_id, "no_good"), "noise", extra["tool_calls"][3]],
     }
-
-
-def test_f10_a_raw_call_without_a_function_is_renamed():
-    """What is no dict in it stays as it is."""
-    raw = [{"id": "c 1", "function": None}]
-    message = with_field(AIMessage(""), additional_kwargs={"tool_calls": raw})
-    found = repaired([message])[0]
-    [call] = found.tool_calls
-    assert call["name"] == "unknown_tool"
-    assert found.additional_kwargs == {"tool_calls": [{"id": call["id"], "function": None}]}
 
 
 def test_f26_the_signature_of_an_id_that_two_calls_share_is_of_both():
@@ -123,16 +102,6 @@ def test_f12_two_calls_with_one_id_in_two_blocks():
     assert [call["args"] for call in found.tool_calls] == [{"k": 1}, {"k": 2}]
 
 
-def test_f09_an_invalid_call_beside_one_that_stays_open_is_renamed():
-    """It is left where it is, under its new id and name."""
-    message = with_field(
-        ai("c2"), invalid_tool_calls=[invalid_of('{"a', "c 1", "no good"), invalid_of("{", "c3")]
-    )
-    found = patch_messages([message, H("x")]).messages[0]
-    assert found.invalid_tool_calls == []
-    assert [call["name"] for call in found.tool_calls] == ["t", "no_good", "t"]
-
-
 def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
     """As LangChain writes them, whatever the arguments hold."""
     odd = {"a": {1, 2}}
@@ -150,29 +119,22 @@ def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id(wrap):
     """Those that name another call, or none, stay as they are."""
 
     def blocks(call_id):
-        named = {"type": "tool_result", "tool_use_id": call_id}
         output = {"type": "function_call_output", "call_id": call_id}
-        return ["text", wrap(named), wrap(output), {"tool_use_id": "c2"}, wrapped("x")]
+        return [wrap({"tool_use_id": call_id}), wrap(output), {"tool_use_id": "c2"}, wrapped("x")]
 
     message, answer = repaired([ai("c 1"), result(blocks("c 1"), "c 1")])
     new_id = message.tool_calls[0]["id"]
     assert answer == result(blocks(new_id), new_id)
 
 
-@pytest.mark.parametrize(
-    ("content", "output"),
-    [
-        ([TEXT, "txt"], [{"type": "custom_tool_call_output", "output": "a.txt"}]),
-        ([], [{"type": "custom_tool_call_output", "output": ""}]),
-        ([TEXT, IMAGE], [{"type": "custom_tool_call_output", "output": "a."}, IMAGE]),
-    ],
-)
-def test_f10_the_result_of_a_custom_call_is_wrapped(content, output):
+def test_f10_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
-    caller = AIMessage([block("custom_tool_call", "c1", name="t", input="ls")])
-    caller.tool_calls = [call_of("t", "c1", {"__arg1": "ls"})]
-    assert defects([caller, result(content)]) == ["wrong_role"]
-    assert repaired([caller, result(content)]) == [caller, result(output)]
+    content = [block("custom_tool_call", "c1", name="t", input="ls")]
+    caller = ai(("t", "c1", {"__arg1": "ls"}), content=content)
+    for text, stored, kept in (("a.txt", [TEXT, "txt"], []), ("", [], []), ("", [IMAGE], [IMAGE])):
+        output = [{"type": "custom_tool_call_output", "output": text}, *kept]
+        assert defects([caller, result(stored)]) == ["wrong_role"]
+        assert repaired([caller, result(stored)]) == [caller, result(output)]
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: inner, wrapped])

@@ -142,27 +142,21 @@ def test_f38_effects_that_were_not_kept_are_named(language):
     assert (len(long.partition("\n")[0]), long[-13:]) == (500, "\nUpdated file")
 
 
-@pytest.mark.parametrize(
-    ("language", "lines"),
-    [
-        ("en", ["Its values of these state keys were not kept: a, b.", "No answer of bob was "]),
-        ("zh", ["它对以下状态键的值未被保留:a, b。", "没有记录到 bob 的答复。其工具调用的记录:"]),
-    ],
-)
-def test_the_first_lines_about_a_turn(language, lines):
+def test_the_first_lines_about_a_turn():
     """Keys that are not restored, if there are any, and what follows."""
-    set_language(language)
     first, second = turn_texts("bob", ["a", "b"])
-    assert first == lines[0]
-    assert second.startswith(lines[1])
+    assert first == "Its values of these state keys were not kept: a, b."
+    assert second.startswith("No answer of bob was ")
     assert turn_texts("bob", []) == [second]
     assert len(turn_texts("bob", ["k" * 900])[0]) == 500
+    set_language("zh")
+    assert turn_texts("bob", ["a", "b"]) == [
+        "它对以下状态键的值未被保留:a, b。",
+        "没有记录到 bob 的答复。其工具调用的记录:",
+    ]
 
 
-HOSTILE = (
-    *("{0.__class__}", "{name}{id}{error}", "{", "%s%n", "x" * 10_000, "工具" * 5_000),
-    *("\x1b[31mred\x1b[0m\a", "a\nb\r\nc\tTool call", "\u202egnp.exe", "\ud800"),
-)
+HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -183,10 +177,10 @@ def test_hostile_names_ids_and_errors_are_data(language):
         assert text[:300] in found[3].content
 
 
-@pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
-def test_an_unknown_language_is_refused(language):
+def test_an_unknown_language_is_refused():
     """The language stays."""
     set_language("zh")
-    with pytest.raises(OptionError, match=r"language=.*: expected one of en, zh"):
-        set_language(language)
+    for language in ("EN", None):
+        with pytest.raises(OptionError, match=rf"language={language!r}: expected one of en, zh"):
+            set_language(language)
     assert text_of(Finding()).startswith("工具调用 t")
