@@ -162,9 +162,6 @@ def test_f11_earlier_ids_are_read_from_the_marker():
         assert read_calls(message)[0].earlier_ids == earlier
 
 
-# --- unlisted calls in a history ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("block", [TOOL_USE, FUNCTION_CALL])
 def test_f10_a_call_that_is_only_in_a_block(block):
     """It is listed under the same id and answered; the content stays."""
@@ -202,9 +199,6 @@ def test_f10_a_legacy_function_call():
     assert answer == result("r", call["id"], name="t", id="result")
 
 
-# --- incomplete arguments -------------------------------------------------------------------
-
-
 def test_f09_malformed_arguments():
     """The call is listed with `{}` and answered at once; its text is in the marker."""
     history = [H("q"), invalid('{"a":'), H("z")]
@@ -239,9 +233,6 @@ def test_f25_a_stored_chunk_whose_arguments_were_cut():
     loaded = AIMessageChunk.model_validate_json(message.model_dump_json())
     assert (loaded.tool_calls, loaded.invalid_tool_calls) == ([call_of("t", "c1")], [])
     assert is_quiet([loaded, result("r")])
-
-
-# --- calls of OpenAI's Responses API that are no function calls --------------------------------
 
 
 def test_f10_a_custom_tool_call():

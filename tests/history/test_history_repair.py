@@ -41,9 +41,6 @@ def with_finding(finding, history=None, **options):
     return patch_messages(history or [A, X], evidence={(0, 0): finding}, **options)
 
 
-# --- placeholders and their order ---------------------------------------------------------------
-
-
 def test_f01_a_new_message_instead_of_a_result():
     """The call is answered by a placeholder, before the new message; all others stay."""
     history = [H("a", id="1"), A, AIMessage("by hand", id="3"), X, AIMessage("c", id="5")]
@@ -71,9 +68,6 @@ def test_f02_results_keep_their_order_and_come_before_placeholders(history, resu
     """If the tools differ. If not, they are in call order: Gemini gets names and no ids."""
     message = next(m for m in history if m.type == "ai")
     assert repaired(history) == [message, *results, *([X] if X in history else [])]
-
-
-# --- results in the wrong place -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("between", [X, AIMessage("hm")])
@@ -120,9 +114,6 @@ def test_f07_an_agent_that_summarises_goes_on():
     middleware = SummarizationMiddleware(talked, trigger=("messages", 4), keep=("messages", 3))
     with_patching(create_agent(model, [], middleware=[middleware])).invoke({"messages": history})
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
-
-
-# --- recorded results and causes ------------------------------------------------------
 
 
 def test_f02_f03_each_call_of_a_message_has_its_own_result():
@@ -248,9 +239,6 @@ def test_dangling_calls_are_those_that_get_placeholders():
     evidence = {(0, 0): Finding("reconciled"), (0, 1): Finding(result=result("sent", "c2"))}
     found = [(key, call.name, call.cause) for key, call in dangling_calls(reading, evidence)]
     assert found == [((0, 0), "a", "unknown"), ((0, 2), "d", "unknown")]
-
-
-# --- another search ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cause", ["unknown", "awaiting_input"])

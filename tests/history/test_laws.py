@@ -58,9 +58,6 @@ def beside(history):
     return pairs
 
 
-# --- 1 ---------------------------------------------------------------------------------
-
-
 @given(damaged_histories())
 def test_valid(history):
     """A repaired history has no defect, by any check, and one result beside each call.
@@ -77,9 +74,6 @@ def test_valid(history):
     assert sum(isinstance(m, ToolMessage) for m in messages) == len(pairs)
 
 
-# --- 2 ---------------------------------------------------------------------------------
-
-
 @given(valid_histories())
 def test_quiet(history):
     """A valid history comes back as the same object; both checks find nothing in it."""
@@ -88,8 +82,6 @@ def test_quiet(history):
     assert patch.changes == found_the_long_way(history) == ()
     assert is_valid(history)
 
-
-# --- 3 ---------------------------------------------------------------------------------
 
 BESIDE_OPEN = ai("c1", id="a").model_copy(update={"invalid_tool_calls": [invalid_of('{"a"', "c0")]})
 
@@ -147,18 +139,12 @@ def test_idempotent_in_two_steps(history, data):
     assert patch_messages(late.messages).messages is late.messages
 
 
-# --- 4 ---------------------------------------------------------------------------------
-
-
 @given(damaged_histories(), st.booleans())
 def test_pure(history, replace_foreign):
     """Neither the list nor any message in it is changed."""
     before, objects = copy.deepcopy(history), list(map(id, history))
     patch_messages(history, replace_foreign=replace_foreign)
     assert (history, list(map(id, history))) == (before, objects)
-
-
-# --- 5 ---------------------------------------------------------------------------------
 
 
 def remaining(history):
@@ -219,9 +205,6 @@ def test_no_result_of_another_call(history):
             assert is_placeholder(found) or str(found.content) == result_of(uid)
 
 
-# --- 6 ---------------------------------------------------------------------------------
-
-
 @given(damaged_histories(("drop_result", "refused_id")), st.data())
 def test_real_beats_synthetic(history, data):
     """A real result that comes late under its call's id replaces the placeholder."""
@@ -235,9 +218,6 @@ def test_real_beats_synthetic(history, data):
     assert after.count(late) == 1
     assert chosen not in after
     assert len(after) == len(messages)
-
-
-# --- 7 ---------------------------------------------------------------------------------
 
 
 @fewer(5)

@@ -30,9 +30,6 @@ def ids_of(messages):
     return [call["id"] for m in messages if m.type == "ai" for call in m.tool_calls]
 
 
-# --- ids -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("call_id", [None, "x" * 41, "släsh", "a\n"])
 def test_f12_no_id_or_one_that_a_provider_refuses(call_id):
     """An id is derived, the same one each time; the result gets it too."""
@@ -88,9 +85,6 @@ def test_f36_derived_ids_are_the_same_in_every_version():
     assert ids_of(repaired(taken)) == [derived_id("", "a2", 0, salt=1), "call_4327b674"]
 
 
-# --- names ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "valid"),
     [
@@ -118,9 +112,6 @@ def test_a_result_with_a_name_of_its_own():
     assert repaired(mixed)[1] == result("r", name="alias")
 
 
-# --- calls that stay open -------------------------------------------------------------------
-
-
 def test_calls_at_the_end_are_left_to_what_runs_next():
     """For an entry check; others are not."""
     history = [ai("c1"), H("x"), ai("c2", "c3"), result("r3", "c3")]
@@ -141,8 +132,6 @@ def test_calls_at_the_end_that_are_only_in_a_block_are_left_as_they_are():
     assert [call["name"] for call in message.tool_calls] == ["t"]
     assert message.content == [block]
 
-
-# --- calls to search for ---------------------------------------------------------------------
 
 FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
 

@@ -19,9 +19,6 @@ from support.histories import H, ai, call_of, made, repaired, result, with_field
 DAY = date(2020, 1, 1)
 
 
-# --- values ----------------------------------------------------------------------------------
-
-
 def test_a_patch_is_a_value():
     """Printable, frozen, and JSON with whole messages; so are its changes."""
     history = [ai("c1", id="a1"), result("r", "gone", id="x")]
@@ -72,9 +69,6 @@ def test_message_classes_of_others_are_messages():
     assert repaired(history) == [history[0], made("c1"), history[1]]
 
 
-# --- JSON values of anything ---------------------------------------------------------------------
-
-
 class Holder(BaseModel):
     """A model that holds anything, even itself."""
 
@@ -113,9 +107,6 @@ def test_a_part_without_json_values_leaves_the_rest_of_its_message_whole():
     message = with_field(ai("c1", id="a1"), tool_calls=[call_of("t", "c1", {"q": DEEP})])
     expected = {**ai("c1", id="a1").model_dump(), "tool_calls": [call_of("t", "c1", "<dict>")]}
     assert json_value(message) == expected
-
-
-# --- bad input -----------------------------------------------------------------------------------
 
 
 NO_LIST = r" is no list of messages: expected a list of LangChain messages"

@@ -38,9 +38,6 @@ def placeholders(history, **options):
     return [m for m in patch_messages(history, **options).messages if is_placeholder(m)]
 
 
-# --- ids and markers -----------------------------------------------------------------------
-
-
 def test_f36_ids_are_made_of_message_call_and_position():
     """The same in every process, whatever the text, the cause and other messages are."""
     histories = [[A], [ai("c2", id="a1")], [ai("c1", id="a2")], [ai("c1")]]
@@ -87,9 +84,6 @@ def test_the_marker_has_what_machines_need(finding, marker):
     assert is_placeholder(found[1]) is (finding.result is None)
     assert is_quiet(found)
     assert found[1].additional_kwargs.get("mine") == (None if marker else 1)
-
-
-# --- placeholder= ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "{", "{0.__class__}{error}%s{name!r}", "x" * 10_000])
@@ -149,8 +143,6 @@ def test_a_callable_that_returns_anything_else_is_refused():
             patch_messages([A], placeholder=lambda _, returned=returned: returned)
         assert repr(returned) in str(caught.value)
 
-
-# --- placeholders of others ---------------------------------------------------------------------
 
 DEEPAGENTS = [
     text.format("t", "c1")

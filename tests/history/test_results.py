@@ -139,9 +139,6 @@ def test_f29_blocks_in_a_converted_result_name_its_call():
         assert answer.content[0]["tool_use_id"] == caller.tool_calls[0]["id"]
 
 
-# --- a model that reads no result calls the tool for ever ----------------------------------------
-
-
 def as_functions(state):
     """What an agent of 2023 writes."""
     calls = state["messages"][-1].tool_calls

@@ -185,8 +185,6 @@ def test_what_a_truncated_call_is_completed_to():
     assert collected(AIMessageChunk("", id="m1"), reason("x")).message_ids == {"m1"}
 
 
-# --- messages whose calls have no text ---------------------------------------------------------
-
 USE = {"type": "tool_use", "id": "c2", "name": "wire", "input": {"to": "bob"}}
 TEXT = {"type": "text", "text": "sent"}
 

@@ -50,9 +50,6 @@ class Pick:
         return self.below(one_in) == 0
 
 
-# --- valid histories -------------------------------------------------------------------
-
-
 def _anthropic(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["args"]}
 
@@ -133,8 +130,6 @@ def _valid_history(pick: Pick) -> History:
             history.append(AIMessage(f"answer {turn}", id=f"answer-{turn}"))
     return history
 
-
-# --- damage ----------------------------------------------------------------------------
 
 DAMAGES: dict[str, Callable[[Pick, History], None]] = {}
 """Every way in which a history is broken here, by name; it changes the list."""
