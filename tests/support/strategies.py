@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
+    ChatMessage,
     FunctionMessage,
     HumanMessage,
     SystemMessage,
@@ -31,6 +32,9 @@ SIGNATURES = "__gemini_function_call_thought_signatures__"
 LONG_ID = "call-with-an-id-that-chat-completions-refuses-since-it-is-long"
 NAMES = ("search", "send_email", "wire-money")
 BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{0.__class__}")
+TEXT = {"type": "text", "text": "I will"}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
 History = list[Any]
 
@@ -50,33 +54,26 @@ class Pick:
         return self.below(one_in) == 0
 
 
-def _anthropic(call: Mapping[str, Any]) -> dict[str, Any]:
+def _anthropic(call: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["args"]}
 
 
-def _responses(call: Mapping[str, Any]) -> dict[str, Any]:
+def _responses(call: Any) -> dict[str, Any]:
     own = {"id": f"fc_{call['args']['uid']}", "call_id": call["id"], "name": call["name"]}
     return {"type": "function_call", **own, "arguments": json.dumps(call["args"])}
 
 
-def _raw(call: Mapping[str, Any]) -> dict[str, Any]:
+def _raw(call: Any) -> dict[str, Any]:
     function = {"name": call["name"], "arguments": json.dumps(call["args"])}
     return {"id": call["id"], "type": "function", "function": function}
 
-
-TEXT = {"type": "text", "text": "I will"}
-THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
 SHAPES: Mapping[str, Callable[[list[Any]], dict[str, Any]]] = {
     "plain": lambda _: {},
     "chunk": lambda _: {},
     "anthropic": lambda calls: {"content": [THINKING, TEXT, *map(_anthropic, calls)]},
     "responses": lambda calls: {"content": [REASONING, *map(_responses, calls)]},
-    "standard": lambda calls: {
-        "content": [TEXT, *map(dict, calls)],
-        "response_metadata": {"output_version": "v1"},
-    },
+    "standard": lambda calls: {"content": [TEXT, *map(dict, calls)]},
     "raw_too": lambda calls: {"additional_kwargs": {"tool_calls": [*map(_raw, calls)]}},
     "gemini": lambda calls: {"additional_kwargs": {SIGNATURES: {c["id"]: "c2ln" for c in calls}}},
 }
@@ -85,9 +82,8 @@ SHAPES: Mapping[str, Callable[[list[Any]], dict[str, Any]]] = {
 
 def _calling_message(shape: str, calls: list[Any], message_id: str | None) -> AIMessage:
     if shape == "chunk":
-        pieces: list[Any] = [{**call, "args": json.dumps(call["args"])} for call in calls]
-        chunks = [{**piece, "index": index} for index, piece in enumerate(pieces)]
-        return AIMessageChunk(content="", tool_call_chunks=chunks, id=message_id)
+        pieces = [{**c, "args": json.dumps(c["args"]), "index": n} for n, c in enumerate(calls)]
+        return AIMessageChunk(content="", tool_call_chunks=pieces, id=message_id)
     return AIMessage(**{"content": "", **SHAPES[shape](calls)}, tool_calls=calls, id=message_id)
 
 
@@ -112,16 +108,15 @@ def _valid_history(pick: Pick) -> History:
     history: History = [SystemMessage("be brief", id="sys")] if pick.chance(4) else []
     made = 0
     for turn in range(1 + pick.below(3)):
-        content: Any = f"ask {turn}"
-        if pick.chance(4):
-            content = [{"type": "text", "text": content}, {"type": "text", "text": "please"}]
+        content = [TEXT, TEXT] if pick.chance(4) else f"ask {turn}"
         history.append(HumanMessage(content, id=None if pick.chance(4) else f"human-{turn}"))
         for step in range(pick.below(3)):
-            count = 1 + pick.below(3)
-            uids = range(made, made + count)
-            made += count
-            own = [{"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"} for n in uids]
-            calls = [{**call, "type": "tool_call"} for call in own]
+            uids = range(made, made + 1 + pick.below(3))
+            made = uids.stop
+            calls: list[Any] = [
+                {"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"} for n in uids
+            ]
+            calls = [{**call, "type": "tool_call"} for call in calls]
             message_id = None if pick.chance(4) else f"ai-{turn}-{step}"
             history.append(_calling_message(pick(tuple(SHAPES)), calls, message_id))
             results = [_result(pick, call) for call in calls]
@@ -149,9 +144,10 @@ def _damage(where: Callable[[History], Sequence[int]], *kinds: list[str]) -> Cal
             if found := where(history):
                 change(pick, history, pick(found))
 
+        name = change.__name__.removeprefix("_")
         for names in kinds:
-            names.append(change.__name__)
-        DAMAGES[change.__name__] = damage
+            names.append(name)
+        DAMAGES[name] = damage
         return change
 
     return register
@@ -216,35 +212,31 @@ def _placeholder_for(call_id: str | None, message_id: str | None = None) -> Tool
 
 
 @_damage(_results, HONEST, IN_PLACE)
-def drop_result(_pick: Pick, history: History, place: int) -> None:
-    """A tool that never finished."""
+def _drop_result(_pick: Pick, history: History, place: int) -> None:
     del history[place]
 
 
 @_damage(_results, HONEST)
-def move_result(pick: Pick, history: History, place: int) -> None:
-    """A result that came in behind other messages, or before its call."""
+def _move_result(pick: Pick, history: History, place: int) -> None:
     moved = history.pop(place)
     history.insert(pick.below(len(history) + 1), moved)
 
 
 @_damage(_calling, HONEST, IN_PLACE)
-def steer(pick: Pick, history: History, place: int) -> None:
-    """A message that came in between a call and its results."""
+def _steer(pick: Pick, history: History, place: int) -> None:
     messages = HumanMessage("steer", id="steer"), SystemMessage("hm"), AIMessage("hm", id="hm")
     history.insert(place + 1 + pick.below(2), pick(messages))
 
 
 @_damage(_results, HONEST)
-def duplicate_result(pick: Pick, history: History, place: int) -> None:
-    """A second result for one call, somewhere behind the first."""
+def _duplicate_result(pick: Pick, history: History, place: int) -> None:
     text = f"{history[place].content}{pick(('', ', again'))}"
     again = history[place].model_copy(update={"id": None, "content": text})
     history.insert(place + 1 + pick.below(len(history) - place), again)
 
 
 @_damage(_real, HONEST)
-def late_real_result(pick: Pick, history: History, place: int) -> None:
+def _late_real_result(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package is in the place of a result that came later."""
     real = history[place]
     history[place] = _placeholder_for(real.tool_call_id, f"patch-{place}")
@@ -252,14 +244,13 @@ def late_real_result(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling)
-def placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
-    """A placeholder of this package for some call, at any place."""
+def _placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
     found = _placeholder_for(pick(history[place].tool_calls)["id"])
     history.insert(pick.below(len(history) + 1), found)
 
 
 @_damage(_results)
-def foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
+def _foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     """What deepagents wrote where it found no result."""
     call_id = history[place].tool_call_id
     text = DEEPAGENTS_CANCELLED.format("t", call_id)
@@ -267,13 +258,12 @@ def foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_anywhere, HONEST)
-def orphan(_pick: Pick, history: History, place: int) -> None:
-    """A result without a call."""
+def _orphan(_pick: Pick, history: History, place: int) -> None:
     history.insert(place, ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan"))
 
 
 @_damage(_calling, IN_PLACE)
-def reuse_id(pick: Pick, history: History, place: int) -> None:
+def _reuse_id(pick: Pick, history: History, place: int) -> None:
     """A model that numbers its calls anew in every turn: call and result have an old id."""
     own = [call["id"] for call in history[place].tool_calls]
     earlier = {c["id"] for k in _calling(history) if k < place for c in history[k].tool_calls}
@@ -282,7 +272,7 @@ def reuse_id(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling, IN_PLACE)
-def reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
+def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
     """Two calls of one message with one id, and their results in call order."""
     first, last = (history[place].tool_calls[k]["id"] for k in (0, -1))
     turn = [k for k in _turn(history, place) if k in _results(history)]
@@ -295,29 +285,27 @@ def reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling)
-def bad_id(pick: Pick, history: History, place: int) -> None:
+def _bad_id(pick: Pick, history: History, place: int) -> None:
     """No id, or an empty one; its result has none either."""
     if old := pick(history[place].tool_calls)["id"]:
         _replace(history, _turn(history, place), old, pick((None, "")))
 
 
 @_damage(_calling, HONEST)
-def refused_id(pick: Pick, history: History, place: int) -> None:
-    """An id that some provider refuses, everywhere."""
+def _refused_id(pick: Pick, history: History, place: int) -> None:
     if old := history[place].tool_calls[0]["id"]:
         new = pick((f"{LONG_ID}-{old}", f"functions/{old}"))
         _replace(history, _anywhere(history), old, new)
 
 
 @_damage(_calling, HONEST)
-def bad_name(pick: Pick, history: History, place: int) -> None:
-    """A tool's name that no provider accepts, everywhere."""
+def _bad_name(pick: Pick, history: History, place: int) -> None:
     if old := history[place].tool_calls[0]["name"]:
         _replace(history, _anywhere(history), old, pick(BAD_NAMES))
 
 
 @_damage(_calling, HONEST)
-def invalid_call(pick: Pick, history: History, place: int) -> None:
+def _invalid_call(pick: Pick, history: History, place: int) -> None:
     """A call with arguments that could not be read; a tool node may have answered it."""
     message = history[place]
     call = pick(message.tool_calls)
@@ -328,23 +316,17 @@ def invalid_call(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(lambda h: [k for k in _calling(h) if isinstance(h[k].content, list)], HONEST)
-def block_only(pick: Pick, history: History, place: int) -> None:
-    """A call that is only in a content block."""
+def _block_only(pick: Pick, history: History, place: int) -> None:
     _unlist(history, place, pick(history[place].tool_calls))
 
 
 @_damage(lambda h: [k for k in _calling(h) if "tool_calls" in h[k].additional_kwargs], HONEST)
-def raw_only(_pick: Pick, history: History, place: int) -> None:
-    """Calls that are only in the provider's raw form."""
+def _raw_only(_pick: Pick, history: History, place: int) -> None:
     _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
-def _chunks(history: History) -> Sequence[int]:
-    return [k for k in _calling(history) if getattr(history[k], "tool_call_chunks", None)]
-
-
-@_damage(_chunks, IN_PLACE)
-def truncated_chunk(pick: Pick, history: History, place: int) -> None:
+@_damage(lambda h: [k for k in _calling(h) if getattr(h[k], "tool_call_chunks", 0)], IN_PLACE)
+def _truncated_chunk(pick: Pick, history: History, place: int) -> None:
     """A stream that was cut in a call's arguments and stored: its parser calls it valid."""
     message = history[place]
     *whole, last = message.tool_call_chunks
@@ -353,14 +335,20 @@ def truncated_chunk(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(lambda h: [k for k in _real(h) if h[k].name])
-def function_message(_pick: Pick, history: History, place: int) -> None:
-    """A result as a `FunctionMessage`: identified by the tool's name alone."""
+def _function_message(_pick: Pick, history: History, place: int) -> None:
     old = history[place]
     history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
 
 
 @_damage(_real, HONEST)
-def human_tool_result(pick: Pick, history: History, place: int) -> None:
+def _chat_message(pick: Pick, history: History, place: int) -> None:
+    old, role = history[place], pick(("tool", "function"))
+    extra = {"tool_call_id": old.tool_call_id}
+    history[place] = ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
+
+
+@_damage(_real, HONEST)
+def _human_tool_result(pick: Pick, history: History, place: int) -> None:
     """Results as `tool_result` blocks of one human message, which may say something too."""
     found, end = _real(history), place + 1
     while end in found and pick.chance(2):
@@ -374,8 +362,7 @@ def human_tool_result(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_anywhere, HONEST)
-def trim_head(_pick: Pick, history: History, place: int) -> None:
-    """A window that cut through a pair."""
+def _trim_head(_pick: Pick, history: History, place: int) -> None:
     del history[:place]
 
 
