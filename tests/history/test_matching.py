@@ -23,12 +23,6 @@ def texts(history, **options):
     return [None if is_placeholder(each) else each.content for each in found]
 
 
-def dropped(history):
-    """The results that the repair removes, with their defects."""
-    changes = patch_messages(history).changes
-    return [(c.defect, c.before.text) for c in changes if c.kind == "dropped"]
-
-
 def named(content, name, call_id="c1"):
     """A result that names its tool."""
     return result(content, call_id, name=name)
@@ -45,126 +39,83 @@ TWO_TOOLS = ai(("search", "c1"), ("write", "c1"), id="a1")
 TWO_CALLS = ai("c1", "c1", id="a1")
 RENAMED = turns("t", "t")
 THREE_TOOLS = patch_messages([ai(("a", "c1"), ("b", "c1"), ("c", "c1"), id="a1"), X]).messages
-NEAREST = {
-    "each turn has its own": ([A, result("1"), X, A2, result("2")], ["1", "2"]),
-    "the nearer call is open": ([A, X, A2, X, result("2")], [None, "2"]),
-    "a second one is no older call's": ([A, X, A2, result("r"), result("r")], [None, "r"]),
-    "another tool used the id again": (
-        [A, X, ai(("u", "c1"), id="a2"), named("r", "t")],
-        [None, None],
-    ),
-    "the first in place is kept": ([A, result("1"), result("2")], ["1"]),
-    "late, under the old id": ([*RENAMED, result("2")], [None, "2"]),
-    "late, the renamed call is the older": ([RENAMED[3], X, A, X, result("r")], [None, "r"]),
-    "an id that only looks renamed": ([ai("t_deadbeef", id="a1"), X, result("r", "t")], [None]),
-    "ids that only begin alike": (
-        [*turns("t", "t", call_id="t"), *(ai(f"t_{n}") for n in range(3)), result("r", "t")],
-        [None, "r", None, None, None],
-    ),
-}
-
-NAMES = {
-    "the name decides": ([TWO_TOOLS, named("w", "write")], [None, "w"]),
-    "no name, none left": (
-        [TWO_TOOLS, named("s", "search"), named("w", "write"), result("?")],
-        ["s", "w"],
-    ),
-    "two names of one tool": ([TWO_TOOLS, named("1", "write"), named("2", "write")], [None, "1"]),
-    "a call without a name takes any": (
-        [ai(("", "c1"), id="a1"), X, A2, X, ai(("", "c1"), id="a3"), named("r", "t")],
-        [None, None, "r"],
-    ),
-    "a call without a name beside one with it": (
-        [ai(("", "c1"), ("t", "c1")), named("1", "t"), named("2", "t")],
-        ["2", "1"],
-    ),
-    "a name of the application's own": ([A, named("r", "my_agent"), X], ["r"]),
-    "but not behind other messages": ([A, X, AIMessage("hm"), named("r", "my_agent")], [None]),
-    "late, each tool's own": (
-        [*THREE_TOOLS, *(named(name, name) for name in "cab")],
-        ["a", "b", "c"],
-    ),
-    "a handoff under the id of its sibling": (
-        [*patch_messages([TWO_TOOLS, named("s", "search"), X]).messages, ai("c9"), X],
-        ["s", None, None],
-    ),
-}
-
-COUNTS = {
-    "as many as calls": ([TWO_CALLS, result("1"), result("2")], ["1", "2"]),
-    "one too few": ([TWO_CALLS, named("r", "t"), X], [None, None]),
-    "one too many": ([TWO_CALLS, result("1"), result("2"), result("3")], ["1", "2"]),
-    "one tool whole, one not": (
-        [ai(("u", "c1"), ("t", "c1"), ("t", "c1")), named("1", "t"), named("u", "u")],
-        ["u", None, None],
-    ),
-    "names of tools only": (
-        [ai("c1", "c2"), FunctionMessage("1", name="t"), FunctionMessage("2", name="t")],
-        ["1", "2"],
-    ),
-    "names of tools only, too few": ([ai("c1", "c2"), FunctionMessage("1", name="t")], [None] * 2),
-}
-
 FAKE = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
-FOREIGN = {
-    "before the result": ([A, FAKE, result("r"), X], ["r"]),
-    "late result": ([A, FAKE, X, result("r")], ["r"]),
-    "of two calls": ([TWO_CALLS, FAKE, result("1"), result("2")], ["1", "2"]),
-    "beside one result": ([TWO_CALLS, FAKE, result("2")], [FAKE.content, "2"]),
+RULES = {
+    "nearest": [
+        ([A, result("1"), X, A2, result("2")], ["1", "2"]),
+        ([A, X, A2, X, result("2")], [None, "2"]),
+        ([A, X, A2, result("r"), result("r")], [None, "r"]),
+        ([A, X, ai(("u", "c1"), id="a2"), named("r", "t")], [None, None]),
+        ([A, result("1"), result("2")], ["1"]),
+        ([*RENAMED, result("2")], [None, "2"]),
+        ([RENAMED[3], X, A, X, result("r")], [None, "r"]),
+        ([ai("t_deadbeef", id="a1"), X, result("r", "t")], [None]),
+        ([*turns("t", "t", call_id="t"), ai("t_0"), result("r", "t")], [None, "r", None]),
+    ],
+    "names": [
+        ([TWO_TOOLS, named("w", "write")], [None, "w"]),
+        ([TWO_TOOLS, named("s", "search"), named("w", "write"), result("?")], ["s", "w"]),
+        ([TWO_TOOLS, named("1", "write"), named("2", "write")], [None, "1"]),
+        ([ai(("", "c1")), X, A2, X, ai(("", "c1"), id="a3"), named("r", "t")], [None, None, "r"]),
+        ([ai(("", "c1"), ("t", "c1")), named("1", "t"), named("2", "t")], ["2", "1"]),
+        ([A, named("r", "my_agent"), X], ["r"]),
+        ([A, X, AIMessage("hm"), named("r", "my_agent")], [None]),
+        ([*THREE_TOOLS, *(named(name, name) for name in "cab")], ["a", "b", "c"]),
+    ],
+    "counts": [
+        ([TWO_CALLS, named("r", "t"), X], [None, None]),
+        ([TWO_CALLS, result("1"), result("2"), result("3")], ["1", "2"]),
+        (
+            [ai(("u", "c1"), ("t", "c1"), ("t", "c1")), named("1", "t"), named("u", "u")],
+            ["u", None, None],
+        ),
+        ([ai("c1", "c2"), *(FunctionMessage(n, name="t") for n in "12")], ["1", "2"]),
+        ([ai("c1", "c2"), FunctionMessage("1", name="t")], [None, None]),
+    ],
+    "placeholders of others": [
+        ([A, FAKE, X, result("r")], ["r"]),
+        ([TWO_CALLS, FAKE, result("1"), result("2")], ["1", "2"]),
+        ([TWO_CALLS, FAKE, result("2")], [FAKE.content, "2"]),
+    ],
+    "results before calls": [
+        ([named("1", "t"), result("2", "c2"), ai("c1", ("u", "c2"))], ["1", "2"]),
+        ([result("r"), X, A], [None]),
+        ([result("r"), H([{"type": "tool_result", "tool_use_id": "c9"}, "and"]), A], [None]),
+        ([named("r", "u"), A], [None]),
+        ([named("r", "u"), ai(("", "c1"))], ["r"]),
+        ([result("r"), TWO_CALLS], [None, None]),
+        ([A, X, ai(("u", "c1"), id="a2"), X, named("r", "t"), ai("c1", id="a3")], [None] * 3),
+        ([*turns("u", "t")[:3], named("r", "t"), *turns("u", "t")[3:]], [None, "r"]),
+        ([*(two := turns("t", "u", "t"))[:6], named("r", "t"), *two[6:]], [None] * 3),
+    ],
 }
 
-EARLY = {
-    "results between": ([named("1", "t"), result("2", "c2"), ai("c1", ("u", "c2"))], ["1", "2"]),
-    "a message between": ([result("r"), X, A], [None]),
-    "a message with more than results": (
-        [result("r"), H([{"type": "tool_result", "tool_use_id": "c9"}, "and"]), A],
-        [None],
-    ),
-    "another tool": ([named("r", "u"), A], [None]),
-    "a call without a name": ([named("r", "u"), ai(("", "c1"))], ["r"]),
-    "too few": ([result("r"), TWO_CALLS], [None, None]),
-    "an older call of the tool, past another": (
-        [A, X, ai(("u", "c1"), id="a2"), X, named("r", "t"), ai("c1", id="a3")],
-        [None, None, None],
-    ),
-    "a renamed call": ([*turns("u", "t")[:3], named("r", "t"), *turns("u", "t")[3:]], [None, "r"]),
-    "a renamed call, past another": (
-        [*(two := turns("t", "u", "t"))[:6], named("r", "t"), *two[6:]],
-        [None, None, None],
-    ),
-}
 
-
-@pytest.mark.parametrize("rule", [NEAREST, NAMES, COUNTS, FOREIGN, EARLY], ids=[*"12345"])
+@pytest.mark.parametrize("rule", RULES)
 def test_f11_f40_each_rule_of_pairing(rule):
     """The calls get these results, and no other; None is a placeholder."""
-    expected = {name: found for name, (_, found) in rule.items()}
-    assert {name: texts(history) for name, (history, _) in rule.items()} == expected
-    once = {name: patch_messages(history).messages for name, (history, _) in rule.items()}
-    assert {name: texts(history) for name, history in once.items()} == expected
+    expected = [found for _, found in RULES[rule]]
+    assert [texts(history) for history, _ in RULES[rule]] == expected
+    assert [texts(patch_messages(history).messages) for history, _ in RULES[rule]] == expected
 
 
-@pytest.mark.parametrize(
-    ("history", "expected"),
-    [
-        ([TWO_TOOLS, result("whose?")], [("duplicate", "whose?")]),
-        ([result("r"), X, ai("c2")], [("orphan", "r")]),
-        ([marked({"cause": "unknown"}, "old"), X, A], [("superseded", "old")]),
-        (
-            [result("Paris", "w:0"), AIMessage("hm"), X, ai("w:0")],
-            [("duplicate", "Paris")],
-        ),
-    ],
-)
-def test_f13_f41_what_is_not_paired_is_dropped(history, expected):
+def test_f13_f41_what_is_not_paired_is_dropped():
     """As a duplicate or an orphan, whole in the changes; a placeholder as superseded."""
-    assert dropped(history) == expected
+    for history, expected in (
+        ([TWO_TOOLS, result("whose?")], ("duplicate", "whose?")),
+        ([result("r"), X, ai("c2")], ("orphan", "r")),
+        ([marked({"cause": "unknown"}, "old"), X, A], ("superseded", "old")),
+        ([result("Paris", "w:0"), AIMessage("hm"), X, ai("w:0")], ("duplicate", "Paris")),
+    ):
+        changes = patch_messages(history).changes
+        dropped = [(c.defect, c.before.text) for c in changes if c.kind == "dropped"]
+        assert dropped == [expected]
 
 
 def test_f13_a_real_result_that_reads_like_a_placeholder_is_real():
     """The marker tells them apart, not the words; a marker without a cause is none."""
     words = patch_messages([A]).messages[1].content
-    for real in (result(words), marked(7, words), marked({"not_kept": ["f"]}, words)):
+    for real in (result(words), marked({"not_kept": ["f"]}, words)):
         assert repaired([A, real, X, result("later")]) == [A, real, X]
 
 

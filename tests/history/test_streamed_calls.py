@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.history.calls import STOPPED
@@ -48,30 +47,23 @@ def judged(*chunks, failed=False, correct=refuse_truncated):
     return message
 
 
-LIMIT = reason("length")
-COMPLETE = {
-    "a reason that is not known": [begin("f", "c1"), piece('{"a": 1}'), reason("whatever")],
-    "the limit, reached behind the call": [begin("f", "c1"), piece('{"a": 1}'), LIMIT],
-    "no arguments, an unknown reason": [begin("f", "c1"), reason("finished")],
-    "no arguments, then another call": [
-        *(begin("f", "c1"), begin("g", "c2", index=1), piece('{"a": 1}', 1), LIMIT),
-    ],
-    "two calls, one index": [begin("f", "c1", '{"a": 1}'), begin("g", "c2", '{"b": 2}')],
-    "no index": [begin("f", "c1", '{"a": 1}', index=None), begin("g", "c2", "{}", index=None)],
-    "no index, in pieces": [
-        *(begin("f", "c1", '{"a"', index=None), piece(": ", None), piece("1}", None, None, "c1")),
-    ],
-    "the id later": [piece('{"a"', name="f"), piece(": 1}", call_id="c1")],
-    "pieces in turns": [
-        *(begin("f", "c1"), begin("g", "c2", index=1), piece('{"a"'), piece('{"b"', 1)),
-        *(piece(": 1}"), piece(": 2}", 1)),
-    ],
-}
+LIMIT, ONE, TWO = reason("length"), begin("f", "c1"), begin("g", "c2", index=1)
+COMPLETE = [
+    [ONE, piece('{"a": 1}'), reason("whatever")],
+    [ONE, piece('{"a": 1}'), LIMIT],
+    [ONE, reason("finished")],
+    [ONE, TWO, piece('{"a": 1}', 1), LIMIT],
+    [begin("f", "c1", '{"a": 1}'), begin("g", "c2", '{"b": 2}')],
+    [begin("f", "c1", '{"a": 1}', index=None), begin("g", "c2", "{}", index=None)],
+    [begin("f", "c1", '{"a"', index=None), piece(": ", None), piece("1}", None, None, "c1")],
+    [piece('{"a"', name="f"), piece(": 1}", call_id="c1")],
+    [ONE, TWO, piece('{"a"'), piece('{"b"', 1), piece(": 1}"), piece(": 2}", 1)],
+]
 
 
 def test_f37_a_complete_call_is_never_refused():
     """However it is streamed, and whatever the reason for the end is."""
-    for chunks in COMPLETE.values():
+    for chunks in COMPLETE:
         names = [c["name"] for chunk in chunks for c in chunk.tool_call_chunks if c["name"]]
         calls = collected(*chunks).calls()
         assert [(call.name, call.args is None) for call in calls] == [(n, False) for n in names]
@@ -105,13 +97,6 @@ def test_f37_empty_arguments_of_the_last_call():
         message = judged(begin("f", "c1"), end, failed=failed)
         assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut, end
         assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut), end
-
-
-def test_f37_one_id_for_a_complete_and_a_truncated_call():
-    """The arguments tell them apart."""
-    message = judged(begin("f", "c0", '{"a": 1}'), begin("f", "c0", '{"a": 2', index=1))
-    assert [call["args"] for call in message.tool_calls] == [{"a": 1}]
-    assert message.invalid_tool_calls == [invalid_of('{"a": 2', "c0", "f", STOPPED)]
 
 
 def test_f37_chunks_that_were_not_reported_refuse_nothing():
@@ -162,15 +147,13 @@ def test_f37_all_copies_of_a_truncated_call_are_corrected():
     assert (dropped.content, dropped.invalid_tool_calls) == (kept, [])
     assert dropped.tool_calls == [call_of("g", "c2")]
     assert not drop_truncated(dropped, [])
-    merged = judged(*chunks)
-    assert [chunk["id"] for chunk in merged.tool_call_chunks] == ["c2"]
-
-
-def test_f37_what_langchain_found_invalid_is_dropped_too():
-    """Only the call that the stream cut off; others stay."""
-    message = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
-    assert drop_truncated(message, collected(begin("f", "c1", "nope")).calls())
-    assert [call["id"] for call in message.invalid_tool_calls] == ["c2"]
+    assert [chunk["id"] for chunk in judged(*chunks).tool_call_chunks] == ["c2"]
+    message = judged(begin("f", "c0", '{"a": 1}'), begin("f", "c0", '{"a": 2', index=1))
+    assert message.tool_calls == [call_of("f", "c0", {"a": 1})]
+    assert message.invalid_tool_calls == [invalid_of('{"a": 2', "c0", "f", STOPPED)]
+    found = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
+    assert drop_truncated(found, collected(begin("f", "c1", "nope")).calls())
+    assert [call["id"] for call in found.invalid_tool_calls] == ["c2"]
 
 
 def test_what_a_truncated_call_is_completed_to():
@@ -187,6 +170,7 @@ def test_what_a_truncated_call_is_completed_to():
 
 USE = {"type": "tool_use", "id": "c2", "name": "wire", "input": {"to": "bob"}}
 TEXT = {"type": "text", "text": "sent"}
+GEMINI = {"finish_reason": "MAX_TOKENS"}
 
 
 def limited(content="", **fields):
@@ -196,42 +180,37 @@ def limited(content="", **fields):
     return AIMessage(content, tool_calls=calls, response_metadata=metadata, **fields)
 
 
-def at_limit(provider):
-    """Gemini's metadata."""
-    return {"finish_reason": "MAX_TOKENS", **provider}
+AT_LIMIT = [
+    (limited([TEXT, USE]), False, True),
+    (limited([USE, {"type": "text", "text": ""}]), False, True),
+    (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
+    (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
+    (limited([{**USE, "partial_json": '{"to": "bob"'}]), False, True),
+    (limited(metadata={**GEMINI, "model_provider": "google_genai"}), True, True),
+    (limited(metadata={**GEMINI, "model_provider": "openai"}), True, False),
+    (limited(metadata={"finish_reason": "length"}), False, False),
+    (limited([USE, TEXT]), False, False),
+    (limited([USE]), True, False),
+    (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
+    (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("message", "streamed", "is_cut"),
-    [
-        (limited([TEXT, USE]), False, True),
-        (limited([USE, {"type": "text", "text": ""}]), False, True),
-        (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
-        (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
-        (limited([{**USE, "partial_json": '{"to": "bob"'}]), False, True),
-        (limited(metadata=at_limit({"model_provider": "google_genai"})), True, True),
-        (limited(metadata=at_limit({"model_provider": "openai"})), True, False),
-        (limited(metadata={"finish_reason": "length"}), False, False),
-        (limited([USE, TEXT]), False, False),
-        (limited([USE]), True, False),
-        (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
-        (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
-    ],
-)
-def test_f37_the_last_call_of_a_message_that_ended_at_the_limit(message, streamed, is_cut):
+def test_f37_the_last_call_of_a_message_that_ended_at_the_limit():
     """It may lack keys, if its arguments came as an object and nothing follows it."""
-    run = StreamedCalls()
-    run.is_streamed = streamed
-    calls = run.calls(message)
-    found = [(call.id, call.raw) for call in calls if call.args is None]
-    assert found == [("c2", '{"to": "bob"')] * is_cut
-    assert [call.id for call in calls] == ["c1", "c2"] * is_cut
-    assert refuse_truncated(message.model_copy(), calls) is is_cut
+    for message, streamed, is_cut in AT_LIMIT:
+        run = StreamedCalls()
+        run.is_streamed = streamed
+        calls = run.calls(message)
+        found = [(call.id, call.raw) for call in calls if call.args is None]
+        assert found == [("c2", '{"to": "bob"')] * is_cut, message
+        assert [call.id for call in calls] == ["c1", "c2"] * is_cut
+        assert refuse_truncated(message.model_copy(), calls) is is_cut
 
 
 def test_f37_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
-    message = limited(metadata=at_limit({}))
+    message = limited(metadata=GEMINI)
     begun = begin("wire", "c2", '{"to": "bob"}')
     assert all(call.args for call in collected(begun, AIMessageChunk("so")).calls(message))
     again = collected(begun, AIMessageChunk("so"), begin("mail", "c3", "{}", 1))
@@ -243,10 +222,9 @@ MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
 INVALID = [invalid_of("{")]
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (AIMessage("", invalid_tool_calls=INVALID), True),
+def test_which_messages_are_asked_for_again():
+    """Those with neither a call that can run nor an answer; text before a call announces it."""
+    for message, expected in (
         (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
         (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
         (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
@@ -254,8 +232,5 @@ INVALID = [invalid_of("{")]
         (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
         (AIMessage("hi", response_metadata=MALFORMED), False),
         (AIMessage(""), False),
-    ],
-)
-def test_which_messages_are_asked_for_again(message, expected):
-    """Those with neither a call that can run nor an answer; text before a call announces it."""
-    assert is_unusable(message) is expected
+    ):
+        assert is_unusable(message) is expected, message
