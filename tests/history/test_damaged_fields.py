@@ -88,6 +88,8 @@ def test_f47_a_correction_in_a_history():
     [change] = patch.changes
     assert change == Change("corrected", "bad_field", 0, "", None, None, message, patch.messages[0])
     assert str(change) == "corrected message 0 (HumanMessage)"
+    patch = patch_messages([ai("c1"), with_field(RESULT, content=7), H("x")])
+    assert patch.changes[0].after is patch.messages[1]
 
 
 def test_f47_valid_fields_stay():

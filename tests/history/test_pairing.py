@@ -14,6 +14,7 @@ from support.histories import (
     ai,
     call_of,
     defects,
+    invalid_of,
     is_quiet,
     kinds,
     made,
@@ -21,6 +22,7 @@ from support.histories import (
     patched,
     repaired,
     result,
+    with_field,
 )
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
@@ -131,6 +133,9 @@ def test_calls_at_the_end_that_are_only_in_a_block_are_left_as_they_are():
     [message] = patched([both]).messages
     assert [call["name"] for call in message.tool_calls] == ["t"]
     assert message.content == [block]
+    invalid = with_field(ai("c 1"), invalid_tool_calls=[invalid_of("{", "c 0")])
+    stays, answer = patched([invalid]).messages
+    assert stays.invalid_tool_calls[0]["id"] == answer.tool_call_id != "c 0"
 
 
 FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))

@@ -102,9 +102,11 @@ def test_f37_empty_arguments_of_the_last_call():
 def test_f37_chunks_that_were_not_reported_refuse_nothing():
     """Some integrations report texts only: what they made of the call is kept."""
     calls = collected(begin("f", "c1", '{"a": '))
-    message = AIMessage("", tool_calls=[call_of("f", "c1", {"a": 1, "b": 2})])
-    assert not refuse_truncated(message, calls.calls())
-    assert message.tool_calls
+    block = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1, "b": 2}}
+    message = AIMessage([block], tool_calls=[call_of("f", "c1", {"a": 1, "b": 2})])
+    for correct in (refuse_truncated, drop_truncated):
+        assert not correct(message, calls.calls())
+        assert (len(message.tool_calls), message.content) == (1, [block])
     calls.is_judged = True
     assert calls.calls() == []
 
