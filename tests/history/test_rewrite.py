@@ -69,17 +69,19 @@ def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", {"id": "c 1", "function": None}],
+        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", {"id": "c 2", "function": None}],
         "function_call": {"c 1": "name"},
         "refusal": None,
     }
-    message = ai(("no good", "c 1"), additional_kwargs=extra)
-    found = repaired([message])[0]
-    new_id = found.tool_calls[0]["id"]
+    found = repaired([ai(("no good", "c 1"), "c 2", additional_kwargs=extra)])[0]
+    new_id, second_id = (call["id"] for call in found.tool_calls)
     assert found.additional_kwargs == {
         **extra,
         SIGNATURES: {new_id: "s==", "c9": "s9"},
-        "tool_calls": [raw_of("c9"), raw_of(new_id, "no_good"), "noise", extra["tool_calls"][3]],
+        "tool_calls": [
+            *(raw_of("c9"), raw_of(new_id, "no_good"), "noise"),
+            {"id": second_id, "function": None},
+        ],
     }
 
 
