@@ -3,8 +3,6 @@
 `model_construct`, `model_copy(update=...)`, assignment and old checkpoints make such messages.
 """
 
-from __future__ import annotations
-
 from typing import Any
 from uuid import UUID
 

@@ -1,7 +1,5 @@
 """Which result belongs to which call: the five rules, one table for each."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage, FunctionMessage, SystemMessage, ToolMessage
 

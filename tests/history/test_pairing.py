@@ -1,7 +1,5 @@
 """The ids and names of calls in the repaired history, and which calls are searched for."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 

@@ -1,7 +1,5 @@
 """The public functions: what they accept, return and refuse; the laws are in `test_laws`."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 from typing import Any

@@ -1,11 +1,9 @@
 """Placeholders: their ids and markers, the application's own texts, and those of others."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage
 
-from langgraph_patch import DanglingCall, is_placeholder, patch_messages, set_language
+from langgraph_patch import DanglingCall, is_placeholder, patch_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from langgraph_patch.history.texts import Finding
@@ -46,9 +44,6 @@ def test_f36_ids_are_made_of_message_call_and_position():
     assert len(set(ids)) == 4
     assert placeholders([H("q"), A, X], placeholder="gone")[0].id == ID
     assert placeholders([A], evidence={(0, 0): Finding("failed", error="x")})[0].id == ID
-    set_language("zh")
-    assert placeholders([A])[0].id == ID
-    set_language("en")
     siblings = placeholders([ai("c1", "c1", "c1")])
     assert len({message.id for message in siblings}) == 3
 
@@ -64,29 +59,23 @@ def test_is_placeholder():
     assert PLACEHOLDER_KEY == "langgraph_patch"  # it is in stored threads
 
 
-@pytest.mark.parametrize(
-    ("finding", "marker"),
-    [
-        (Finding(look_again=True), {"cause": "unknown", "look_again": True}),
-        (Finding(inner=("a", "b")), {"cause": "unknown", "inner": 2}),
-        (Finding(result=result("r"), not_kept=("a", "goto")), {"not_kept": ["a", "goto"]}),
-        (
-            Finding("reconciled", result=result("r"), not_kept=("a",)),
-            {"cause": "reconciled", "not_kept": ["a"]},
-        ),
-        (Finding(result=result("r", additional_kwargs={"mine": 1})), None),
-    ],
-)
-def test_the_marker_has_what_machines_need(finding, marker):
+def test_the_marker_has_what_machines_need():
     """Of a placeholder and of a recovered result, which is a real one for later repairs."""
-    found = patch_messages([A, X], evidence={(0, 0): finding}).messages
-    assert found[1].additional_kwargs.get(PLACEHOLDER_KEY) == marker
-    assert is_placeholder(found[1]) is (finding.result is None)
-    assert is_quiet(found)
-    assert found[1].additional_kwargs.get("mine") == (None if marker else 1)
+    real, mine = result("r"), result("r", additional_kwargs={"mine": 1})
+    for finding, extra in (
+        (Finding(look_again=True), {PLACEHOLDER_KEY: {"cause": "unknown", "look_again": True}}),
+        (Finding(inner=("a", "b")), {PLACEHOLDER_KEY: {"cause": "unknown", "inner": 2}}),
+        (Finding(result=real, not_kept=("a",)), {PLACEHOLDER_KEY: {"not_kept": ["a"]}}),
+        (Finding("reconciled", result=real), {PLACEHOLDER_KEY: {"cause": "reconciled"}}),
+        (Finding(result=mine), {"mine": 1}),
+    ):
+        found = patch_messages([A, X], evidence={(0, 0): finding}).messages
+        assert found[1].additional_kwargs == extra
+        assert is_placeholder(found[1]) is (finding.result is None)
+        assert is_quiet(found)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{0.__class__}{error}%s{name!r}", "x" * 10_000])
+@pytest.mark.parametrize("text", ["", "{0.__class__}{error}%s{name!r}{", "x" * 10_000])
 def test_one_text_is_used_for_every_cause(text):
     """However long, only with name and id filled in; a mapping may be partial."""
     given, expected = text + "{name} ({id})", text + "t (c1)"
@@ -101,22 +90,12 @@ def test_one_text_is_used_for_every_cause(text):
 
 def test_a_callable_receives_everything():
     """Once for each call without a result, in the order of the history."""
-    calls = []
-    history = [ai(("t", "c1", {"amount": 3})), CUT, X]
-
-    def say(call):
-        calls.append(call)
-        return f"{call.name} {call.cause}"
-
+    paid = ai(("t", "c1", {"amount": 3}))
     failed = Finding("failed", error="e", detail="timeout", inner=("a",))
-    found = placeholders(history, placeholder=say, evidence={(0, 0): failed})
-    assert calls == [
-        DanglingCall(
-            "c1", "t", {"amount": 3}, "failed", "e", history[0], 0, detail="timeout", inner=("a",)
-        ),
-        DanglingCall("c2", "t", {}, "malformed", '{"a', CUT, 1),
-    ]
-    assert [message.content for message in found] == ["t failed", "t malformed"]
+    found = placeholders([paid, CUT, X], placeholder=repr, evidence={(0, 0): failed})
+    first = DanglingCall("c1", "t", {"amount": 3}, "failed", "e", paid, 0, "timeout", ("a",))
+    second = DanglingCall("c2", "t", {}, "malformed", '{"a', CUT, 1)
+    assert [message.content for message in found] == [repr(first), repr(second)]
 
 
 def test_a_callable_may_return_a_message():
@@ -129,14 +108,10 @@ def test_a_callable_may_return_a_message():
     assert own == result("gone", "what", id="mine", additional_kwargs={"mine": True}, **fields)
 
 
-def test_what_a_callable_raises_reaches_the_caller():
-    """As it is, also what a generator would turn into another error."""
+def test_a_callable_that_raises_or_returns_anything_else():
+    """Its own error reaches the caller; or one with what was returned, and for which call."""
     with pytest.raises(StopIteration):
         patch_messages([A, X], placeholder=lambda _: next(iter(())))
-
-
-def test_a_callable_that_returns_anything_else_is_refused():
-    """The error shows what was returned, for which call, and what was expected."""
     for returned in (None, H("x")):
         words = r"returned .* for tool call 'c1': expected a str or a ToolMessage"
         with pytest.raises(OptionError, match=words) as caught:
@@ -154,20 +129,18 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("foreign", FOREIGN)
-def test_f42_placeholders_of_other_packages(foreign):
+def test_f42_placeholders_of_other_packages():
     """They are results, unless the call has another one or `replace_foreign` is set."""
-    history = [A, foreign, X]
-    assert is_quiet(history)
-    assert repaired([*history, result("r")]) == [A, result("r"), X]
-    assert "superseded" in defects([A, result("r"), foreign])
-    assert repaired(history, replace_foreign=True) == [A, made("c1"), X]
     real = result("r", id="y")
     evidence = {(0, 0): Finding(result=real)}
-    assert repaired(history, replace_foreign=True, evidence=evidence) == [A, real, X]
-    assert patch_messages(history, evidence=evidence).messages is history
-    (change,) = patch_messages(history, replace_foreign=True).changes
-    assert (change.kind, change.defect, change.before) == ("inserted", "superseded", foreign)
+    for foreign in FOREIGN:
+        history = [A, foreign, X]
+        assert is_quiet(history)
+        assert repaired([*history, result("r")]) == [A, result("r"), X]
+        assert "superseded" in defects([A, result("r"), foreign])
+        assert repaired(history, replace_foreign=True) == [A, made("c1"), X]
+        assert repaired(history, replace_foreign=True, evidence=evidence) == [A, real, X]
+        assert patch_messages(history, evidence=evidence).messages is history
 
 
 def test_f42_results_that_only_quote_a_placeholder_stay():
@@ -175,7 +148,6 @@ def test_f42_results_that_only_quote_a_placeholder_stay():
     assert is_quiet([A, marked({"cause": "failed"}, DEEPAGENTS[0])], replace_foreign=True)
     for genuine in (
         result(f"{DEEPAGENTS[0]} Or was it?"),
-        result(f"Note: {DEEPAGENTS[0]}"),
         result([{"type": "text", "text": DEEPAGENTS[0]}]),
         result("?", additional_kwargs={"orphan_tool_call_placeholder": False}),
     ):
@@ -185,17 +157,15 @@ def test_f42_results_that_only_quote_a_placeholder_stay():
 CHAT_UI = "Successfully handled tool call."
 
 
-@pytest.mark.parametrize(
-    "fake", [result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}')]
-)
-def test_f39_what_known_clients_invent_is_replaced(fake):
+def test_f39_what_known_clients_invent_is_replaced():
     """By a placeholder, a finding or the real result; the fake stays in the change."""
-    history = [A, fake, X]
-    assert repaired(history) == [A, made("c1"), X]
-    assert [c.before for c in patch_messages(history).changes] == [fake]
     real = result("wired 3", id="y")
-    assert repaired(history, evidence={(0, 0): Finding(result=real)}) == [A, real, X]
-    assert repaired([*history, real]) == [A, real, X]
+    for fake in (result(CHAT_UI, id="do-not-render-17"), result('{"cancelled":true}')):
+        history = [A, fake, X]
+        assert repaired(history) == [A, made("c1"), X]
+        assert [c.before for c in patch_messages(history).changes] == [fake]
+        assert repaired(history, evidence={(0, 0): Finding(result=real)}) == [A, real, X]
+        assert repaired([*history, real]) == [A, real, X]
 
 
 def test_f39_what_a_tool_may_return_is_no_fake():

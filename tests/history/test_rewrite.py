@@ -1,7 +1,5 @@
 """A new id or name is written everywhere where a call or its result has it."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 

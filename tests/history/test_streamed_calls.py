@@ -1,7 +1,5 @@
 """A call of a stream is complete or truncated: the judgement, and the corrected message."""
 
-from __future__ import annotations
-
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.history.calls import STOPPED

@@ -1,7 +1,5 @@
 """The texts of placeholders, in each language."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 

@@ -45,5 +45,3 @@ def test_the_benchmarks_print_one_table():
     lines = done.stdout.splitlines()
     assert {line.count("|") for line in lines} == {6}, done.stdout
     assert len(lines) > 50
-    for part in ("patch_messages, ", "create_agent, SqliteSaver", "speed of a scan", "first token"):
-        assert any(line.startswith(f"| {part}") for line in lines), part

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -29,9 +29,14 @@ from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
-LONG_ID = "call-with-an-id-that-chat-completions-refuses-since-it-is-long"
+BAD_IDS = (
+    "call-with-an-id-that-chat-completions-refuses-since-it-is-long-{old}",
+    "functions/{old}",
+)
 NAMES = ("search", "send_email", "wire-money")
-BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{0.__class__}")
+BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{{0.__class__}}")
+ORPHAN = ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan")
+NO_CALLS: Any = {"tool_calls": [], "invalid_tool_calls": []}
 TEXT = {"type": "text", "text": "I will"}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
@@ -136,21 +141,24 @@ IN_PLACE: list[str] = []
 """Damage after which ids may occur twice, but each result is where it was."""
 
 
-def _damage(where: Callable[[History], Sequence[int]], *kinds: list[str]) -> Callable[[Any], Any]:
+Change = Callable[[Pick, History, int], Any]
+Where = Callable[[History], Sequence[int]]
+
+
+def _register(name: str, where: Where, change: Change, *kinds: list[str]) -> None:
     """Register a change of a history at one of the places that `where` finds."""
 
-    def register(change: Callable[[Pick, History, int], None]) -> Any:
-        def damage(pick: Pick, history: History) -> None:
-            if found := where(history):
-                change(pick, history, pick(found))
+    def damage(pick: Pick, history: History) -> None:
+        if found := where(history):
+            change(pick, history, pick(found))
 
-        name = change.__name__.removeprefix("_")
-        for names in kinds:
-            names.append(name)
-        DAMAGES[name] = damage
-        return change
+    for names in kinds:
+        names.append(name)
+    DAMAGES[name] = damage
 
-    return register
+
+def _damage(where: Where, *kinds: list[str]) -> Callable[[Change], None]:
+    return lambda change: _register(change.__name__.removeprefix("_"), where, change, *kinds)
 
 
 def _anywhere(history: History) -> Sequence[int]:
@@ -167,6 +175,14 @@ def _real(history: History) -> Sequence[int]:
 
 def _calling(history: History) -> Sequence[int]:
     return [k for k, m in enumerate(history) if isinstance(m, AIMessage) and m.tool_calls]
+
+
+def _with_blocks(history: History) -> Sequence[int]:
+    return [k for k in _calling(history) if isinstance(history[k].content, list)]
+
+
+def _with_raw_calls(history: History) -> Sequence[int]:
+    return [k for k in _calling(history) if "tool_calls" in history[k].additional_kwargs]
 
 
 def _turn(history: History, start: int) -> range:
@@ -195,6 +211,12 @@ def _replace(history: History, places: Sequence[int], old: str, new: str | None)
         _update(history, place, **fields)
 
 
+def _replace_first(history: History, place: int, key: str, new: str) -> None:
+    """Replace the id or the name of the first call of a message, everywhere."""
+    if old := history[place].tool_calls[0][key]:
+        _replace(history, _anywhere(history), old, new.format(old=old))
+
+
 def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     """Take a call out of the calls of a message."""
     message = history[place]
@@ -211,9 +233,19 @@ def _placeholder_for(call_id: str | None, message_id: str | None = None) -> Tool
     return ToolMessage("no result", additional_kwargs=marker, **fields)
 
 
-@_damage(_results, HONEST, IN_PLACE)
-def _drop_result(_pick: Pick, history: History, place: int) -> None:
-    del history[place]
+_register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
+_register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
+_register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
+_register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST)
+_register("raw_only", _with_raw_calls, lambda _, h, k: _update(h, k, **NO_CALLS), HONEST)
+_register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST)
+_register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST)
+
+
+@_damage(_calling)
+def _placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
+    found = _placeholder_for(pick(history[place].tool_calls)["id"])
+    history.insert(pick.below(len(history) + 1), found)
 
 
 @_damage(_results, HONEST)
@@ -243,23 +275,12 @@ def _late_real_result(pick: Pick, history: History, place: int) -> None:
     history.insert(place + 1 + pick.below(len(history) - place), real)
 
 
-@_damage(_calling)
-def _placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
-    found = _placeholder_for(pick(history[place].tool_calls)["id"])
-    history.insert(pick.below(len(history) + 1), found)
-
-
 @_damage(_results)
 def _foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     """What deepagents wrote where it found no result."""
     call_id = history[place].tool_call_id
     text = DEEPAGENTS_CANCELLED.format("t", call_id)
     history[place] = ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}")
-
-
-@_damage(_anywhere, HONEST)
-def _orphan(_pick: Pick, history: History, place: int) -> None:
-    history.insert(place, ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan"))
 
 
 @_damage(_calling, IN_PLACE)
@@ -292,19 +313,6 @@ def _bad_id(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling, HONEST)
-def _refused_id(pick: Pick, history: History, place: int) -> None:
-    if old := history[place].tool_calls[0]["id"]:
-        new = pick((f"{LONG_ID}-{old}", f"functions/{old}"))
-        _replace(history, _anywhere(history), old, new)
-
-
-@_damage(_calling, HONEST)
-def _bad_name(pick: Pick, history: History, place: int) -> None:
-    if old := history[place].tool_calls[0]["name"]:
-        _replace(history, _anywhere(history), old, pick(BAD_NAMES))
-
-
-@_damage(_calling, HONEST)
 def _invalid_call(pick: Pick, history: History, place: int) -> None:
     """A call with arguments that could not be read; a tool node may have answered it."""
     message = history[place]
@@ -313,16 +321,6 @@ def _invalid_call(pick: Pick, history: History, place: int) -> None:
     args = pick((raw[:-2], raw, None, ""))
     invalid = {**call, "args": args, "type": "invalid_tool_call", "error": "no JSON"}
     _unlist(history, place, call, invalid_tool_calls=[*message.invalid_tool_calls, invalid])
-
-
-@_damage(lambda h: [k for k in _calling(h) if isinstance(h[k].content, list)], HONEST)
-def _block_only(pick: Pick, history: History, place: int) -> None:
-    _unlist(history, place, pick(history[place].tool_calls))
-
-
-@_damage(lambda h: [k for k in _calling(h) if "tool_calls" in h[k].additional_kwargs], HONEST)
-def _raw_only(_pick: Pick, history: History, place: int) -> None:
-    _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
 @_damage(lambda h: [k for k in _calling(h) if getattr(h[k], "tool_call_chunks", 0)], IN_PLACE)
@@ -334,10 +332,10 @@ def _truncated_chunk(pick: Pick, history: History, place: int) -> None:
     history[place] = AIMessageChunk("", tool_call_chunks=[*whole, cut], id=message.id)
 
 
-@_damage(lambda h: [k for k in _real(h) if h[k].name])
+@_damage(_real)
 def _function_message(_pick: Pick, history: History, place: int) -> None:
-    old = history[place]
-    history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
+    if (old := history[place]).name:
+        history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
 
 
 @_damage(_real, HONEST)
@@ -359,11 +357,6 @@ def _human_tool_result(pick: Pick, history: History, place: int) -> None:
     ]
     blocks += pick(([], [TEXT]))
     history[place:end] = [HumanMessage(blocks, id=f"human-result-{place}")]
-
-
-@_damage(_anywhere, HONEST)
-def _trim_head(_pick: Pick, history: History, place: int) -> None:
-    del history[:place]
 
 
 def damaged_history(seed: int, names: Sequence[str] = ()) -> History:
@@ -389,16 +382,9 @@ def damaged_histories(names: Sequence[str] = ()) -> st.SearchStrategy[History]:
     return _SEEDS.map(lambda seed: damaged_history(seed, names))
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A damaged history."""
-
-    messages: History
-
-
-def broken_histories() -> st.SearchStrategy[Broken]:
-    """Damaged histories, each as the attribute of an object."""
-    return damaged_histories().map(Broken)
+def broken_histories() -> st.SearchStrategy[Any]:
+    """Damaged histories, each as the attribute `messages` of an object."""
+    return damaged_histories().map(lambda history: SimpleNamespace(messages=history))
 
 
 def answered(history: Sequence[Any]) -> set[str]:
