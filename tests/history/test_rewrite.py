@@ -1,13 +1,11 @@
 """A new id or name is written everywhere where a call or its result has it."""
 
-import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessageChunk
 
 from langgraph_patch import patch_messages
 from support.histories import (
     ai,
     call_of,
-    chunk,
     defects,
     repaired,
     result,
@@ -27,39 +25,38 @@ def block(kind, call_id="c 1", **fields):
     return {"type": kind, key: call_id, "name": fields.pop("name", "no good"), **fields}
 
 
-def raw_of(call_id, name="no good"):
-    """An item of `additional_kwargs["tool_calls"]`."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-
 def wrapped(inner):
     """A block in LangChain's v1 content."""
     return {"type": "non_standard", "value": inner}
 
 
-BLOCKS = {
-    "tool_use": lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
-    "tool_call": lambda c, n: block("tool_call", c, name=n, args={}),
-    "function_call": lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
-    "custom": lambda c, n: block("custom_tool_call", c, name=n, input="ls"),
-    "wrapped": lambda c, n: wrapped(block("tool_use", c, name=n, input={})),
-}
+def raw_of(call_id, name="no good"):
+    """An item of `additional_kwargs["tool_calls"]`."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes(kind):
+BLOCKS = [
+    lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
+    lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
+    lambda c, n: wrapped(block("custom_tool_call", c, name=n, input="ls")),
+]
+
+
+def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
     """Thoughts and signatures are byte-identical; of a valid call the message is the same."""
     valid = ai("c1", content=[THINKING, TEXT])
     assert patch_messages([valid]).messages[0] is valid
-    make = BLOCKS[kind]
-    content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
-    message = AIMessage(content, tool_calls=[call_of("no good", "c 1")])
-    found = repaired([message])[0]
-    (call,) = found.tool_calls
-    assert call["name"] == "no_good"
-    assert call["id"].startswith("c_1_")
-    new_block = make(call["id"], "no_good")
-    assert found.content == [THINKING, "text", REASONING, new_block, {"no": "type"}]
+    for make in BLOCKS:
+        content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
+        found = repaired([ai(("no good", "c 1"), content=content)])[0]
+        (call,) = found.tool_calls
+        assert call["name"] == "no_good"
+        assert call["id"].startswith("c_1_")
+        content[3] = make(call["id"], "no_good")
+        assert found.content == content
+    blocks = [block("tool_use", "c1", name="t", input={"k": k}) for k in (1, 2)]
+    found = repaired([ai(("t", "c1", {"k": 1}), ("t", "c1", {"k": 2}), content=blocks)])[0]
+    assert found.content == [blocks[0], {**blocks[1], "id": found.tool_calls[1]["id"]}]
 
 
 def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
@@ -87,44 +84,33 @@ def test_f26_the_signature_of_an_id_that_two_calls_share_is_of_both():
     """The call that keeps the id keeps its signature too."""
     message = ai("c1", ("u", "c1"), "", additional_kwargs={SIGNATURES: {"c1": "s", "": "e"}})
     found = repaired([message])[0]
-    _, new_id, third = (call["id"] for call in found.tool_calls)
+    new_id = found.tool_calls[1]["id"]
     assert found.additional_kwargs == {SIGNATURES: {"c1": "s", new_id: "s", "": "e"}}
-    assert third
-
-
-def test_f12_two_calls_with_one_id_in_two_blocks():
-    """Call and block are renamed in pairs."""
-    blocks = [block("tool_use", "c1", name="t", input={"k": k}) for k in (1, 2)]
-    message = ai(("t", "c1", {"k": 1}), ("t", "c1", {"k": 2}), content=blocks)
-    found = repaired([message])[0]
-    _, new_id = (call["id"] for call in found.tool_calls)
-    assert found.content == [blocks[0], {**blocks[1], "id": new_id}]
-    assert [call["args"] for call in found.tool_calls] == [{"k": 1}, {"k": 2}]
 
 
 def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
     """As LangChain writes them, whatever the arguments hold."""
-    odd = {"a": {1, 2}}
-    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[call_of("t", "c 1", odd)])
+    odd = call_of("t", "c 1", {"a": {1, 2}})
+    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
     found = patch_messages([stored]).messages[0]
     [piece] = found.tool_call_chunks
     assert (piece["id"], piece["name"]) == (found.tool_calls[0]["id"], "t")
     assert (piece["args"], piece["index"]) == ('{"a": "{1, 2}"}', None)
-    assert found.tool_calls[0]["args"] == odd
-    assert repaired([chunk('{"a": 1}', call_id="c 1")])[0].tool_calls[0]["args"] == {"a": 1}
+    assert found.tool_calls[0]["args"] == odd["args"]
 
 
-@pytest.mark.parametrize("wrap", [lambda inner: inner, wrapped])
-def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id(wrap):
+def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id():
     """Those that name another call, or none, stay as they are."""
 
     def blocks(call_id):
-        output = {"type": "function_call_output", "call_id": call_id}
-        return [wrap({"tool_use_id": call_id}), wrap(output), {"tool_use_id": "c2"}, wrapped("x")]
+        output = {"type": "custom_tool_call_output", "call_id": call_id, "output": "a"}
+        named = [{"tool_use_id": call_id}, output, wrapped(output)]
+        return ["text", *named, {"tool_use_id": "c2"}, wrapped("x")]
 
-    message, answer = repaired([ai("c 1"), result(blocks("c 1"), "c 1")])
-    new_id = message.tool_calls[0]["id"]
-    assert answer == result(blocks(new_id), new_id)
+    for content in ("", [block("custom_tool_call", input="ls")]):
+        message, answer = repaired([ai("c 1", content=content), result(blocks("c 1"), "c 1")])
+        new_id = message.tool_calls[0]["id"]
+        assert answer == result(blocks(new_id), new_id)
 
 
 def test_f10_the_result_of_a_custom_call_is_wrapped():
@@ -135,13 +121,3 @@ def test_f10_the_result_of_a_custom_call_is_wrapped():
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]
-
-
-@pytest.mark.parametrize("wrap", [lambda inner: inner, wrapped])
-def test_f10_a_custom_output_gets_the_new_id_wherever_it_is(wrap):
-    """In v1 content it is inside another block, and is sent as it is."""
-    caller = AIMessage([wrap(block("custom_tool_call", input="ls"))])
-    output = {"type": "custom_tool_call_output", "call_id": "c 1", "output": "a"}
-    message, answer = repaired([caller, result([wrap(output)], "c 1")])
-    new_id = message.tool_calls[0]["id"]
-    assert answer == result([wrap({**output, "call_id": new_id})], new_id)
