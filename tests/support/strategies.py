@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    ChatMessage,
     FunctionMessage,
     HumanMessage,
     SystemMessage,
@@ -26,6 +25,7 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from support.histories import marked
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
@@ -36,6 +36,7 @@ BAD_IDS = (
 NAMES = ("search", "send_email", "wire-money")
 BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{{0.__class__}}")
 ORPHAN = ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan")
+MARK = {"cause": "unknown"}
 NO_CALLS: Any = {"tool_calls": [], "invalid_tool_calls": []}
 TEXT = {"type": "text", "text": "I will"}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
@@ -226,13 +227,6 @@ def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     _update(history, place, tool_calls=left, **fields)
 
 
-def _placeholder_for(call_id: str | None, message_id: str | None = None) -> ToolMessage:
-    """A placeholder of this package, as an earlier repair wrote it."""
-    marker = {PLACEHOLDER_KEY: {"cause": "unknown"}}
-    fields: Any = {"tool_call_id": call_id or "", "id": message_id}
-    return ToolMessage("no result", additional_kwargs=marker, **fields)
-
-
 _register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
 _register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
 _register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
@@ -240,12 +234,6 @@ _register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_
 _register("raw_only", _with_raw_calls, lambda _, h, k: _update(h, k, **NO_CALLS), HONEST)
 _register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST)
 _register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST)
-
-
-@_damage(_calling)
-def _placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
-    found = _placeholder_for(pick(history[place].tool_calls)["id"])
-    history.insert(pick.below(len(history) + 1), found)
 
 
 @_damage(_results, HONEST)
@@ -271,7 +259,7 @@ def _duplicate_result(pick: Pick, history: History, place: int) -> None:
 def _late_real_result(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package is in the place of a result that came later."""
     real = history[place]
-    history[place] = _placeholder_for(real.tool_call_id, f"patch-{place}")
+    history[place] = marked(MARK, "none", real.tool_call_id, id=f"patch-{place}")
     history.insert(place + 1 + pick.below(len(history) - place), real)
 
 
@@ -336,13 +324,6 @@ def _truncated_chunk(pick: Pick, history: History, place: int) -> None:
 def _function_message(_pick: Pick, history: History, place: int) -> None:
     if (old := history[place]).name:
         history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
-
-
-@_damage(_real, HONEST)
-def _chat_message(pick: Pick, history: History, place: int) -> None:
-    old, role = history[place], pick(("tool", "function"))
-    extra = {"tool_call_id": old.tool_call_id}
-    history[place] = ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
 
 
 @_damage(_real, HONEST)

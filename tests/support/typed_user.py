@@ -40,10 +40,8 @@ def patches(history: list[BaseMessage], real: ToolMessage) -> None:
     assert_type((patch.messages, patch.before), tuple[list[BaseMessage], list[BaseMessage]])
     assert_type((patch.changes, patch.to_dict()), tuple[tuple[lp.Change, ...], dict[str, Any]])
     for change in assert_type(lp.validate_messages(history), list[lp.Change]):
-        assert_type(
-            (change.kind, change.defect, change.cause), tuple[ChangeKind, DefectKind, Cause | None]
-        )
-        assert_type((change.before, change.index), tuple[BaseMessage | None, int])
+        assert_type((change.kind, change.defect), tuple[ChangeKind, DefectKind])
+        assert_type((change.cause, change.before), tuple[Cause | None, BaseMessage | None])
 
 
 def text(call: lp.DanglingCall) -> str:
@@ -85,15 +83,9 @@ def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     same = assert_type(lp.with_patching(builder), StateGraph[MessagesState, None, MessagesState])
     same.add_node("patch_tool_calls", assert_type(lp.patch_node, lp.PatchNode))
     same.add_node("again", lp.PatchNode(messages_key="messages", recover="required", on_patch=log))
-    compiled = lp.with_patching(
-        same.compile(checkpointer=saver),
-        model_node=["model"],
-        placeholder=text,
-        messages_key="messages",
-        recover=False,
-        replace_foreign=True,
-        on_patch=log,
-    )
+    graph = same.compile(checkpointer=saver)
+    lp.with_patching(graph, model_node=["model"], messages_key="messages", replace_foreign=True)
+    compiled = lp.with_patching(graph, recover=False, placeholder=text, on_patch=log)
     assert_type(compiled, CompiledStateGraph[MessagesState, None, MessagesState, MessagesState])
     agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(recover=False)])
     lp.with_patching(agent).invoke({"messages": []})
@@ -115,18 +107,14 @@ def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     """A scan is an iterator of reports; a repair is a value that can be undone."""
     reports = threads.scan_threads(saver, messages_key="messages", thread_ids=["1"])
     for report in assert_type(reports, Iterator[threads.ThreadReport]):
-        assert_type((report.age, report.patch), tuple[float | None, lp.Patch | None])
-        assert_type(
-            (report.defects, report.to_dict()), tuple[tuple[lp.Change, ...], dict[str, Any]]
-        )
+        assert_type((report.defects, report.age), tuple[tuple[lp.Change, ...], float | None])
+        assert_type((report.patch, report.to_dict()), tuple[lp.Patch | None, dict[str, Any]])
     repair = threads.repair_thread(graph, config, on_pause="abandon", min_age=0, placeholder=text)
     assert_type(repair, threads.ThreadRepair)
     assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
     assert_type(threads.undo_repair(saver, config) + threads.undo_repair(graph, config), str)
-    threads.repair_thread(
-        threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1}), config
-    )
-    threads.repair_thread(get_sync_client(), config)
+    server = threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1})
+    threads.repair_thread(server, config)
     threads.repair_thread(graph, config, on_pause="drop")  # type: ignore[arg-type]
 
 
@@ -152,11 +140,8 @@ def streams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
         cut = assert_type(list(chunks), list[AIMessageChunk])
         chunks.close()
     assert_type(calls_tools, bool)
-    for token, metadata in streaming.final_answers(
-        graph.stream({}, stream_mode="messages"), checker=mine
-    ):
-        assert_type((token, metadata), tuple[BaseMessage, dict[str, Any]])
-        metadata.get(streaming.RETRACTED_KEY)
+    answers = streaming.final_answers(graph.stream({}, stream_mode="messages"), checker=mine)
+    assert_type(list(answers), list[tuple[BaseMessage, dict[str, Any]]])
     parts = graph.stream({}, stream_mode=["messages", "values"], version="v2")
     assert_type(streaming.final_answers(parts, internal=True, other_modes=True), Iterator[Any])
     left = assert_type(streaming.message_from_stream(cut, ended=False), AIMessage)
@@ -180,9 +165,8 @@ def raised() -> None:
     """One root; each leaf can be caught by itself, and three are also what Python calls them."""
     roots: list[type[lp.PatchError]] = [errors.EvidenceError, errors.ThreadError]
     values: list[type[ValueError]] = [errors.GraphError, errors.OptionError, errors.StreamError]
-    types: list[type[TypeError]] = [errors.MessagesError]
-    attributes: list[type[AttributeError]] = [errors.ModelError]
+    others: tuple[type[TypeError], type[AttributeError]] = errors.MessagesError, errors.ModelError
     try:
         threads.scan_threads("threads.sqlite")  # type: ignore[arg-type]
-    except (*roots, *values, *types, *attributes) as error:
+    except (*roots, *values, *others) as error:
         raise lp.PatchError(str(error)) from error
