@@ -1,6 +1,5 @@
 """Where an `AIMessage` can carry a call, and what is read of it."""
 
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
 from langgraph_patch.history.calls import STOPPED, read_calls
@@ -56,12 +55,7 @@ def invalid(args, **fields):
     return with_field(AIMessage(""), invalid_tool_calls=[invalid_of(args, **fields)])
 
 
-def listed(args):
-    """A message with one listed call, not validated."""
-    return with_field(AIMessage(""), tool_calls=[{"name": "t", "args": args, "id": "c1"}])
-
-
-A = {"a": 1}
+A, CUT = {"a": 1}, {"name": "t", "args": "{", "id": "c1"}
 STREAMED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "index": 1}
 DEEP = '{"a":' * 3_000
 
@@ -69,7 +63,7 @@ DEEP = '{"a":' * 3_000
 PART = {"type": "tool_call_chunk", "id": "c1", "name": "t", "args": "{}"}
 READ = {
     "listed": (ai(("t", "c1", A)), "tool_calls", A, None, None),
-    "listed, cut": (listed("{"), "tool_calls", {}, "{", None),
+    "listed, cut": (with_field(ai("c1"), tool_calls=[CUT]), "tool_calls", {}, "{", None),
     "chunk": (chunk('{"a": "x\ny"}'), "tool_calls", {"a": "x\ny"}, None, None),
     "chunk, cut": (chunk('{"a": "use'), "tool_calls", {}, '{"a": "use', None),
     "invalid": (invalid('{"a":'), "invalid_tool_calls", {}, '{"a":', None),
@@ -149,13 +143,13 @@ def test_f11_earlier_ids_are_read_from_the_marker():
         assert read_calls(message)[0].earlier_ids == earlier
 
 
-@pytest.mark.parametrize("block", [TOOL_USE, FUNCTION_CALL])
-def test_f10_a_call_that_is_only_in_a_block(block):
+def test_f10_a_call_that_is_only_in_a_block():
     """It is listed under the same id and answered; the content stays."""
-    history = [H("q"), AIMessage([block]), H("z")]
-    assert repaired(history) == [H("q"), ai(("t", "c1", A), content=[block]), made("c1"), H("z")]
-    assert kinds(history) == ["promoted", "inserted"]
-    assert defects(history) == ["unlisted", "dangling"]
+    for block in (TOOL_USE, FUNCTION_CALL):
+        history = [AIMessage([block]), H("z")]
+        assert repaired(history) == [ai(("t", "c1", A), content=[block]), made("c1"), H("z")]
+        assert kinds(history) == ["promoted", "inserted"]
+        assert defects(history) == ["unlisted", "dangling"]
 
 
 def test_f10_calls_that_are_only_in_the_raw_form():

@@ -141,35 +141,34 @@ FAILURE = Finding("failed", error="e")
 PLACEHOLDER = patch_messages([A]).messages[1]
 
 
-@pytest.mark.parametrize(
-    ("answers", "finding", "kind", "defect"),
-    [
-        ([], Finding(result=PLACEHOLDER), "inserted", "dangling"),
-        ([PLACEHOLDER], Finding(result=REAL), "recovered", "superseded"),
-        ([PLACEHOLDER], FAILURE, "inserted", "superseded"),
-        ([PLACEHOLDER], Finding(inner=("mail: sent",)), "inserted", "superseded"),
-        ([marked({"cause": "failed"})], Finding("awaiting_input"), None, None),
-        ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a",)), None, None),
-        (
-            [marked({"cause": "failed", "inner": 1})],
-            Finding(inner=("a", "b")),
-            "inserted",
-            "superseded",
-        ),
-        ([result("real")], Finding(result=REAL), None, None),
-    ],
-)
-def test_f13_what_a_finding_replaces(answers, finding, kind, defect):
+REPLACED = [
+    ([], Finding(result=PLACEHOLDER), "inserted", "dangling"),
+    ([PLACEHOLDER], Finding(result=REAL), "recovered", "superseded"),
+    ([PLACEHOLDER], FAILURE, "inserted", "superseded"),
+    ([PLACEHOLDER], Finding(inner=("mail: sent",)), "inserted", "superseded"),
+    ([marked({"cause": "failed"})], Finding("awaiting_input"), None, None),
+    ([marked({"cause": "failed", "inner": 1})], Finding(inner=("a",)), None, None),
+    (
+        [marked({"cause": "failed", "inner": 1})],
+        Finding(inner=("a", "b")),
+        "inserted",
+        "superseded",
+    ),
+    ([result("real")], Finding(result=REAL), None, None),
+]
+
+
+def test_f13_what_a_finding_replaces():
     """A stored placeholder gives way to what states more, and to nothing else; once."""
-    history = [A, *answers, X]
-    patch = with_finding(finding, history)
-    assert [change.kind for change in patch.changes] == ([kind] if kind else [])
-    for change in patch.changes:
-        assert change.before is (answers[0] if answers else None)
-        assert (change.index, change.defect) == (0, defect)
-        assert finding.result in (None, PLACEHOLDER, change.after)
-        assert len(patch.messages) == 3
-    assert with_finding(finding, patch.messages).messages is patch.messages
+    for answers, finding, kind, defect in REPLACED:
+        patch = with_finding(finding, [A, *answers, X])
+        assert [change.kind for change in patch.changes] == ([kind] if kind else [])
+        for change in patch.changes:
+            assert change.before is (answers[0] if answers else None)
+            assert (change.index, change.defect) == (0, defect)
+            assert finding.result in (None, PLACEHOLDER, change.after)
+            assert len(patch.messages) == 3
+        assert with_finding(finding, patch.messages).messages is patch.messages
 
 
 def test_evidence_of_a_call_that_is_renamed():
@@ -185,24 +184,22 @@ STOPPED_CALL = with_field(AIMessage(""), invalid_tool_calls=[invalid_of("{", err
 INVALID = with_field(STOPPED_CALL, invalid_tool_calls=[invalid_of("{")])
 
 
-@pytest.mark.parametrize(
-    ("message", "finding", "expected"),
-    [
-        (A, Finding(), ("unknown", None, None)),
-        (NAMELESS, Finding("cancelled", detail="d"), ("malformed", None, "no_name")),
-        (INVALID, Finding(), ("malformed", "{", None)),
-        (INVALID, Finding("malformed", detail="tools_ran"), ("malformed", "{", "tools_ran")),
-        (INVALID, Finding("failed", error="e"), ("failed", "e", None)),
-        (STOPPED_CALL, Finding("failed", error="e", detail="tools_ran"), ("malformed", "{", None)),
-        (chunk("{"), Finding(), ("malformed", "{", "tools_ran")),
-        (chunk("{"), Finding("cancelled"), ("cancelled", None, None)),
-    ],
-)
-def test_f09_what_is_certain_of_a_call_itself_decides_its_cause(message, finding, expected):
+CERTAIN = [
+    (NAMELESS, Finding("cancelled", detail="d"), ("malformed", None, "no_name")),
+    (INVALID, Finding(), ("malformed", "{", None)),
+    (INVALID, Finding("malformed", detail="tools_ran"), ("malformed", "{", "tools_ran")),
+    (INVALID, Finding("failed", error="e"), ("failed", "e", None)),
+    (STOPPED_CALL, Finding("failed", error="e", detail="tools_ran"), ("malformed", "{", None)),
+    (chunk("{"), Finding(), ("malformed", "{", "tools_ran")),
+    (chunk("{"), Finding("cancelled"), ("cancelled", None, None)),
+]
+
+
+def test_f09_what_is_certain_of_a_call_itself_decides_its_cause():
     """What this package stopped did not run, and a call without a name neither."""
-    reading = read_if_damaged([message, X])
-    [(key, call)] = dangling_calls(reading, {(0, 0): finding})
-    assert (key, (call.cause, call.error, call.detail)) == ((0, 0), expected)
+    for message, finding, expected in CERTAIN:
+        [(_, call)] = dangling_calls(read_if_damaged([message, X]), {(0, 0): finding})
+        assert (call.cause, call.error, call.detail) == expected
 
 
 def test_dangling_calls_are_those_that_get_placeholders():

@@ -83,14 +83,12 @@ def test_f37_every_cut_is_seen():
 def test_f37_empty_arguments_of_the_last_call():
     """They are incomplete only if the provider names a reason, or the stream failed."""
     for end, failed, is_cut in (
-        (LIMIT, False, True),
         (reason("MAX_TOKENS"), False, True),
         (reason("max_tokens", "stop_reason"), False, True),
         (reason("incomplete", "status"), False, True),
         (reason("stop"), True, True),
         (reason("stop"), False, False),
         (reason(None), False, False),
-        (reason("length", "other"), False, False),
     ):
         message = judged(begin("f", "c1"), end, failed=failed)
         assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut, end
@@ -109,42 +107,36 @@ def test_f37_chunks_that_were_not_reported_refuse_nothing():
     assert calls.calls() == []
 
 
-def whole():
-    """A message of a stream with a truncated call, and all copies of it."""
-    return AIMessage(
-        [
-            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}, "partial_json": "{"},
-            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1'},
-            {"type": "tool_call_chunk", "id": "c1", "name": "f", "args": '{"a": 1'},
-            {"type": "text", "text": "x"},
-            {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
-        ],
-        tool_calls=[call_of("f", "c1", {"a": 1}), call_of("g", "c2")],
-        additional_kwargs={
-            "tool_calls": [{"id": "c1"}, {"id": "c2"}, "x"],
-            "function_call": {"name": "f"},
-            "other": 1,
-        },
-    )
+KEPT = [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "c2", "name": "g", "input": {}}]
+RAW = {"tool_calls": [{"id": "c1"}, {"id": "c2"}, "x"], "function_call": {"name": "f"}, "other": 1}
+WHOLE = AIMessage(
+    [
+        {"type": "tool_use", "id": "c1", "input": {"a": 1}, "partial_json": "{"},
+        {"type": "function_call", "call_id": "c1", "arguments": '{"a": 1'},
+        {"type": "tool_call_chunk", "id": "c1", "args": '{"a": 1'},
+        *KEPT,
+    ],
+    tool_calls=[call_of("f", "c1", {"a": 1}), call_of("g", "c2")],
+    additional_kwargs=RAW,
+)
 
 
 def test_f37_all_copies_of_a_truncated_call_are_corrected():
     """Or left out, where nothing would answer an invalid call."""
     chunks = [begin("f", "c1", '{"a": 1'), begin("g", "c2", "{}", 1)]
-    message, kept = whole(), whole().content[3:]
+    message, dropped = WHOLE.model_copy(), WHOLE.model_copy()
     assert refuse_truncated(message, collected(*chunks).calls())
     assert message.content == [
-        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
-        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
-        {"type": "tool_call", "id": "c1", "name": "f", "args": {}},
-        *kept,
+        {"type": "tool_use", "id": "c1", "input": {}},
+        {"type": "function_call", "call_id": "c1", "arguments": "{}"},
+        {"type": "tool_call", "id": "c1", "args": {}},
+        *KEPT,
     ]
     assert message.additional_kwargs == {"tool_calls": [{"id": "c2"}, "x"], "other": 1}
     assert message.tool_calls == [call_of("g", "c2")]
     assert message.invalid_tool_calls == [invalid_of('{"a": 1', "c1", "f", STOPPED)]
-    dropped = whole()
     assert drop_truncated(dropped, collected(*chunks).calls())
-    assert (dropped.content, dropped.invalid_tool_calls) == (kept, [])
+    assert (dropped.content, dropped.invalid_tool_calls) == (KEPT, [])
     assert dropped.tool_calls == [call_of("g", "c2")]
     assert not drop_truncated(dropped, [])
     assert [chunk["id"] for chunk in judged(*chunks).tool_call_chunks] == ["c2"]
@@ -163,8 +155,6 @@ def test_what_a_truncated_call_is_completed_to():
     assert not cut.is_completed({"id": "c2", "args": {"a": 1}})
     assert not cut.is_completed({"id": "c1", "args": {"a": 2}})
     assert not done.is_completed({"id": "c2", "args": {"a": 1}})
-    [no_json] = collected(begin("f", "c1", "nope")).calls()
-    assert not no_json.is_completed({"id": "c1", "args": {}})
     assert collected(AIMessageChunk("", id="m1"), reason("x")).message_ids == {"m1"}
 
 
