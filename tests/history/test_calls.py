@@ -3,7 +3,6 @@
 from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
 from langgraph_patch.history.calls import STOPPED, read_calls
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from support.histories import (
     H,
     ai,
@@ -131,16 +130,6 @@ def test_calls_are_in_the_order_of_their_sources():
     found = [(call.ordinal, call.id, call.block_type) for call in read_calls(message)]
     assert found[:4] == [(0, "c1", "tool_use"), (1, "c1", None), (2, "c2", None), (3, "c3", None)]
     assert found[4:] == [(4, "c4", "tool_use"), (5, "", "function_call")]
-
-
-def test_f11_earlier_ids_are_read_from_the_marker():
-    """Those of the call, the oldest first; what an application stores there does not count."""
-    for stored, earlier in (
-        ({"earlier_ids": {"c1": ["b", 7, "a"], "c2": ["x"]}}, ("b", "a")),
-        *(({"earlier_ids": {"c1": "c0"}}, ()), ({"earlier_ids": 7}, ()), (7, ()), (None, ())),
-    ):
-        message = with_field(ai("c1"), additional_kwargs={PLACEHOLDER_KEY: stored})
-        assert read_calls(message)[0].earlier_ids == earlier
 
 
 def test_f10_a_call_that_is_only_in_a_block():

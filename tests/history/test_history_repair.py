@@ -93,8 +93,7 @@ def test_f07_a_result_without_a_call():
 def test_f07_an_agent_that_summarises_goes_on():
     """The summary is made of the repaired history, so it keeps a call with its result."""
     history = [H("q"), ai("c1"), H("steer"), result("r"), X]
-    model = StrictModel(script=[AIMessage("fine")])
-    talked = StrictModel(script=[AIMessage("they talked")])
+    model, talked = (StrictModel(script=[AIMessage(text)]) for text in ("fine", "they talked"))
     middleware = SummarizationMiddleware(talked, trigger=("messages", 4), keep=("messages", 3))
     with_patching(create_agent(model, [], middleware=[middleware])).invoke({"messages": history})
     assert [message.text for message in model.seen[0][1:]] == ["", "r", "steer", "x"]
@@ -169,14 +168,6 @@ def test_f13_what_a_finding_replaces():
             assert finding.result in (None, PLACEHOLDER, change.after)
             assert len(patch.messages) == 3
         assert with_finding(finding, patch.messages).messages is patch.messages
-
-
-def test_evidence_of_a_call_that_is_renamed():
-    """The result has the new id."""
-    history = [ai("c1", id="a0"), result("r0"), A]
-    *_, again, answer = repaired(history, evidence={(2, 0): Finding(result=REAL)})
-    assert again.tool_calls[0]["id"] != "c1"
-    assert answer == with_field(REAL, tool_call_id=again.tool_calls[0]["id"])
 
 
 NAMELESS = ai(("", "c1"))

@@ -78,6 +78,7 @@ RULES = {
     "results before calls": [
         ([named("1", "t"), result("2", "c2"), ai("c1", ("u", "c2"))], ["1", "2"]),
         ([result("r"), X, A], [None]),
+        ([marked({"cause": "unknown"}), A], [None]),
         ([result("r"), H([{"type": "tool_result", "tool_use_id": "c9"}, "and"]), A], [None]),
         ([named("r", "u"), A], [None]),
         ([named("r", "u"), ai(("", "c1"))], ["r"]),
@@ -115,13 +116,6 @@ def test_f13_a_real_result_that_reads_like_a_placeholder_is_real():
     words = patch_messages([A]).messages[1].content
     for real in (result(words), marked({"not_kept": ["f"]}, words)):
         assert repaired([A, real, X, result("later")]) == [A, real, X]
-
-
-def test_f12_each_of_two_calls_with_one_id_has_its_own_placeholder():
-    """Older repairs wrote two under one id: both are kept, each for its own call."""
-    first, second = (marked({"cause": "unknown"}, text) for text in ("one", "two"))
-    _, *answers = patch_messages([TWO_CALLS, first, second]).messages
-    assert [answer.text for answer in answers] == ["one", "two"]
 
 
 def test_f06_a_placeholder_is_not_given_to_a_later_call():

@@ -119,17 +119,6 @@ def test_f29_what_else_a_human_message_says_stays():
     assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
 
 
-def test_f29_blocks_in_a_converted_result_name_its_call():
-    """Also where the call gets a new id."""
-    for message in (
-        FunctionMessage([{**TEXT, "tool_use_id": ""}], name="t"),
-        H([in_block("c 1", [{"tool_use_id": "c 1"}])]),
-    ):
-        call_id = "c 1" if message.type == "human" else "c1"
-        caller, answer = repaired([ai(call_id, id="a1"), message])
-        assert answer.content[0]["tool_use_id"] == caller.tool_calls[0]["id"]
-
-
 def as_functions(state):
     """What an agent of 2023 writes."""
     calls = state["messages"][-1].tool_calls

@@ -155,6 +155,8 @@ def test_what_a_truncated_call_is_completed_to():
     assert not cut.is_completed({"id": "c2", "args": {"a": 1}})
     assert not cut.is_completed({"id": "c1", "args": {"a": 2}})
     assert not done.is_completed({"id": "c2", "args": {"a": 1}})
+    [no_json] = collected(begin("f", "c1", "nope")).calls()
+    assert not no_json.is_completed({"id": "c1", "args": {}})
     assert collected(AIMessageChunk("", id="m1"), reason("x")).message_ids == {"m1"}
 
 
