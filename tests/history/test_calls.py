@@ -22,13 +22,8 @@ from support.histories import (
 from support.placeholder_texts import INCOMPLETE, UNKNOWN
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
-FUNCTION_CALL = {
-    "type": "function_call",
-    "id": "fc_1",
-    "call_id": "c1",
-    "name": "t",
-    "arguments": '{"a": 1}',
-}
+ARGS = '{"a": 1}'
+FUNCTION_CALL = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": ARGS}
 CUSTOM = {"type": "custom_tool_call", "id": "x1", "call_id": "c1", "name": "t", "input": "ls"}
 COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
 
@@ -43,9 +38,9 @@ def raw_of(arguments, call_id="c1", name="t"):
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def raw_only(raw, **fields):
+def raw_only(raw):
     """A message with calls in the provider's raw form only; LangChain's constructor lists them."""
-    message = AIMessage("", additional_kwargs={"tool_calls": raw, **fields})
+    message = AIMessage("", additional_kwargs={"tool_calls": raw})
     return with_field(message, tool_calls=[], invalid_tool_calls=[])
 
 
@@ -57,8 +52,6 @@ def invalid(args, **fields):
 A, CUT = {"a": 1}, {"name": "t", "args": "{", "id": "c1"}
 STREAMED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "index": 1}
 DEEP = '{"a":' * 3_000
-
-
 PART = {"type": "tool_call_chunk", "id": "c1", "name": "t", "args": "{}"}
 READ = {
     "listed": (ai(("t", "c1", A)), "tool_calls", A, None, None),

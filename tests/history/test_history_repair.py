@@ -212,21 +212,14 @@ def test_a_marked_placeholder_is_searched_for_once_more(cause):
     again = patch_reading(reading, evidence={(0, 0): Finding(cause, look_again=True)})
     # A task that has recorded its end is looked for once, one that may still run again and again.
     assert (again.messages is history) == (cause == "unknown")
-    late = patch_reading(reading, evidence={(0, 0): Finding(result=REAL)})
-    assert late.messages[1] == REAL
-    assert changes_history(late)
+    for found, marker in ((Finding(result=REAL), None), (Finding("failed"), {"cause": "failed"})):
+        late = patch_reading(reading, evidence={(0, 0): found})
+        assert changes_history(late)
+        assert late.messages[1].additional_kwargs.get(PLACEHOLDER_KEY) == marker
+    inner = patch_reading(reading, evidence={(0, 0): Finding(inner=("a",), look_again=True)})
+    assert inner.messages[1].additional_kwargs[PLACEHOLDER_KEY]["look_again"] is True
     patch = patch_reading(reading, evidence={(0, 0): Finding(cause)}, placeholder="other text")
     assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": cause}}
     assert (patch.messages[1].content == history[1].content) is (cause == "unknown")
     assert changes_history(patch) is (cause != "unknown")
     assert read_if_damaged(patch.messages, look_again=True) is None
-
-
-def test_a_marked_placeholder_gives_way_to_a_new_cause():
-    """It was searched for once more: that is enough for a task that has ended."""
-    reading = read_if_damaged(with_finding(Finding(look_again=True)).messages, look_again=True)
-    patch = patch_reading(reading, evidence={(0, 0): Finding("failed", look_again=True)})
-    assert changes_history(patch)
-    assert patch.messages[1].additional_kwargs == {PLACEHOLDER_KEY: {"cause": "failed"}}
-    inner = patch_reading(reading, evidence={(0, 0): Finding(inner=("a",), look_again=True)})
-    assert inner.messages[1].additional_kwargs[PLACEHOLDER_KEY]["look_again"] is True

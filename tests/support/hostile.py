@@ -3,8 +3,6 @@
 Fields, items and keys of broken histories are missing, of another type, or hostile texts.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -5,8 +5,6 @@ Every call has a name of its own (`u7`) in its arguments, and its real result is
 the code under test.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -37,7 +35,6 @@ NAMES = ("search", "send_email", "wire-money")
 BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{{0.__class__}}")
 ORPHAN = ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan")
 MARK = {"cause": "unknown"}
-NO_CALLS: Any = {"tool_calls": [], "invalid_tool_calls": []}
 TEXT = {"type": "text", "text": "I will"}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
@@ -182,10 +179,6 @@ def _with_blocks(history: History) -> Sequence[int]:
     return [k for k in _calling(history) if isinstance(history[k].content, list)]
 
 
-def _with_raw_calls(history: History) -> Sequence[int]:
-    return [k for k in _calling(history) if "tool_calls" in history[k].additional_kwargs]
-
-
 def _turn(history: History, start: int) -> range:
     """The indexes of a message that calls and of what comes before the next calls."""
     return range(start, next((k for k in _calling(history) if k > start), len(history)))
@@ -231,9 +224,14 @@ _register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
 _register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
 _register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
 _register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST)
-_register("raw_only", _with_raw_calls, lambda _, h, k: _update(h, k, **NO_CALLS), HONEST)
 _register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST)
 _register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST)
+
+
+@_damage(_calling, HONEST)
+def _raw_only(_pick: Pick, history: History, place: int) -> None:
+    if "tool_calls" in history[place].additional_kwargs:
+        _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
 @_damage(_results, HONEST)

@@ -4,8 +4,6 @@
 (mypy's `warn_unused_ignores` makes it an error if it is not).
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Literal, assert_type
 
