@@ -6,13 +6,7 @@
 from typing import Any
 from uuid import UUID
 
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    ChatMessage,
-    HumanMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, AIMessageChunk, ChatMessage, ToolMessage
 
 from langgraph_patch import Change, patch_messages, validate_messages
 from langgraph_patch.history.damaged_fields import corrected, id_of
@@ -20,7 +14,7 @@ from support.histories import H, ai, call_of, repaired, result, with_field
 from support.strict import refuse
 
 MISSING = object()
-HUMAN = HumanMessage("hi", id="m")
+HUMAN = H("hi", id="m")
 MODEL = AIMessage("hi", id="m")
 RESULT = result("hi", id="m")
 
@@ -81,7 +75,7 @@ def test_f47_a_correction_in_a_history():
     """It is reported with the message before and after, which stays in its place."""
     message = with_field(HUMAN, content=None)
     patch = patch_messages([message, H("x")])
-    assert patch.messages == [HumanMessage("", id="m"), H("x")]
+    assert patch.messages == [H("", id="m"), H("x")]
     [change] = patch.changes
     assert change == Change("corrected", "bad_field", 0, "", None, None, message, patch.messages[0])
     assert str(change) == "corrected message 0 (HumanMessage)"

@@ -9,11 +9,7 @@ from itertools import takewhile
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from langchain_core.messages import (
-    AIMessage,
-    FunctionMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, FunctionMessage, ToolMessage
 
 from langgraph_patch import is_placeholder, patch_messages, validate_messages
 from langgraph_patch.history.fast_check import is_valid

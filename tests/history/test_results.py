@@ -1,12 +1,7 @@
 """Which messages carry a result, and how it becomes a `ToolMessage` after its call."""
 
 import pytest
-from langchain_core.messages import (
-    AIMessage,
-    ChatMessage,
-    FunctionMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
@@ -14,15 +9,7 @@ from langgraph.prebuilt import tools_condition
 from kit import StrictModel
 from langgraph_patch import patch_messages, with_patching
 from langgraph_patch.history.results import read_results
-from support.histories import (
-    H,
-    ai,
-    comparable,
-    kinds,
-    made,
-    repaired,
-    result,
-)
+from support.histories import H, ai, comparable, kinds, made, repaired, result
 
 
 def in_block(call_id="c1", content="r", **fields):

@@ -3,14 +3,7 @@
 from langchain_core.messages import AIMessageChunk
 
 from langgraph_patch import patch_messages
-from support.histories import (
-    ai,
-    call_of,
-    defects,
-    repaired,
-    result,
-    with_field,
-)
+from support.histories import ai, call_of, defects, repaired, result, with_field
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}

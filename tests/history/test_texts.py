@@ -7,22 +7,8 @@ from langgraph_patch import is_placeholder, patch_messages, set_language, valida
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import STOPPED
 from langgraph_patch.history.texts import LANGUAGES, Finding, turn_texts
+from support import placeholder_texts as en
 from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
-from support.placeholder_texts import (
-    CANCELLED,
-    FAILED,
-    INCOMPLETE,
-    MALFORMED,
-    NO_NAME,
-    NOT_APPROVED,
-    NOT_APPROVED_YET,
-    NOT_STARTED,
-    TIMED_OUT,
-    UNKNOWN,
-    WAITED,
-    WAITED_UNTIL_ENDED,
-    WAITING,
-)
 
 X, SYSTEM = H("x"), SystemMessage("be brief")
 ASKED, NAMELESS, CHUNK = ai("c1", id="a1"), ai(("", "c1"), id="a1"), chunk('{"a')
@@ -31,7 +17,7 @@ STOPPED_CALL = with_field(CUT, invalid_tool_calls=[invalid_of('{"a', error=STOPP
 RAN, APPROVAL = Finding("malformed", detail="tools_ran"), Finding("not_started", detail="approval")
 NO, TIMEOUT = (Finding("failed", error="no", detail=detail) for detail in (None, "timeout"))
 WAITS, PAUSED = (Finding("awaiting_input", detail=detail) for detail in (None, "paused"))
-FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (FAILED, TIMED_OUT))
+FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (en.FAILED, en.TIMED_OUT))
 
 
 @pytest.fixture(autouse=True)
@@ -41,31 +27,23 @@ def english_again():
     set_language("en")
 
 
+NO_ANSWER, NO_START = "没有记录到答复,也没有记录到结果。", "没有记录到开始,也没有记录到结果。"
 CASES = [
-    (ASKED, X, Finding(), UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
-    (ASKED, X, WAITS, WAITED, "在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。"),
-    (
-        ASKED, SYSTEM, WAITS, WAITED_UNTIL_ENDED,
-        "在暂停结束时仍在等待人工输入;没有记录到答复,也没有记录到结果。",
-    ),
-    (ASKED, SYSTEM, PAUSED, WAITING, "正在等待人工输入;没有记录到答复,也没有记录到结果。"),
+    (ASKED, X, Finding(), en.UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
+    (ASKED, X, WAITS, en.WAITED, f"在等待人工输入时收到了另一条消息;{NO_ANSWER}"),
+    (ASKED, SYSTEM, WAITS, en.WAITED_UNTIL_ENDED, f"在暂停结束时仍在等待人工输入;{NO_ANSWER}"),
+    (ASKED, SYSTEM, PAUSED, en.WAITING, f"正在等待人工输入;{NO_ANSWER}"),
     (ASKED, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
     (ASKED, X, TIMEOUT, TIMED_OUT_NO, "已超时;它可能仍在继续执行:no"),
-    (ASKED, X, Finding("not_started"), NOT_STARTED, ":没有记录到开始,也没有记录到结果。"),
-    (
-        ASKED, X, APPROVAL, NOT_APPROVED,
-        ":收到另一条消息时正在等待批准;没有记录到开始,也没有记录到结果。",
-    ),
-    (
-        ASKED, SYSTEM, APPROVAL, NOT_APPROVED_YET,
-        ":当时正在等待批准;没有记录到开始,也没有记录到结果。",
-    ),
-    (ASKED, X, Finding("cancelled"), CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
-    (CUT, X, Finding(), MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (STOPPED_CALL, X, RAN, MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (CHUNK, X, Finding(), INCOMPLETE, "的参数不完整;其结果未知。"),
-    (NAMELESS, X, Finding(), NO_NAME, "没有执行:它没有指明工具。"),
-]  # fmt: skip
+    (ASKED, X, Finding("not_started"), en.NOT_STARTED, f":{NO_START}"),
+    (ASKED, X, APPROVAL, en.NOT_APPROVED, f":收到另一条消息时正在等待批准;{NO_START}"),
+    (ASKED, SYSTEM, APPROVAL, en.NOT_APPROVED_YET, f":当时正在等待批准;{NO_START}"),
+    (ASKED, X, Finding("cancelled"), en.CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
+    (CUT, X, Finding(), en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (STOPPED_CALL, X, RAN, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CHUNK, X, Finding(), en.INCOMPLETE, "的参数不完整;其结果未知。"),
+    (NAMELESS, X, Finding(), en.NO_NAME, "没有执行:它没有指明工具。"),
+]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -88,7 +66,7 @@ def text_of(finding, *behind):
 
 def test_a_long_error_is_cut_with_an_ellipsis():
     """To exactly 500 characters; one that just fits is not cut, and none is made up."""
-    head = FAILED.format("t", "c1", "")
+    head = en.FAILED.format("t", "c1", "")
     space = 500 - len(head)
     assert text_of(Finding("failed", error="e" * space)) == head + "e" * space
     long = text_of(Finding("failed", error="e" * (space + 1)))
@@ -99,7 +77,7 @@ def test_a_long_error_is_cut_with_an_ellipsis():
 def test_f44_results_inside_a_call_are_listed():
     """The newest first, within 500 characters, half of which are left for a long error."""
     inner = ("send_email to bob: sent", "search: Paris")
-    expected = f"{UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
+    expected = f"{en.UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
     assert text_of(Finding(inner=inner)) == expected
     long = text_of(Finding("failed", error="e" * 900, inner=(inner[0], "x" * 900)))
     assert len(long) == 500
