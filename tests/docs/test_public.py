@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.metadata
-import pkgutil
 import tomllib
 from types import ModuleType
 
@@ -10,8 +9,6 @@ import pytest
 
 import langgraph_patch
 from support.paths import ROOT
-
-MODULES = [m.name for m in pkgutil.iter_modules(langgraph_patch.__path__) if m.name != "__main__"]
 
 
 def test_all_is_sorted_and_is_every_public_name():

@@ -17,10 +17,8 @@ from support.histories import (
     ai,
     chunk,
     comparable,
-    defects,
     invalid_of,
     is_quiet,
-    kinds,
     made,
     marked,
     repaired,
@@ -43,8 +41,7 @@ def test_f01_a_new_message_instead_of_a_result():
     """The call is answered by a placeholder, before the new message; all others stay."""
     history = [H("a", id="1"), A, AIMessage("by hand", id="3"), X, AIMessage("c", id="5")]
     assert repaired(history) == [*history[:2], made("c1"), *history[2:]]
-    assert kinds(history) == ["inserted"]
-    assert defects(history) == ["dangling"]
+    assert str(patch_messages(history)) == "inserted 't' 'c1' (unknown)"
 
 
 ABC = ai(("a", "c1"), ("b", "c2"), ("d", "c3"), id="a1")
