@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.metadata
-import pkgutil
 import tomllib
 from types import ModuleType
 
@@ -11,8 +10,6 @@ import pytest
 import langgraph_patch
 from support.paths import ROOT
 
-MODULES = [m.name for m in pkgutil.iter_modules(langgraph_patch.__path__) if m.name != "__main__"]
-
 
 def test_all_is_sorted_and_is_every_public_name():
     """`__all__` equals the public names of the package, in order; each is found when it is used."""
@@ -20,6 +17,8 @@ def test_all_is_sorted_and_is_every_public_name():
     assert set(listed) <= set(dir(langgraph_patch))
     for name in listed:
         assert getattr(langgraph_patch, name) is vars(langgraph_patch)[name]
+    with pytest.raises(AttributeError, match="'langgraph_patch' has no attribute 'no_such_name'"):
+        langgraph_patch.no_such_name  # noqa: B018 - it raises
     public = {
         name
         for name, value in vars(langgraph_patch).items()
@@ -29,27 +28,8 @@ def test_all_is_sorted_and_is_every_public_name():
     assert listed == sorted(listed, key=lambda name: (not name.isupper(), name[0].islower(), name))
 
 
-def test_a_name_that_there_is_not_is_an_error():
-    """The error names it."""
-    with pytest.raises(AttributeError, match="'langgraph_patch' has no attribute 'no_such_name'"):
-        langgraph_patch.no_such_name  # noqa: B018 - it raises
-
-
-def test_everything_public_is_documented():
-    """Each class, function and module has a docstring of its own."""
-    for name in langgraph_patch.__all__:
-        value = getattr(langgraph_patch, name)
-        if callable(value):
-            assert value.__doc__, name
-            assert value.__doc__ != type(value).__mro__[1].__doc__, name
-    assert len(MODULES) > 10
-    for name in MODULES:
-        assert importlib.import_module(f"langgraph_patch.{name}").__doc__, name
-
-
 def test_the_version_is_that_of_the_distribution():
     """pyproject.toml reads the version from the package, so there is one place to change it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["dynamic"] == ["version"]
-    assert "version" not in project
     assert langgraph_patch.__version__ == importlib.metadata.version("langgraph-patch")

@@ -1,12 +1,8 @@
 """Where an `AIMessage` can carry a call, and what is read of it."""
 
-from __future__ import annotations
-
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
 from langgraph_patch.history.calls import STOPPED, read_calls
-from langgraph_patch.history.ids import PLACEHOLDER_KEY
 from support.histories import (
     H,
     ai,
@@ -26,14 +22,8 @@ from support.histories import (
 from support.placeholder_texts import INCOMPLETE, UNKNOWN
 
 TOOL_USE = {"type": "tool_use", "id": "c1", "name": "t", "input": {"a": 1}}
-STREAMED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "index": 1}
-FUNCTION_CALL = {
-    "type": "function_call",
-    "id": "fc_1",
-    "call_id": "c1",
-    "name": "t",
-    "arguments": '{"a": 1}',
-}
+ARGS = '{"a": 1}'
+FUNCTION_CALL = {"type": "function_call", "call_id": "c1", "name": "t", "arguments": ARGS}
 CUSTOM = {"type": "custom_tool_call", "id": "x1", "call_id": "c1", "name": "t", "input": "ls"}
 COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "k1", "action": {}}
 
@@ -43,22 +33,14 @@ def in_block(block):
     return AIMessage([block])
 
 
-def standard(kind, args):
-    """A block of LangChain's own."""
-    return {"type": kind, "id": "c1", "name": "t", "args": args}
-
-
-RESPONSES = ("content", {}, None, "function_call")
-
-
 def raw_of(arguments, call_id="c1", name="t"):
     """An item of `additional_kwargs["tool_calls"]`."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def raw_only(raw, **fields):
+def raw_only(raw):
     """A message with calls in the provider's raw form only; LangChain's constructor lists them."""
-    message = AIMessage("", additional_kwargs={"tool_calls": raw, **fields})
+    message = AIMessage("", additional_kwargs={"tool_calls": raw})
     return with_field(message, tool_calls=[], invalid_tool_calls=[])
 
 
@@ -67,66 +49,50 @@ def invalid(args, **fields):
     return with_field(AIMessage(""), invalid_tool_calls=[invalid_of(args, **fields)])
 
 
-def listed(args):
-    """A message with one listed call, not validated."""
-    return with_field(AIMessage(""), tool_calls=[{"name": "t", "args": args, "id": "c1"}])
-
-
-A = {"a": 1}
+A, CUT = {"a": 1}, {"name": "t", "args": "{", "id": "c1"}
+STREAMED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "index": 1}
 DEEP = '{"a":' * 3_000
+PART = {"type": "tool_call_chunk", "id": "c1", "name": "t", "args": "{}"}
 READ = {
-    "listed": (ai(("t", "c1", A)), "tool_calls", A, None),
-    "listed, text": (listed('{"a": 1}'), "tool_calls", A, None),
-    "listed, None": (listed(None), "tool_calls", {}, None),
-    "listed, cut": (listed("{"), "tool_calls", {}, "{"),
-    "listed, number": (listed(7), "tool_calls", {}, "7"),
-    "chunk": (chunk('{"a": 1}'), "tool_calls", A, None),
-    "chunk, cut": (chunk('{"a": "use'), "tool_calls", {}, '{"a": "use'),
-    "chunk, raw newline": (chunk('{"a": "x\ny"}'), "tool_calls", {"a": "x\ny"}, None),
-    "invalid": (invalid('{"a":'), "invalid_tool_calls", {}, '{"a":'),
-    "invalid, stopped": (invalid("{", error=STOPPED), "stopped", {}, "{"),
-    "invalid, None": (invalid(None), "invalid_tool_calls", {}, ""),
-    "invalid, complete": (invalid('{"a": 1}'), "invalid_tool_calls", A, None),
-    "invalid, list": (invalid([1]), "invalid_tool_calls", {}, "[1]"),
-    "invalid, JSON list": (invalid("[1]"), "invalid_tool_calls", {}, "[1]"),
-    "invalid, deep": (invalid(DEEP), "invalid_tool_calls", {}, DEEP),
-    "Anthropic": (AIMessage([TOOL_USE]), "content", A, None, "tool_use"),
+    "listed": (ai(("t", "c1", A)), "tool_calls", A, None, None),
+    "listed, cut": (with_field(ai("c1"), tool_calls=[CUT]), "tool_calls", {}, "{", None),
+    "chunk": (chunk('{"a": "x\ny"}'), "tool_calls", {"a": "x\ny"}, None, None),
+    "chunk, cut": (chunk('{"a": "use'), "tool_calls", {}, '{"a": "use', None),
+    "invalid": (invalid('{"a":'), "invalid_tool_calls", {}, '{"a":', None),
+    "invalid, stopped": (invalid("{", error=STOPPED), "stopped", {}, "{", None),
+    "invalid, None": (invalid(None), "invalid_tool_calls", {}, "", None),
+    "invalid, list": (invalid("[1]"), "invalid_tool_calls", {}, "[1]", None),
+    "invalid, deep": (invalid(DEEP), "invalid_tool_calls", {}, DEEP, None),
+    "Anthropic": (in_block({**TOOL_USE, "partial_json": "{"}), "content", A, None, "tool_use"),
     "stream": (in_block({**STREAMED, "partial_json": '{"a": 1}'}), "content", A, None, "tool_use"),
     "cut stream": (in_block({**STREAMED, "partial_json": '{"a'}), "content", {}, '{"a', "tool_use"),
-    "both forms": (in_block({**TOOL_USE, "partial_json": "{"}), "content", A, None, "tool_use"),
     "Responses": (in_block(FUNCTION_CALL), "content", A, None, "function_call"),
-    "no arguments": (in_block({**FUNCTION_CALL, "arguments": None}), *RESPONSES),
-    "empty arguments": (in_block({**FUNCTION_CALL, "arguments": ""}), *RESPONSES),
-    "standard": (in_block(standard("tool_call", A)), "content", A, None, "tool_call"),
-    "part": (in_block(standard("tool_call_chunk", "{}")), "content", {}, None, "tool_call_chunk"),
+
+    "standard": (in_block({**PART, "type": "tool_call"}), "content", {}, None, "tool_call"),
+    "part": (in_block(PART), "content", {}, None, "tool_call_chunk"),
     "invalid block": (
-        in_block(standard("invalid_tool_call", "{")), "content", {}, "{", "invalid_tool_call",
+        in_block({**PART, "type": "invalid_tool_call", "args": "{"}),
+        "content", {}, "{", "invalid_tool_call",
     ),
     "wrapped": (
         in_block({"type": "non_standard", "value": TOOL_USE}), "content", A, None, "tool_use",
     ),
     "custom": (in_block(CUSTOM), "content", {"__arg1": "ls"}, None, "custom_tool_call"),
-    "listed, in a block": (
-        ai(("t", "c1", A), content=[TOOL_USE]), "tool_calls", A, None, "tool_use",
-    ),
-    "raw": (raw_only([raw_of('{"a": 1}'), "noise"]), "additional_kwargs", A, None),
-    "raw, cut": (raw_only([raw_of('{"b"')]), "additional_kwargs", {}, '{"b"'),
-    "raw, beside a list": (
-        ai("c1", additional_kwargs={"tool_calls": [raw_of("{")]}), "tool_calls", {}, None,
-    ),
+    "in both": (ai(("t", "c1", A), content=[TOOL_USE]), "tool_calls", A, None, "tool_use"),
+    "raw": (raw_only([raw_of('{"b"'), "noise"]), "additional_kwargs", {}, '{"b"', None),
+
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", READ)
-def test_f10_a_call_is_read_wherever_it_is(name):
+def test_f10_a_call_is_read_wherever_it_is():
     """Its source, arguments, incomplete arguments and block; it is read once."""
-    message, source, args, raw_args, *block_type = READ[name]
-    (call,) = read_calls(message, 3)
-    assert (call.id, call.name, call.key, call.earlier_ids) == ("c1", "t", (3, 0), ())
-    assert (call.source, call.args, call.raw_args) == (source, args, raw_args)
-    assert [call.block_type] == (block_type or [None])
-    is_whole = message.tool_calls and message.tool_calls[0]["args"] == args and not raw_args
-    assert call.tool_call is (message.tool_calls[0] if is_whole else None)
+    for name, (message, source, args, raw_args, block_type) in READ.items():
+        (call,) = read_calls(message, 3)
+        assert (call.id, call.name, call.key, call.earlier_ids) == ("c1", "t", (3, 0), ()), name
+        found = call.source, call.args, call.raw_args, call.block_type
+        assert found == (source, args, raw_args, block_type), name
+        is_whole = message.tool_calls and message.tool_calls[0]["args"] == args and not raw_args
+        assert call.tool_call is (message.tool_calls[0] if is_whole else None), name
 
 
 NO_CALLS = [
@@ -154,93 +120,57 @@ def test_calls_are_in_the_order_of_their_sources():
         tool_calls=[call_of("t", "c1"), call_of("t", "c1"), call_of("u", "c2")],
         invalid_tool_calls=[invalid_of("{", "c3")],
     )
-    assert [(call.ordinal, call.id, call.block_type) for call in read_calls(message)] == [
-        (0, "c1", "tool_use"),
-        (1, "c1", None),
-        (2, "c2", None),
-        (3, "c3", None),
-        (4, "c4", "tool_use"),
-        (5, "", "function_call"),
-    ]
+    found = [(call.ordinal, call.id, call.block_type) for call in read_calls(message)]
+    assert found[:4] == [(0, "c1", "tool_use"), (1, "c1", None), (2, "c2", None), (3, "c3", None)]
+    assert found[4:] == [(4, "c4", "tool_use"), (5, "", "function_call")]
 
 
-def test_f11_earlier_ids_are_read_from_the_marker():
-    """Those of the call, the oldest first; what an application stores there does not count."""
-    for stored, earlier in (
-        ({"earlier_ids": {"c1": ["b", 7, "a"], "c2": ["x"]}}, ("b", "a")),
-        *(({"earlier_ids": {"c1": "c0"}}, ()), ({"earlier_ids": 7}, ()), (7, ()), (None, ())),
-    ):
-        message = with_field(ai("c1"), additional_kwargs={PLACEHOLDER_KEY: stored})
-        assert read_calls(message)[0].earlier_ids == earlier
-
-
-# --- unlisted calls in a history ----------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["Anthropic", "Responses", "standard", "wrapped"])
-def test_f10_a_call_that_is_only_in_a_block(name):
+def test_f10_a_call_that_is_only_in_a_block():
     """It is listed under the same id and answered; the content stays."""
-    message = READ[name][0]
-    history = [H("q"), message, H("z")]
-    listed_call = AIMessage(message.content, tool_calls=[call_of("t", "c1", A)])
-    assert repaired(history) == [H("q"), listed_call, made("c1"), H("z")]
-    assert kinds(history) == ["promoted", "inserted"]
-    assert defects(history) == ["unlisted", "dangling"]
+    for block in (TOOL_USE, FUNCTION_CALL):
+        history = [AIMessage([block]), H("z")]
+        assert repaired(history) == [ai(("t", "c1", A), content=[block]), made("c1"), H("z")]
+        assert kinds(history) == ["promoted", "inserted"]
+        assert defects(history) == ["unlisted", "dangling"]
 
 
 def test_f10_calls_that_are_only_in_the_raw_form():
     """Chat Completions sends `additional_kwargs["tool_calls"]` if nothing else is there."""
     message = raw_only([raw_of('{"a": 1}'), raw_of('{"b"', "c2", "u"), raw_of("", "c3")])
     history = [message, result("r", "c1"), H("z")]
-    names = call_of("t", "c1", A), call_of("u", "c2"), call_of("t", "c3")
-    assert repaired(history) == [
-        with_field(message, tool_calls=[*names]),
-        result("r", "c1"),
-        made_of_malformed("c2", '{"b"', "u"),
-        made("c3"),
-        H("z"),
-    ]
+    listed_too = [call_of("t", "c1", A), call_of("u", "c2"), call_of("t", "c3")]
+    first, *results, _ = repaired(history)
+    assert first == with_field(message, tool_calls=listed_too)
+    assert results == [result("r"), made_of_malformed("c2", '{"b"', "u"), made("c3")]
     assert defects(history) == ["unlisted", "malformed", "unlisted", "malformed", "dangling"]
 
 
 def test_f10_a_legacy_function_call():
     """It has no id: one is derived, and the raw form is removed, or it would be sent twice."""
-    raw = {"name": "t", "arguments": '{"a": 1}'}
-    history = [
-        AIMessage("", additional_kwargs={"function_call": raw}),
-        FunctionMessage("r", name="t"),
-    ]
-    message, answer = repaired(history)
+    raw = AIMessage("", additional_kwargs={"function_call": {"name": "t", "arguments": '{"a": 1}'}})
+    message, answer = repaired([raw, FunctionMessage("r", name="t")])
     (call,) = message.tool_calls
     assert message == ai(("t", call["id"], A))
     assert answer == result("r", call["id"], name="t", id="result")
 
 
-# --- incomplete arguments -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("args", "raw"), [('{"a":', '{"a":'), ("7", "7"), (None, "")])
-def test_f09_malformed_arguments(args, raw):
-    """The call is listed with `{}` and answered; its text is in the marker."""
-    history = [H("q"), invalid(args), H("z")]
-    assert repaired(history) == [H("q"), ai("c1"), made_of_malformed("c1", raw), H("z")]
+def test_f09_malformed_arguments():
+    """The call is listed with `{}` and answered at once; its text is in the marker."""
+    history = [H("q"), invalid('{"a":'), H("z")]
+    assert repaired(history) == [H("q"), ai("c1"), made_of_malformed("c1", '{"a":'), H("z")]
     assert defects(history) == ["malformed", "malformed"]
+    for message in (invalid('{"a": 1}'), chunk('{"a'), invalid("{", error=STOPPED)):
+        assert len(patched([message]).messages) == 2  # whoever runs next would run it, or skip it
 
 
-CUT_TEXT = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
-
-
-@pytest.mark.parametrize(
-    ("message", "block", "answer"),
-    [
-        (CUT_TEXT, {**TOOL_USE, "input": {}}, made_of_malformed("c1", '{"a')),
-        (READ["cut stream"][0], STREAMED, made_of_malformed("c1", '{"a')),
-        (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
-    ],
-)
-def test_f09_a_block_is_sent_with_its_arguments_as_a_dict(message, block, answer):
+def test_f09_a_block_is_sent_with_its_arguments_as_a_dict():
     """Anthropic refuses a text as the input of a block; of a stream it is read if it is whole."""
-    assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
+    cut = AIMessage([{**TOOL_USE, "input": '{"a'}], invalid_tool_calls=[invalid_of('{"a')])
+    for message, block, answer in (
+        (cut, {**TOOL_USE, "input": {}}, made_of_malformed("c1", '{"a')),
+        (READ["stream"][0], {**STREAMED, "input": A}, made("c1")),
+    ):
+        assert repaired([message]) == [ai(("t", "c1", block["input"]), content=[block]), answer]
 
 
 def test_f25_a_stored_chunk_whose_arguments_were_cut():
@@ -254,28 +184,13 @@ def test_f25_a_stored_chunk_whose_arguments_were_cut():
     assert is_quiet([loaded, result("r")])
 
 
-@pytest.mark.parametrize(
-    "message", [invalid('{"a": 1}'), chunk('{"a'), invalid("{", error=STOPPED)]
-)
-def test_f09_what_cannot_run_is_never_left_open(message):
-    """Whoever runs next would run it, or skip it: it is answered at once."""
-    assert len(patched([message]).messages) == 2
-
-
-# --- calls of OpenAI's Responses API that are no function calls --------------------------------
-
-
-@pytest.mark.parametrize("block", [CUSTOM, {"type": "non_standard", "value": CUSTOM}])
-def test_f10_a_custom_tool_call(block):
+def test_f10_a_custom_tool_call():
     """Its input is free text, and so is its result, which is in a block of its own."""
-    message = AIMessage([block], tool_calls=[call_of("t", "c1", {"__arg1": "ls"})])
-
-    def output(text):
-        return [{"type": "custom_tool_call_output", "output": text}]
-
-    assert repaired([AIMessage([block]), result("a.txt")]) == [message, result(output("a.txt"))]
-    answer = with_field(made("c1"), content=output(UNKNOWN.format("t", "c1")))
-    assert repaired([AIMessage([block])]) == [message, answer]
+    output = {"type": "custom_tool_call_output", "output": UNKNOWN.format("t", "c1")}
+    for block in (CUSTOM, {"type": "non_standard", "value": CUSTOM}):
+        message = ai(("t", "c1", {"__arg1": "ls"}), content=[block])
+        answer = with_field(made("c1"), content=[output])
+        assert repaired([AIMessage([block])]) == [message, answer]
 
 
 SCREEN = {"type": "input_image", "image_url": "data:image/png;base64,AAA"}
@@ -290,24 +205,16 @@ COMPUTER_CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("message", "screen"), COMPUTER_CALLS, ids=["block", "v1", "v0"])
-def test_the_result_of_a_computer_call_stays(message, screen):
-    """The call is never listed; OpenAI gets both unchanged, also beside other damage."""
-    history = [H("go"), message, screen, AIMessage("done"), H("x")]
-    assert is_quiet(history)
-    assert is_quiet([message, H("x")])
-    assert repaired([*history, ai("c1")]) == [*history, ai("c1"), made("c1")]
-
-
-def test_which_results_of_computer_calls_stay():
-    """Those beside other results, in any order; not those that no call before them asked for."""
+def test_the_result_of_a_computer_call_stays():
+    """OpenAI gets call and result unchanged, beside other damage and other results too."""
+    for message, screen in COMPUTER_CALLS:
+        history = [H("go"), message, screen, AIMessage("done"), H("x")]
+        assert is_quiet(history)
+        assert repaired([*history, ai("c1")]) == [*history, ai("c1"), made("c1")]
     (message, screen), first, second = COMPUTER_CALLS[0], result("r", "c1"), result("s", "c2")
     both = ai("c1", "c2", content=[COMPUTER])
     assert is_quiet([both, screen, first, second])
     assert not patched([both, first, screen])
-    assert repaired([both, screen, first, H("x")]) == [both, first, made("c2"), screen, H("x")]
     assert repaired([H("x"), screen, message]) == [H("x"), message]
     assert repaired([message, result("r", "k2")]) == [message]
-    nameless = AIMessage([{**COMPUTER, "call_id": None}])
-    assert repaired([nameless, result("r", "")]) == [nameless]
     assert is_quiet([message, screen, ai("k1"), result("r", "k1"), H("x")])

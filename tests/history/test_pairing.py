@@ -1,8 +1,5 @@
 """The ids and names of calls in the repaired history, and which calls are searched for."""
 
-from __future__ import annotations
-
-import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import patch_messages
@@ -14,6 +11,7 @@ from support.histories import (
     ai,
     call_of,
     defects,
+    invalid_of,
     is_quiet,
     kinds,
     made,
@@ -21,6 +19,7 @@ from support.histories import (
     patched,
     repaired,
     result,
+    with_field,
 )
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
@@ -30,26 +29,18 @@ def ids_of(messages):
     return [call["id"] for m in messages if m.type == "ai" for call in m.tool_calls]
 
 
-# --- ids -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("call_id", [None, "", "x" * 41, "with space", "släsh", "a/b", "a\n"])
-def test_f12_no_id_or_one_that_a_provider_refuses(call_id):
-    """An id is derived, the same one each time; the result gets it too."""
-    history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
-    message, answer, _ = repaired(history)
-    [new_id] = ids_of([message])
-    assert new_id.isascii()
-    assert 1 < len(new_id) <= 40
-    assert answer == result("r", new_id)
-    assert repaired(history) == [message, answer, H("z")]
-    assert defects(history) == ["bad_id"]
-
-
-@pytest.mark.parametrize("call_id", ["c", "A" * 40, "call_1", "a.b:c-d", "functions.search:0"])
-def test_f12_ids_that_every_provider_accepts_stay(call_id):
-    """Kimi's ids have dots and colons; Bedrock takes them too."""
-    assert is_quiet([ai(call_id), result("r", call_id)])
+def test_f12_no_id_or_one_that_a_provider_refuses():
+    """An id is derived, the same one each time; the result gets it too; valid ids stay."""
+    for call_id in (None, "x" * 41, "släsh", "a\n"):
+        history = [ai(call_id, id="a1"), result("r", call_id or ""), H("z")]
+        message, answer, _ = repaired(history)
+        [new_id] = ids_of([message])
+        assert new_id.isascii()
+        assert 1 < len(new_id) <= 40
+        assert answer == result("r", new_id)
+        assert defects(history) == ["bad_id"]
+    for call_id in ("A" * 40, "functions.se_ar-ch:0"):  # Kimi's ids have dots and colons
+        assert is_quiet([ai(call_id), result("r", call_id)])
 
 
 def test_f11_an_id_used_again():
@@ -64,20 +55,9 @@ def test_f11_an_id_used_again():
     assert repaired([*first, again, H("c")]) == [*first, renamed, made(new_id), H("c")]
 
 
-def test_f12_two_calls_with_one_id_in_a_message():
-    """Results are taken in call order; the second call gets an id of its own."""
-    history = [ai("c1", ("u", "c1"), id="a1"), result("r1"), result("r2"), H("z")]
-    message, *answers, _ = repaired(history)
-    first, second = ids_of([message])
-    assert first == "c1"
-    assert message == ai(first, ("u", second), id="a1")
-    assert answers == [result("r1", first), result("r2", second)]
-
-
 def test_f11_a_renamed_call_stores_all_its_earlier_ids():
     """The oldest first, also where a repair renames it again; each of them finds it."""
-    turns = [m for n in (1, 2) for m in (ai("c1", id=f"a{n}"), H("x"))]
-    first = patch_messages(turns).messages
+    first = patch_messages([ai("c1", id="a1"), H("x"), ai("c1", id="a2"), H("x")]).messages
     once = first[3].tool_calls[0]["id"]
     again = patch_messages([ai(once, id="a9"), H("x"), *first]).messages
     twice = again[6].tool_calls[0]["id"]
@@ -92,52 +72,24 @@ def test_f36_derived_ids_are_the_same_in_every_version():
     """They are stored in threads: their beginning, their digest; also of messages without ids."""
     history = [ai(None), ai(None), ai("Call/" + "x" * 40, id="a1"), ai("", id="a2"), ai("c1", None)]
     ids = ids_of(repaired(history))
-    assert ids == [
-        "call_efb3dd49",
-        "call_90ad0d44",
-        "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe",
-        "call_4327b674",
-        "c1",
-        "call_ddd781a5",
-    ]
+    long = "Call_xxxxxxxxxxxxxxxxxxxxxxxxxx_5b41bafe"
+    expected = ["call_efb3dd49", "call_90ad0d44", long, "call_4327b674", "c1", "call_ddd781a5"]
+    assert ids == expected
     taken = [ai("", id="a2"), ai("call_4327b674", id="a3")]
     assert ids_of(repaired(taken)) == [derived_id("", "a2", 0, salt=1), "call_4327b674"]
 
 
-# --- names ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "valid"),
-    [
-        ("", "unknown_tool"),
-        ("wire money", "wire_money"),
-        ("functions.search", "functions_search"),
-        ("检索", "__"),
-        ("n" * 65, "n" * 64),
-        ("{0.__class__}", "_0___class___"),
-        ("a\x1b[31m\n", "a__31m_"),
-    ],
-)
-def test_a_name_that_providers_refuse(name, valid):
-    """It is replaced in the call and in its result."""
-    history = [ai((name, "c1")), result("r", name=name)]
-    assert repaired(history) == [ai((valid, "c1")), result("r", name=valid)]
-    assert kinds(history) == ["renamed"]
-    assert defects(history) == ["bad_name"]
-    assert valid_name(valid) is valid
-
-
-def test_a_result_with_a_name_of_its_own():
-    """An invalid one becomes that of its call; a valid one stays."""
+def test_a_name_that_providers_refuse():
+    """It is replaced in the call and in its result; a valid name of the result's own stays."""
+    for name, valid in (("", "unknown_tool"), ("检 索", "___"), ("n" * 65, "n" * 64)):
+        history = [ai((name, "c1")), result("r", name=name)]
+        assert repaired(history) == [ai((valid, "c1")), result("r", name=valid)]
+        assert (kinds(history), defects(history)) == (["renamed"], ["bad_name"])
+        assert valid_name(valid) is valid
     history = [ai("c1"), result("r", name="no good")]
     assert repaired(history) == [ai("c1"), result("r", name="t")]
     assert (kinds(history), defects(history)) == (["renamed"], ["bad_name"])
-    mixed = [ai(("wire it", "c1")), result("r", name="alias"), H("x")]
-    assert repaired(mixed)[1] == result("r", name="alias")
-
-
-# --- calls that stay open -------------------------------------------------------------------
+    assert repaired([ai(("wire it", "c1")), result("r", name="alias")])[1].name == "alias"
 
 
 def test_calls_at_the_end_are_left_to_what_runs_next():
@@ -159,36 +111,30 @@ def test_calls_at_the_end_that_are_only_in_a_block_are_left_as_they_are():
     [message] = patched([both]).messages
     assert [call["name"] for call in message.tool_calls] == ["t"]
     assert message.content == [block]
+    invalid = with_field(ai("c 1"), invalid_tool_calls=[invalid_of("{", "c 0")])
+    stays, answer = patched([invalid]).messages
+    assert stays.invalid_tool_calls[0]["id"] == answer.tool_call_id != "c 0"
 
 
-# --- calls to search for ---------------------------------------------------------------------
+FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))
 
 
-@pytest.mark.parametrize(
-    ("answer", "options", "searched", "without"),
-    [
-        (result("r"), {}, False, False),
-        (marked({"cause": "failed"}), {}, False, True),
-        (marked({"cause": "failed"}), {"look_again": True}, False, True),
-        (marked({"cause": "failed", "look_again": True}), {}, False, True),
-        (marked({"cause": "failed", "look_again": True}), {"look_again": True}, True, True),
-        (result(DEEPAGENTS_CANCELLED.format("t", "c1")), {}, False, False),
-        (
-            result(DEEPAGENTS_CANCELLED.format("t", "c1")),
-            {"replace_foreign": True},
-            True,
-            True,
-        ),
-        (result('{"cancelled":true}'), {}, True, True),
-        (None, {}, True, True),
-    ],
-)
-def test_which_calls_are_searched_for(answer, options, searched, without):
+AGAIN = {"look_again": True}
+
+
+def test_which_calls_are_searched_for():
     """Not those with a result or a final placeholder; a marked one if the turn searches again."""
-    history = [ai("c0"), result("r", "c0"), ai("c1"), *([answer] if answer else []), H("x")]
-    reading = read_history(history, **options)
-    assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
-    assert [call.key for call in reading.without_result] == [(2, 0)] * without
-    asks = bool(answer) and "look_again" in repr(answer.additional_kwargs)
-    assert reading.searches_again is (searched and asks)
-    assert (read_if_damaged(history, **options) is None) is not searched
+    for answers, options, searched, without in (
+        ([result("r")], {}, False, False),
+        ([marked({"cause": "failed"})], AGAIN, False, True),
+        ([marked({"cause": "failed", **AGAIN})], AGAIN, True, True),
+        ([FOREIGN], {}, False, False),
+        ([FOREIGN], {"replace_foreign": True}, True, True),
+        ([], {}, True, True),
+    ):
+        history = [ai("c0"), result("r", "c0"), ai("c1"), *answers, H("x")]
+        reading = read_history(history, **options)
+        assert [call.key for call in reading.unanswered] == [(2, 0)] * searched
+        assert [call.key for call in reading.without_result] == [(2, 0)] * without
+        assert reading.searches_again is (searched and options is AGAIN)
+        assert (read_if_damaged(history, **options) is None) is not searched

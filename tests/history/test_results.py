@@ -1,35 +1,15 @@
 """Which messages carry a result, and how it becomes a `ToolMessage` after its call."""
 
-from __future__ import annotations
-
 import pytest
-from langchain_core.messages import (
-    AIMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    ToolMessage,
-)
-from langgraph.checkpoint.memory import InMemorySaver
+from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 
 from kit import StrictModel
-from langgraph_patch import Change, patch_messages, with_patching
+from langgraph_patch import patch_messages, with_patching
 from langgraph_patch.history.results import read_results
-from support.histories import (
-    H,
-    ai,
-    call_of,
-    comparable,
-    is_quiet,
-    kinds,
-    made,
-    repaired,
-    result,
-)
-from support.strict import refuse
+from support.histories import H, ai, comparable, kinds, made, repaired, result
 
 
 def in_block(call_id="c1", content="r", **fields):
@@ -50,14 +30,8 @@ READ = {
     "chat, id": (chat(tool_call_id="c1"), [("c1", None, False)]),
     "chat, name": (chat("function", name="t"), [(None, "t", False)]),
     "chat, no text": (chat(tool_call_id=7, name=7), [(None, None, False)]),
-    "chat, other role": (chat("critic", tool_call_id="c1"), []),
-    "human, blocks": (
-        H([in_block(), in_block("c2")]),
-        [("c1", None, False), ("c2", None, False)],
-    ),
     "human, more": (H([in_block(), TEXT, "x"]), [("c1", None, True)]),
     "human, no id": (H([in_block(None)]), [("", None, False)]),
-    "human, text": (H("tool_result"), []),
     "human with an id": (H("r", additional_kwargs={"tool_call_id": "c1"}), []),
     "model": (AIMessage([in_block()]), []),
 }
@@ -71,47 +45,32 @@ def test_f29_which_messages_carry_results():
         assert [(each.index, each.part) for each in found] == [(5, n) for n in range(len(found))]
 
 
-@pytest.mark.parametrize(
-    ("stored", "content"),
-    [
-        ("r", "r"),
-        (None, ""),
-        ([TEXT, "x"], [TEXT, "x"]),
-        ({"a": 1}, "{'a': 1}"),
-        ([1], "[1]"),
-    ],
-)
-def test_f29_result_blocks_may_hold_anything(stored, content):
+def test_f29_result_blocks_may_hold_anything():
     """What a `ToolMessage` cannot hold is kept as text."""
-    assert repaired([ai("c1"), H([in_block(content=stored)])]) == [
-        ai("c1"),
-        result(content, id="result"),
-    ]
+    for stored, kept in ((None, ""), ([TEXT, "x"], [TEXT, "x"]), ({"a": 1}, "{'a': 1}")):
+        history = [ai("c1"), H([in_block(content=stored)])]
+        assert repaired(history) == [ai("c1"), result(kept, id="result")]
+    assert repaired([ai("c1"), H([in_block(content=[1])])])[1].content == "[1]"
 
 
 EXTRA = {"additional_kwargs": {"a": 1}, "response_metadata": {"b": 2}}
-CONVERTED = {
-    "function": (
-        FunctionMessage("r", name="t", id="x", **EXTRA),
-        result("r", name="t", id="x", **EXTRA),
-    ),
-    "chat": (chat(name="t"), result("r", id="x", additional_kwargs={"name": "t"})),
-    "chat, nothing": (chat(), result("r", id="x")),
-    "human": (H([in_block()], id="h"), result("r", id="result")),
-    "human, error": (H([in_block(is_error=True)]), result("r", id="result", status="error")),
-}
+FIELDS = {"name": "t", "id": "x", **EXTRA}
+CONVERTED = [
+    (FunctionMessage("r", **FIELDS), result("r", **FIELDS)),
+    (chat(name="t"), result("r", id="x", additional_kwargs={"name": "t"})),
+    (H([in_block(is_error=True)]), result("r", id="result", status="error")),
+]
 
 
-@pytest.mark.parametrize("name", CONVERTED)
-def test_f29_a_result_in_the_wrong_role_is_converted(name):
+def test_f29_a_result_in_the_wrong_role_is_converted():
     """It becomes a `ToolMessage` after its call, with all that the message carries."""
-    message, converted = CONVERTED[name]
-    history = [ai("c0"), result("r0", "c0"), ai("c1"), message, H("z")]
-    assert repaired(history) == [*history[:3], converted, H("z")]
-    (change,) = patch_messages(history).changes
-    assert (change.kind, change.defect, change.index) == ("converted", "wrong_role", 3)
-    assert (change.before, comparable([change.after])) == (message, [converted])
-    assert change.tool_call_id == "c1"
+    for message, converted in CONVERTED:
+        history = [ai("c0"), result("r0", "c0"), ai("c1"), message, H("z")]
+        assert repaired(history) == [*history[:3], converted, H("z")]
+        [found] = patch_messages(history).changes
+        assert (found.kind, found.defect, found.index) == ("converted", "wrong_role", 3)
+        assert (found.before, comparable([found.after])) == (message, [converted])
+        assert found.tool_call_id == "c1"
 
 
 def test_f29_which_call_a_result_in_the_wrong_role_goes_to():
@@ -127,11 +86,7 @@ def test_f29_results_without_a_call_are_dropped():
     """Also in the wrong role, whether they name a call or not."""
     named, unnamed = chat(tool_call_id="gone"), FunctionMessage("r", name="t")
     patch = patch_messages([H("q"), named, unnamed])
-    assert patch.messages == [H("q")]
-    assert patch.changes == (
-        Change("dropped", "orphan", 1, "gone", None, None, named, None),
-        Change("dropped", "orphan", 2, "", "t", None, unnamed, None),
-    )
+    assert str(patch) == "dropped 'result' 'gone'; dropped 't' ''"
     assert kinds([ai("c1"), H([in_block(), in_block("no")])]) == ["converted", "dropped"]
 
 
@@ -147,73 +102,31 @@ def test_f29_what_else_a_human_message_says_stays():
     ]
     assert patch.messages[1].id != patch.messages[2].id
     assert [change.before for change in patch.changes] == [message] * 2
-    assert kinds([ai("c1"), message, result("r", "c2")]) == ["converted", "dropped", "dropped"]
+    said = H("tool returned r", additional_kwargs={"tool_call_id": "c1"})
+    assert repaired([ai("c1"), said]) == [ai("c1"), made("c1"), said]
 
 
-@pytest.mark.parametrize("extra", [{}, {"tool_call_id": "c1"}])
-def test_f29_a_human_message_without_a_result_block_stays_one(extra):
-    """Whatever a human says of the result stays where it is; the call gets a placeholder."""
-    message = H("tool returned r", additional_kwargs=extra)
-    assert repaired([ai("c1"), message]) == [ai("c1"), made("c1"), message]
-    assert is_quiet([ai("c1"), result("r"), message])
-
-
-def test_f29_blocks_in_a_converted_result_name_its_call():
-    """Also where the call gets a new id."""
-    for message in (
-        FunctionMessage([{**TEXT, "tool_use_id": ""}], name="t"),
-        H([in_block("c 1", [{"tool_use_id": "c 1"}])]),
-    ):
-        call_id = "c 1" if message.type == "human" else "c1"
-        caller, answer = repaired([ai(call_id, id="a1"), message])
-        assert answer.content[0]["tool_use_id"] == caller.tool_calls[0]["id"]
-
-
-# --- a model that reads no result calls the tool for ever ----------------------------------------
-
-
-def as_functions(calls):
+def as_functions(state):
     """What an agent of 2023 writes."""
-    return [FunctionMessage(f"{call['name']} ran", name=call["name"]) for call in calls]
-
-
-def as_blocks(calls):
-    """What Anthropic's own API takes, in one human message."""
-    return [H([in_block(call["id"], f"{call['name']} ran") for call in calls])]
+    calls = state["messages"][-1].tool_calls
+    return {"messages": [FunctionMessage(f"{c['name']} ran", name=c["name"]) for c in calls]}
 
 
 class Caller(StrictModel):
-    """Calls its tools until it has read their results; it refuses nothing."""
-
-    turns: int = 0
+    """Calls its tool until it has read the result; it refuses nothing."""
 
     def _line(self, messages):
-        read = {m.text for m in messages if isinstance(m, ToolMessage)}
-        names = [name for name in ("t0", "t1") if f"{name} ran" not in read]
-        self.turns += bool(names)
-        return AIMessage("", tool_calls=[call_of(n, f"{n}-{self.turns}") for n in names])
+        read = any(isinstance(m, ToolMessage) for m in messages)
+        return AIMessage("done") if read else ai("c1")
 
 
-@pytest.mark.parametrize("answer", [as_functions, as_blocks])
-async def test_f29_a_wrong_role_loop_ends_after_one_call(answer):
-    """Unpatched the model calls until the recursion limit; patched it reads the results once."""
-
-    def compiled(model):
-        builder = StateGraph(MessagesState)
-        builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-        builder.add_node("tools", lambda s: {"messages": answer(s["messages"][-1].tool_calls)})
-        builder.add_edge(START, "agent")
-        builder.add_conditional_edges("agent", tools_condition)
-        builder.add_edge("tools", "agent")
-        return builder.compile(checkpointer=InMemorySaver())
-
-    config = {"recursion_limit": 12, "configurable": {"thread_id": "1"}}
+def test_f29_a_wrong_role_loop_ends_after_one_call():
+    """Unpatched the model calls until the recursion limit; patched it reads the result once."""
+    builder = StateGraph(MessagesState)
+    builder.add_node("agent", lambda state: {"messages": [Caller().invoke(state["messages"])]})
+    builder.add_node("tools", as_functions).add_edge("tools", "agent").add_edge(START, "agent")
+    graph = builder.add_conditional_edges("agent", tools_condition).compile()
     with pytest.raises(GraphRecursionError):
-        compiled(Caller()).invoke({"messages": "go"}, config)
-    model = Caller()
-    graph = with_patching(compiled(model))
-    graph.invoke({"messages": "go"}, config)
-    messages = (await graph.ainvoke({"messages": HumanMessage("again?")}, config))["messages"]
-    assert model.turns == 1
-    assert [m.text for m in messages] == ["go", "", "t0 ran", "t1 ran", "", "again?", ""]
-    refuse(messages)
+        graph.invoke({"messages": "go"}, {"recursion_limit": 12})
+    messages = with_patching(graph).invoke({"messages": "go"})["messages"]
+    assert [m.text for m in messages] == ["go", "", "t ran", "done"]

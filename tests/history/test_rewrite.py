@@ -1,24 +1,9 @@
 """A new id or name is written everywhere where a call or its result has it."""
 
-from __future__ import annotations
-
-import pytest
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessageChunk
 
 from langgraph_patch import patch_messages
-from support.histories import (
-    H,
-    ai,
-    call_of,
-    chunk,
-    comparable,
-    defects,
-    invalid_of,
-    made,
-    repaired,
-    result,
-    with_field,
-)
+from support.histories import ai, call_of, defects, repaired, result, with_field
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
@@ -33,46 +18,38 @@ def block(kind, call_id="c 1", **fields):
     return {"type": kind, key: call_id, "name": fields.pop("name", "no good"), **fields}
 
 
-def raw_of(call_id, name="no good"):
-    """An item of `additional_kwargs["tool_calls"]`."""
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
-
-
 def wrapped(inner):
     """A block in LangChain's v1 content."""
     return {"type": "non_standard", "value": inner}
 
 
-BLOCKS = {
-    "tool_use": lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
-    "tool_call": lambda c, n: block("tool_call", c, name=n, args={}),
-    "function_call": lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
-    "custom": lambda c, n: block("custom_tool_call", c, name=n, input="ls"),
-    "wrapped": lambda c, n: wrapped(block("tool_use", c, name=n, input={})),
-}
+def raw_of(call_id, name="no good"):
+    """An item of `additional_kwargs["tool_calls"]`."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes(kind):
-    """Thoughts and signatures are byte-identical."""
-    make = BLOCKS[kind]
-    content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
-    message = AIMessage(content, tool_calls=[call_of("no good", "c 1")])
-    found = repaired([message])[0]
-    (call,) = found.tool_calls
-    assert call["name"] == "no_good"
-    assert call["id"].startswith("c_1_")
-    new_block = make(call["id"], "no_good")
-    assert found.content == [THINKING, "text", REASONING, new_block, {"no": "type"}]
+BLOCKS = [
+    lambda c, n: block("tool_use", c, name=n, input={}, cache={"x": 1}),
+    lambda c, n: block("function_call", c, name=n, arguments="{}", id="fc_1"),
+    lambda c, n: wrapped(block("custom_tool_call", c, name=n, input="ls")),
+]
 
 
-@pytest.mark.parametrize("content", [[THINKING, TEXT], "text"])
-def test_f26_thoughts_of_a_dangling_call_are_the_same_object(content):
-    """Only a result is added."""
-    message = ai("c1", content=content)
-    patch = patch_messages([message])
-    assert patch.messages[0] is message
-    assert comparable(patch.messages[1:]) == [made("c1")]
+def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
+    """Thoughts and signatures are byte-identical; of a valid call the message is the same."""
+    valid = ai("c1", content=[THINKING, TEXT])
+    assert patch_messages([valid]).messages[0] is valid
+    for make in BLOCKS:
+        content = [THINKING, "text", REASONING, make("c 1", "no good"), {"no": "type"}]
+        found = repaired([ai(("no good", "c 1"), content=content)])[0]
+        (call,) = found.tool_calls
+        assert call["name"] == "no_good"
+        assert call["id"].startswith("c_1_")
+        content[3] = make(call["id"], "no_good")
+        assert found.content == content
+    blocks = [block("tool_use", "c1", name="t", input={"k": k}) for k in (1, 2)]
+    found = repaired([ai(("t", "c1", {"k": 1}), ("t", "c1", {"k": 2}), content=blocks)])[0]
+    assert found.content == [blocks[0], {**blocks[1], "id": found.tool_calls[1]["id"]}]
 
 
 def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
@@ -80,106 +57,60 @@ def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", raw_of("c 1")],
+        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", {"id": "c 2", "function": None}],
         "function_call": {"c 1": "name"},
         "refusal": None,
     }
-    message = ai(("no good", "c 1"), additional_kwargs=extra)
-    found = repaired([message])[0]
-    new_id = found.tool_calls[0]["id"]
+    found = repaired([ai(("no good", "c 1"), "c 2", additional_kwargs=extra)])[0]
+    new_id, second_id = (call["id"] for call in found.tool_calls)
     assert found.additional_kwargs == {
         **extra,
         SIGNATURES: {new_id: "s==", "c9": "s9"},
-        "tool_calls": [raw_of("c9"), raw_of(new_id, "no_good"), "noise", raw_of("c 1")],
+        "tool_calls": [
+            *(raw_of("c9"), raw_of(new_id, "no_good"), "noise"),
+            {"id": second_id, "function": None},
+        ],
     }
-
-
-def test_f10_a_raw_call_without_a_function_is_renamed():
-    """What is no dict in it stays as it is."""
-    raw = [{"id": "c 1", "function": None}]
-    message = with_field(AIMessage(""), additional_kwargs={"tool_calls": raw})
-    found = repaired([message])[0]
-    [call] = found.tool_calls
-    assert call["name"] == "unknown_tool"
-    assert found.additional_kwargs == {"tool_calls": [{"id": call["id"], "function": None}]}
 
 
 def test_f26_the_signature_of_an_id_that_two_calls_share_is_of_both():
     """The call that keeps the id keeps its signature too."""
     message = ai("c1", ("u", "c1"), "", additional_kwargs={SIGNATURES: {"c1": "s", "": "e"}})
     found = repaired([message])[0]
-    _, new_id, third = (call["id"] for call in found.tool_calls)
+    new_id = found.tool_calls[1]["id"]
     assert found.additional_kwargs == {SIGNATURES: {"c1": "s", new_id: "s", "": "e"}}
-    assert third
-
-
-def test_f12_two_calls_with_one_id_in_two_blocks():
-    """Call and block are renamed in pairs."""
-    blocks = [block("tool_use", "c1", name="t", input={"k": k}) for k in (1, 2)]
-    message = ai(("t", "c1", {"k": 1}), ("t", "c1", {"k": 2}), content=blocks)
-    found = repaired([message])[0]
-    _, new_id = (call["id"] for call in found.tool_calls)
-    assert found.content == [blocks[0], {**blocks[1], "id": new_id}]
-    assert [call["args"] for call in found.tool_calls] == [{"k": 1}, {"k": 2}]
-
-
-def test_f09_an_invalid_call_beside_one_that_stays_open_is_renamed():
-    """It is left where it is, under its new id and name."""
-    message = with_field(
-        ai("c2"), invalid_tool_calls=[invalid_of('{"a', "c 1", "no good"), invalid_of("{", "c3")]
-    )
-    found = patch_messages([message, H("x")]).messages[0]
-    assert found.invalid_tool_calls == []
-    assert [call["name"] for call in found.tool_calls] == ["t", "no_good", "t"]
 
 
 def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
     """As LangChain writes them, whatever the arguments hold."""
-    odd = {"a": {1, 2}}
-    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[call_of("t", "c 1", odd)])
+    odd = call_of("t", "c 1", {"a": {1, 2}})
+    stored = with_field(AIMessageChunk(content="", id="a1"), tool_calls=[odd])
     found = patch_messages([stored]).messages[0]
     [piece] = found.tool_call_chunks
     assert (piece["id"], piece["name"]) == (found.tool_calls[0]["id"], "t")
     assert (piece["args"], piece["index"]) == ('{"a": "{1, 2}"}', None)
-    assert found.tool_calls[0]["args"] == odd
-    assert repaired([chunk('{"a": 1}', call_id="c 1")])[0].tool_calls[0]["args"] == {"a": 1}
+    assert found.tool_calls[0]["args"] == odd["args"]
 
 
-@pytest.mark.parametrize("wrap", [lambda inner: inner, wrapped])
-def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id(wrap):
+def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id():
     """Those that name another call, or none, stay as they are."""
 
     def blocks(call_id):
-        named = {"type": "tool_result", "tool_use_id": call_id}
-        output = {"type": "function_call_output", "call_id": call_id}
-        return ["text", wrap(named), wrap(output), {"tool_use_id": "c2"}, wrapped("x")]
+        output = {"type": "custom_tool_call_output", "call_id": call_id, "output": "a"}
+        named = [{"tool_use_id": call_id}, output, wrapped(output)]
+        return ["text", *named, {"tool_use_id": "c2"}, wrapped("x")]
 
-    message, answer = repaired([ai("c 1"), result(blocks("c 1"), "c 1")])
-    new_id = message.tool_calls[0]["id"]
-    assert answer == result(blocks(new_id), new_id)
+    for content in ("", [block("custom_tool_call", input="ls")]):
+        message, answer = repaired([ai("c 1", content=content), result(blocks("c 1"), "c 1")])
+        new_id = message.tool_calls[0]["id"]
+        assert answer == result(blocks(new_id), new_id)
 
 
-@pytest.mark.parametrize(
-    ("content", "output"),
-    [
-        ([TEXT, "txt"], [{"type": "custom_tool_call_output", "output": "a.txt"}]),
-        ([], [{"type": "custom_tool_call_output", "output": ""}]),
-        ([TEXT, IMAGE], [{"type": "custom_tool_call_output", "output": "a."}, IMAGE]),
-    ],
-)
-def test_f10_the_result_of_a_custom_call_is_wrapped(content, output):
+def test_f10_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
-    caller = AIMessage([block("custom_tool_call", "c1", name="t", input="ls")])
-    caller.tool_calls = [call_of("t", "c1", {"__arg1": "ls"})]
-    assert defects([caller, result(content)]) == ["wrong_role"]
-    assert repaired([caller, result(content)]) == [caller, result(output)]
-
-
-@pytest.mark.parametrize("wrap", [lambda inner: inner, wrapped])
-def test_f10_a_custom_output_gets_the_new_id_wherever_it_is(wrap):
-    """In v1 content it is inside another block, and is sent as it is."""
-    caller = AIMessage([wrap(block("custom_tool_call", input="ls"))])
-    output = {"type": "custom_tool_call_output", "call_id": "c 1", "output": "a"}
-    message, answer = repaired([caller, result([wrap(output)], "c 1")])
-    new_id = message.tool_calls[0]["id"]
-    assert answer == result([wrap({**output, "call_id": new_id})], new_id)
+    content = [block("custom_tool_call", "c1", name="t", input="ls")]
+    caller = ai(("t", "c1", {"__arg1": "ls"}), content=content)
+    for text, stored, kept in (("a.txt", [TEXT, "txt"], []), ("", [], []), ("", [IMAGE], [IMAGE])):
+        output = [{"type": "custom_tool_call_output", "output": text}, *kept]
+        assert defects([caller, result(stored)]) == ["wrong_role"]
+        assert repaired([caller, result(stored)]) == [caller, result(output)]

@@ -1,8 +1,5 @@
 """A call of a stream is complete or truncated: the judgement, and the corrected message."""
 
-from __future__ import annotations
-
-import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langgraph_patch.history.calls import STOPPED
@@ -48,44 +45,29 @@ def judged(*chunks, failed=False, correct=refuse_truncated):
     return message
 
 
-LIMIT = reason("length")
-COMPLETE = {
-    "no reason": [begin("f", "c1"), piece('{"a": '), piece("1}")],
-    "a reason that is not known": [begin("f", "c1"), piece('{"a": 1}'), reason("whatever")],
-    "the limit, reached behind the call": [begin("f", "c1"), piece('{"a": 1}'), LIMIT],
-    "no arguments, no reason": [begin("f", "c1")],
-    "no arguments, an unknown reason": [begin("f", "c1"), reason("finished")],
-    "no arguments, then another call": [
-        *(begin("f", "c1"), begin("g", "c2", index=1), piece('{"a": 1}', 1), LIMIT),
-    ],
-    "an empty object": [begin("f", "c1", "{}"), LIMIT],
-    "two calls, one index": [begin("f", "c1", '{"a": 1}'), begin("g", "c2", '{"b": 2}')],
-    "one id twice": [begin("f", "c0", '{"a": 1}'), begin("f", "c0", '{"a": 2}', index=1)],
-    "no index": [begin("f", "c1", '{"a": 1}', index=None), begin("g", "c2", "{}", index=None)],
-    "no index, in pieces": [begin("f", "c1", '{"a"', index=None), piece(": 1}", None)],
-    "no index, the id again": [
-        *(begin("f", "c1", '{"a"', index=None), piece(": 1}", None, call_id="c1")),
-    ],
-    "no id": [piece('{"a": 1}', name="f")],
-    "the id later": [piece('{"a"', name="f"), piece(": 1}", call_id="c1")],
-    "pieces in turns": [
-        *(begin("f", "c1"), begin("g", "c2", index=1), piece('{"a"'), piece('{"b"', 1)),
-        *(piece(": 1}"), piece(": 2}", 1)),
-    ],
-    "raw newlines": [begin("f", "c1", '{"a": "x\ny"}')],
-}
+LIMIT, ONE, TWO = reason("length"), begin("f", "c1"), begin("g", "c2", index=1)
+COMPLETE = [
+    [ONE, piece('{"a": 1}'), reason("whatever")],
+    [ONE, piece('{"a": 1}'), LIMIT],
+    [ONE, reason("finished")],
+    [ONE, TWO, piece('{"a": 1}', 1), LIMIT],
+    [begin("f", "c1", '{"a": 1}'), begin("g", "c2", '{"b": 2}')],
+    [begin("f", "c1", '{"a": 1}', index=None), begin("g", "c2", "{}", index=None)],
+    [begin("f", "c1", '{"a"', index=None), piece(": ", None), piece("1}", None, None, "c1")],
+    [piece('{"a"', name="f"), piece(": 1}", call_id="c1")],
+    [ONE, TWO, piece('{"a"'), piece('{"b"', 1), piece(": 1}"), piece(": 2}", 1)],
+]
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_f37_a_complete_call_is_never_refused(name):
+def test_f37_a_complete_call_is_never_refused():
     """However it is streamed, and whatever the reason for the end is."""
-    chunks = COMPLETE[name]
-    names = [c["name"] for chunk in chunks for c in chunk.tool_call_chunks if c["name"]]
-    calls = collected(*chunks).calls()
-    assert [(call.name, call.args is None) for call in calls] == [(n, False) for n in names]
-    merged = judged(*chunks)
-    assert merged == judged(*chunks, correct=lambda *_: None)
-    assert judged(*chunks, correct=drop_truncated) == merged
+    for chunks in COMPLETE:
+        names = [c["name"] for chunk in chunks for c in chunk.tool_call_chunks if c["name"]]
+        calls = collected(*chunks).calls()
+        assert [(call.name, call.args is None) for call in calls] == [(n, False) for n in names]
+        merged = judged(*chunks)
+        assert merged == judged(*chunks, correct=lambda *_: None)
+        assert judged(*chunks, correct=drop_truncated) == merged
 
 
 def test_f37_every_cut_is_seen():
@@ -98,90 +80,72 @@ def test_f37_every_cut_is_seen():
     assert judged(begin("f", "c1"), piece(text), reason("max_tokens")).tool_calls
 
 
-@pytest.mark.parametrize(
-    ("end", "failed", "is_cut"),
-    [
-        (LIMIT, False, True),
+def test_f37_empty_arguments_of_the_last_call():
+    """They are incomplete only if the provider names a reason, or the stream failed."""
+    for end, failed, is_cut in (
         (reason("MAX_TOKENS"), False, True),
         (reason("max_tokens", "stop_reason"), False, True),
         (reason("incomplete", "status"), False, True),
         (reason("stop"), True, True),
         (reason("stop"), False, False),
         (reason(None), False, False),
-        (reason("length", "other"), False, False),
-    ],
-)
-def test_f37_empty_arguments_of_the_last_call(end, failed, is_cut):
-    """They are incomplete only if the provider names a reason, or the stream failed."""
-    message = judged(begin("f", "c1"), end, failed=failed)
-    assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut
-    assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut)
-
-
-def test_f37_one_id_for_a_complete_and_a_truncated_call():
-    """The arguments tell them apart."""
-    message = judged(begin("f", "c0", '{"a": 1}'), begin("f", "c0", '{"a": 2', index=1))
-    assert [call["args"] for call in message.tool_calls] == [{"a": 1}]
-    assert message.invalid_tool_calls == [invalid_of('{"a": 2', "c0", "f", STOPPED)]
+    ):
+        message = judged(begin("f", "c1"), end, failed=failed)
+        assert [c["error"] for c in message.invalid_tool_calls] == [STOPPED] * is_cut, end
+        assert [c["name"] for c in message.tool_calls] == ["f"] * (not is_cut), end
 
 
 def test_f37_chunks_that_were_not_reported_refuse_nothing():
     """Some integrations report texts only: what they made of the call is kept."""
     calls = collected(begin("f", "c1", '{"a": '))
-    message = AIMessage("", tool_calls=[call_of("f", "c1", {"a": 1, "b": 2})])
-    assert not refuse_truncated(message, calls.calls())
-    assert message.tool_calls
+    block = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1, "b": 2}}
+    message = AIMessage([block], tool_calls=[call_of("f", "c1", {"a": 1, "b": 2})])
+    for correct in (refuse_truncated, drop_truncated):
+        assert not correct(message, calls.calls())
+        assert (len(message.tool_calls), message.content) == (1, [block])
     calls.is_judged = True
     assert calls.calls() == []
 
 
-def whole():
-    """A message of a stream with a truncated call, and all copies of it."""
-    return AIMessage(
-        [
-            {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}, "partial_json": "{"},
-            {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1'},
-            {"type": "tool_call_chunk", "id": "c1", "name": "f", "args": '{"a": 1'},
-            {"type": "text", "text": "x"},
-            {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
-        ],
-        tool_calls=[call_of("f", "c1", {"a": 1}), call_of("g", "c2")],
-        additional_kwargs={
-            "tool_calls": [{"id": "c1"}, {"id": "c2"}, "x"],
-            "function_call": {"name": "f"},
-            "other": 1,
-        },
-    )
+KEPT = [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "c2", "name": "g", "input": {}}]
+RAW = {"tool_calls": [{"id": "c1"}, {"id": "c2"}, "x"], "function_call": {"name": "f"}, "other": 1}
+WHOLE = AIMessage(
+    [
+        {"type": "tool_use", "id": "c1", "input": {"a": 1}, "partial_json": "{"},
+        {"type": "function_call", "call_id": "c1", "arguments": '{"a": 1'},
+        {"type": "tool_call_chunk", "id": "c1", "args": '{"a": 1'},
+        *KEPT,
+    ],
+    tool_calls=[call_of("f", "c1", {"a": 1}), call_of("g", "c2")],
+    additional_kwargs=RAW,
+)
 
 
 def test_f37_all_copies_of_a_truncated_call_are_corrected():
     """Or left out, where nothing would answer an invalid call."""
     chunks = [begin("f", "c1", '{"a": 1'), begin("g", "c2", "{}", 1)]
-    message, kept = whole(), whole().content[3:]
+    message, dropped = WHOLE.model_copy(), WHOLE.model_copy()
     assert refuse_truncated(message, collected(*chunks).calls())
     assert message.content == [
-        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
-        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
-        {"type": "tool_call", "id": "c1", "name": "f", "args": {}},
-        *kept,
+        {"type": "tool_use", "id": "c1", "input": {}},
+        {"type": "function_call", "call_id": "c1", "arguments": "{}"},
+        {"type": "tool_call", "id": "c1", "args": {}},
+        *KEPT,
     ]
     assert message.additional_kwargs == {"tool_calls": [{"id": "c2"}, "x"], "other": 1}
     assert message.tool_calls == [call_of("g", "c2")]
     assert message.invalid_tool_calls == [invalid_of('{"a": 1', "c1", "f", STOPPED)]
-    dropped = whole()
     assert drop_truncated(dropped, collected(*chunks).calls())
-    assert (dropped.content, dropped.invalid_tool_calls) == (kept, [])
+    assert (dropped.content, dropped.invalid_tool_calls) == (KEPT, [])
     assert dropped.tool_calls == [call_of("g", "c2")]
     assert not drop_truncated(dropped, [])
-    merged = judged(*chunks)
-    assert [chunk["id"] for chunk in merged.tool_call_chunks] == ["c2"]
-
-
-def test_f37_what_langchain_found_invalid_is_dropped_too():
-    """Only the call that the stream cut off; others stay."""
-    message = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
-    assert drop_truncated(message, collected(begin("f", "c1", "nope")).calls())
-    assert [call["id"] for call in message.invalid_tool_calls] == ["c2"]
+    assert [chunk["id"] for chunk in judged(*chunks).tool_call_chunks] == ["c2"]
+    message = judged(begin("f", "c0", '{"a": 1}'), begin("f", "c0", '{"a": 2', index=1))
+    assert message.tool_calls == [call_of("f", "c0", {"a": 1})]
+    assert message.invalid_tool_calls == [invalid_of('{"a": 2', "c0", "f", STOPPED)]
+    found = AIMessage("", invalid_tool_calls=[invalid_of("{", "c1"), invalid_of("{", "c2")])
+    assert drop_truncated(found, collected(begin("f", "c1", "nope")).calls())
+    assert [call["id"] for call in found.invalid_tool_calls] == ["c2"]
 
 
 def test_what_a_truncated_call_is_completed_to():
@@ -196,10 +160,9 @@ def test_what_a_truncated_call_is_completed_to():
     assert collected(AIMessageChunk("", id="m1"), reason("x")).message_ids == {"m1"}
 
 
-# --- messages whose calls have no text ---------------------------------------------------------
-
 USE = {"type": "tool_use", "id": "c2", "name": "wire", "input": {"to": "bob"}}
 TEXT = {"type": "text", "text": "sent"}
+GEMINI = {"finish_reason": "MAX_TOKENS"}
 
 
 def limited(content="", **fields):
@@ -209,46 +172,37 @@ def limited(content="", **fields):
     return AIMessage(content, tool_calls=calls, response_metadata=metadata, **fields)
 
 
-def at_limit(provider):
-    """Gemini's metadata."""
-    return {"finish_reason": "MAX_TOKENS", **provider}
+AT_LIMIT = [
+    (limited([TEXT, USE]), False, True),
+    (limited([USE, {"type": "text", "text": ""}]), False, True),
+    (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
+    (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
+    (limited([{**USE, "partial_json": '{"to": "bob"'}]), False, True),
+    (limited(metadata={**GEMINI, "model_provider": "google_genai"}), True, True),
+    (limited(metadata={**GEMINI, "model_provider": "openai"}), True, False),
+    (limited(metadata={"finish_reason": "length"}), False, False),
+    (limited([USE, TEXT]), False, False),
+    (limited([USE]), True, False),
+    (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
+    (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("message", "streamed", "is_cut"),
-    [
-        (limited([TEXT, USE]), False, True),
-        (limited("I will"), False, True),
-        (limited([USE, {"type": "text", "text": ""}]), False, True),
-        (limited([USE], metadata={"stopReason": "max_tokens"}), False, True),
-        (limited(metadata={"stop_reason": "model_context_window_exceeded"}), False, True),
-        (limited([{**USE, "partial_json": '{"to": "bob"'}]), False, True),
-        (limited(metadata=at_limit({})), True, True),
-        (limited(metadata=at_limit({"model_provider": "google_genai"})), True, True),
-        (limited(metadata=at_limit({"model_provider": "openai"})), True, False),
-        (limited(metadata={"finish_reason": "length"}), False, False),
-        (limited(metadata={"stop_reason": "end_turn"}), False, False),
-        (limited([{**USE, "partial_json": '{"to": "bob"}'}]), False, False),
-        (limited([USE, TEXT]), False, False),
-        (limited([USE]), True, False),
-        (limited(invalid_tool_calls=[invalid_of("{")]), False, False),
-        (AIMessage("x", response_metadata={"stop_reason": "max_tokens"}), False, False),
-    ],
-)
-def test_f37_the_last_call_of_a_message_that_ended_at_the_limit(message, streamed, is_cut):
+def test_f37_the_last_call_of_a_message_that_ended_at_the_limit():
     """It may lack keys, if its arguments came as an object and nothing follows it."""
-    run = StreamedCalls()
-    run.is_streamed = streamed
-    calls = run.calls(message)
-    found = [(call.id, call.raw) for call in calls if call.args is None]
-    assert found == [("c2", '{"to": "bob"')] * is_cut
-    assert [call.id for call in calls] == ["c1", "c2"] * is_cut
-    assert refuse_truncated(message.model_copy(), calls) is is_cut
+    for message, streamed, is_cut in AT_LIMIT:
+        run = StreamedCalls()
+        run.is_streamed = streamed
+        calls = run.calls(message)
+        found = [(call.id, call.raw) for call in calls if call.args is None]
+        assert found == [("c2", '{"to": "bob"')] * is_cut, message
+        assert [call.id for call in calls] == ["c1", "c2"] * is_cut
+        assert refuse_truncated(message.model_copy(), calls) is is_cut
 
 
 def test_f37_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
-    message = limited(metadata=at_limit({}))
+    message = limited(metadata=GEMINI)
     begun = begin("wire", "c2", '{"to": "bob"}')
     assert all(call.args for call in collected(begun, AIMessageChunk("so")).calls(message))
     again = collected(begun, AIMessageChunk("so"), begin("mail", "c3", "{}", 1))
@@ -260,21 +214,15 @@ MALFORMED = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
 INVALID = [invalid_of("{")]
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        (AIMessage("", invalid_tool_calls=INVALID), True),
-        (AIMessage("I will", invalid_tool_calls=INVALID), True),
+def test_which_messages_are_asked_for_again():
+    """Those with neither a call that can run nor an answer; text before a call announces it."""
+    for message, expected in (
         (AIMessage([TEXT, USE], invalid_tool_calls=INVALID), True),
         (AIMessage([USE, TEXT], invalid_tool_calls=INVALID), False),
         (AIMessage("", tool_calls=[call_of("f", "c1")], invalid_tool_calls=INVALID), False),
         (AIMessage("", response_metadata=MALFORMED), True),
         (AIMessage("", response_metadata={"stopReason": "malformed_tool_use"}), True),
         (AIMessage("hi", response_metadata=MALFORMED), False),
-        (AIMessage("", response_metadata={"finish_reason": "STOP"}), False),
         (AIMessage(""), False),
-    ],
-)
-def test_which_messages_are_asked_for_again(message, expected):
-    """Those with neither a call that can run nor an answer; text before a call announces it."""
-    assert is_unusable(message) is expected
+    ):
+        assert is_unusable(message) is expected, message

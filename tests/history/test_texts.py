@@ -1,42 +1,23 @@
 """The texts of placeholders, in each language."""
 
-from __future__ import annotations
-
 import pytest
 from langchain_core.messages import AIMessage, SystemMessage
 
 from langgraph_patch import is_placeholder, patch_messages, set_language, validate_messages
 from langgraph_patch.errors import OptionError
 from langgraph_patch.history.calls import STOPPED
-from langgraph_patch.history.texts import CAUSES, LANGUAGES, Finding, turn_texts
+from langgraph_patch.history.texts import LANGUAGES, Finding, turn_texts
+from support import placeholder_texts as en
 from support.histories import H, ai, chunk, invalid_of, made, repaired, result, with_field
-from support.placeholder_texts import (
-    CANCELLED,
-    FAILED,
-    INCOMPLETE,
-    MALFORMED,
-    NO_NAME,
-    NOT_APPROVED,
-    NOT_APPROVED_YET,
-    NOT_STARTED,
-    TIMED_OUT,
-    UNKNOWN,
-    WAITED,
-    WAITED_UNTIL_ENDED,
-    WAITING,
-)
 
 X, SYSTEM = H("x"), SystemMessage("be brief")
 ASKED, NAMELESS, CHUNK = ai("c1", id="a1"), ai(("", "c1"), id="a1"), chunk('{"a')
 CUT = with_field(AIMessage(""), invalid_tool_calls=[invalid_of('{"a')])
 STOPPED_CALL = with_field(CUT, invalid_tool_calls=[invalid_of('{"a', error=STOPPED)])
-RAN = Finding("malformed", detail="tools_ran")
-APPROVAL = Finding("not_started", detail="approval")
-NO = Finding("failed", error="no")
-TIMEOUT = Finding("failed", error="no", detail="timeout")
-WAITS = Finding("awaiting_input")
-PAUSED = Finding("awaiting_input", detail="paused")
-FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (FAILED, TIMED_OUT))
+RAN, APPROVAL = Finding("malformed", detail="tools_ran"), Finding("not_started", detail="approval")
+NO, TIMEOUT = (Finding("failed", error="no", detail=detail) for detail in (None, "timeout"))
+WAITS, PAUSED = (Finding("awaiting_input", detail=detail) for detail in (None, "paused"))
+FAILED_NO, TIMED_OUT_NO = (text.format("{}", "{}", "no") for text in (en.FAILED, en.TIMED_OUT))
 
 
 @pytest.fixture(autouse=True)
@@ -46,38 +27,29 @@ def english_again():
     set_language("en")
 
 
+NO_ANSWER, NO_START = "没有记录到答复,也没有记录到结果。", "没有记录到开始,也没有记录到结果。"
 CASES = [
-    (ASKED, X, Finding(), UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
-    (ASKED, X, WAITS, WAITED, "在等待人工输入时收到了另一条消息;没有记录到答复,也没有记录到结果。"),
-    (
-        ASKED, SYSTEM, WAITS, WAITED_UNTIL_ENDED,
-        "在暂停结束时仍在等待人工输入;没有记录到答复,也没有记录到结果。",
-    ),
-    (ASKED, SYSTEM, PAUSED, WAITING, "正在等待人工输入;没有记录到答复,也没有记录到结果。"),
+    (ASKED, X, Finding(), en.UNKNOWN, "的结果未知;它可能已经执行,也可能没有执行。"),
+    (ASKED, X, WAITS, en.WAITED, f"在等待人工输入时收到了另一条消息;{NO_ANSWER}"),
+    (ASKED, SYSTEM, WAITS, en.WAITED_UNTIL_ENDED, f"在暂停结束时仍在等待人工输入;{NO_ANSWER}"),
+    (ASKED, SYSTEM, PAUSED, en.WAITING, f"正在等待人工输入;{NO_ANSWER}"),
     (ASKED, X, NO, FAILED_NO, "在最后一次有记录的尝试中失败:no"),
     (ASKED, X, TIMEOUT, TIMED_OUT_NO, "已超时;它可能仍在继续执行:no"),
-    (ASKED, X, Finding("not_started"), NOT_STARTED, ":没有记录到开始,也没有记录到结果。"),
-    (
-        ASKED, X, APPROVAL, NOT_APPROVED,
-        ":收到另一条消息时正在等待批准;没有记录到开始,也没有记录到结果。",
-    ),
-    (
-        ASKED, SYSTEM, APPROVAL, NOT_APPROVED_YET,
-        ":当时正在等待批准;没有记录到开始,也没有记录到结果。",
-    ),
-    (ASKED, X, Finding("cancelled"), CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
-    (CUT, X, Finding(), MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (STOPPED_CALL, X, RAN, MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
-    (CHUNK, X, Finding(), INCOMPLETE, "的参数不完整;其结果未知。"),
-    (NAMELESS, X, Finding(), NO_NAME, "没有执行:它没有指明工具。"),
-]  # fmt: skip
+    (ASKED, X, Finding("not_started"), en.NOT_STARTED, f":{NO_START}"),
+    (ASKED, X, APPROVAL, en.NOT_APPROVED, f":收到另一条消息时正在等待批准;{NO_START}"),
+    (ASKED, SYSTEM, APPROVAL, en.NOT_APPROVED_YET, f":当时正在等待批准;{NO_START}"),
+    (ASKED, X, Finding("cancelled"), en.CANCELLED, ":记录到一次取消;它可能已经全部或部分生效。"),
+    (CUT, X, Finding(), en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (STOPPED_CALL, X, RAN, en.MALFORMED, "没有执行:其参数不是完整的 JSON 对象。"),
+    (CHUNK, X, Finding(), en.INCOMPLETE, "的参数不完整;其结果未知。"),
+    (NAMELESS, X, Finding(), en.NO_NAME, "没有执行:它没有指明工具。"),
+]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_f03_each_cause_has_its_text(language):
     """The sentence is true of the cause; the marker has the cause for machines."""
     set_language(language)
-    causes = set()
     for message, behind, finding, english, chinese in CASES:
         marker = {"arguments": '{"a'} if message in (CUT, STOPPED_CALL, CHUNK) else {}
         name = "unknown_tool" if message is NAMELESS else "t"
@@ -85,8 +57,6 @@ def test_f03_each_cause_has_its_text(language):
         text = english if language == "en" else f"工具调用 {name}(ID 为 c1){chinese}"
         found = repaired([message, behind], evidence={(0, 0): finding})[1]
         assert found == made("c1", text, cause, name, **marker)
-        causes.add(cause)
-    assert causes == set(CAUSES)
 
 
 def text_of(finding, *behind):
@@ -96,7 +66,7 @@ def text_of(finding, *behind):
 
 def test_a_long_error_is_cut_with_an_ellipsis():
     """To exactly 500 characters; one that just fits is not cut, and none is made up."""
-    head = FAILED.format("t", "c1", "")
+    head = en.FAILED.format("t", "c1", "")
     space = 500 - len(head)
     assert text_of(Finding("failed", error="e" * space)) == head + "e" * space
     long = text_of(Finding("failed", error="e" * (space + 1)))
@@ -107,14 +77,14 @@ def test_a_long_error_is_cut_with_an_ellipsis():
 def test_f44_results_inside_a_call_are_listed():
     """The newest first, within 500 characters, half of which are left for a long error."""
     inner = ("send_email to bob: sent", "search: Paris")
-    expected = f"{UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
+    expected = f"{en.UNKNOWN.format('t', 'c1')} Recorded inside it: {'; '.join(inner)}"
     assert text_of(Finding(inner=inner)) == expected
     long = text_of(Finding("failed", error="e" * 900, inner=(inner[0], "x" * 900)))
     assert len(long) == 500
     assert long.count("e") > 200
     assert inner[0] in long
-    error = text_of(Finding("failed", error="ValueError('no')", inner=("mail: sent",)))
-    assert error.endswith("attempt: ValueError('no'). Recorded inside it: mail: sent")
+    error = text_of(Finding("failed", error="no", inner=("mail: sent",)))
+    assert error.endswith("attempt: no. Recorded inside it: mail: sent")
     set_language("zh")
     assert text_of(Finding(inner=inner)).endswith("。其内部的记录:" + "; ".join(inner))
     assert text_of(Finding("failed", error="e", inner=("m",))).endswith(":e。其内部的记录:m")
@@ -130,39 +100,30 @@ KEPT = {
 def test_f38_effects_that_were_not_kept_are_named(language):
     """Before the text of the result or its blocks; the recorded message is not changed."""
     set_language(language)
-    recorded = result("Updated file")
-    sentence = KEPT[language]
+    sentence, recorded = KEPT[language], result("Updated file")
+    block = {"type": "text", "text": "Updated file"}
     finding = Finding(result=recorded, not_kept=("files", "goto"))
     assert text_of(finding) == f"{sentence}\nUpdated file"
-    block = {"type": "text", "text": "Updated file"}
     blocks = Finding(result=result([block]), not_kept=("files", "goto"))
     assert text_of(blocks) == [{"type": "text", "text": sentence}, block]
-    assert recorded == result("Updated file")
     long = text_of(Finding(result=recorded, not_kept=("k" * 900,)))
     assert (len(long.partition("\n")[0]), long[-13:]) == (500, "\nUpdated file")
 
 
-@pytest.mark.parametrize(
-    ("language", "lines"),
-    [
-        ("en", ["Its values of these state keys were not kept: a, b.", "No answer of bob was "]),
-        ("zh", ["它对以下状态键的值未被保留:a, b。", "没有记录到 bob 的答复。其工具调用的记录:"]),
-    ],
-)
-def test_the_first_lines_about_a_turn(language, lines):
+def test_the_first_lines_about_a_turn():
     """Keys that are not restored, if there are any, and what follows."""
-    set_language(language)
     first, second = turn_texts("bob", ["a", "b"])
-    assert first == lines[0]
-    assert second.startswith(lines[1])
+    assert first == "Its values of these state keys were not kept: a, b."
+    assert second.startswith("No answer of bob was ")
     assert turn_texts("bob", []) == [second]
     assert len(turn_texts("bob", ["k" * 900])[0]) == 500
+    set_language("zh")
+    first, second = turn_texts("bob", ["a", "b"])
+    assert first == "它对以下状态键的值未被保留:a, b。"
+    assert second == "没有记录到 bob 的答复。其工具调用的记录:"
 
 
-HOSTILE = (
-    *("{0.__class__}", "{name}{id}{error}", "{", "%s%n", "x" * 10_000, "工具" * 5_000),
-    *("\x1b[31mred\x1b[0m\a", "a\nb\r\nc\tTool call", "\u202egnp.exe", "\ud800"),
-)
+HOSTILE = ("{0.__class__}{name}%s", "{", "工具" * 5_000, "\x1b[31mred\x1b[0m\a\r\n\u202e", "\ud800")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -183,10 +144,10 @@ def test_hostile_names_ids_and_errors_are_data(language):
         assert text[:300] in found[3].content
 
 
-@pytest.mark.parametrize("language", ["fr", "EN", "", None, 7])
-def test_an_unknown_language_is_refused(language):
+def test_an_unknown_language_is_refused():
     """The language stays."""
     set_language("zh")
-    with pytest.raises(OptionError, match=r"language=.*: expected one of en, zh"):
-        set_language(language)
+    for language in ("EN", None):
+        with pytest.raises(OptionError, match=rf"language={language!r}: expected one of en, zh"):
+            set_language(language)
     assert text_of(Finding()).startswith("工具调用 t")

@@ -63,13 +63,9 @@ def test_what_a_killed_process_wrote_can_be_undone(cli, path):
     assert rows_of(path) == before
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["scan '{}' --json", "scan '{}'", "demo", "repair '{}' --all --min-age 0 --apply --yes --json"],
-)
-def test_a_reader_may_stop_reading(command, path):
+def test_a_reader_may_stop_reading(path):
     """A pipe that is closed is no error."""
-    shell = f"{sys.executable} -m langgraph_patch {command.format(path)} | true; exit $PIPESTATUS"
+    shell = f"{sys.executable} -m langgraph_patch scan '{path}' --json | true; exit $PIPESTATUS"
     bash = ["/bin/bash", "-c", shell]
     done = subprocess.run(bash, capture_output=True, check=False, env=ENVIRONMENT)  # noqa: S603 - our own
     assert (done.returncode, b"Traceback" in done.stderr) == (141, False)

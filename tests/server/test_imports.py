@@ -75,10 +75,7 @@ def test_what_is_not_needed_is_not_loaded(program):
     ],
 )
 def test_a_missing_extra_is_an_error_that_names_it(package, extra, program, printed):
-    """Who has not installed it reads which command installs it; a notebook shows texts only.
-
-    LangGraph itself needs langgraph_sdk, so the extra `server` is for the name only.
-    """
+    """Who has not installed it reads which command installs it; a notebook shows texts only."""
     done = run(MISSING.format(package=package) + program)
     assert (done.returncode, done.stdout) == (1, printed)
     assert f"pip install 'langgraph-patch[{extra}]'" in done.stderr.splitlines()[-1]

@@ -44,14 +44,4 @@ def test_the_benchmarks_print_one_table():
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert {line.count("|") for line in lines} == {6}, done.stdout
-    assert len(lines) > 100
-    for part in ("patch_messages, ", "create_agent, SqliteSaver", "speed of a scan", "first token"):
-        assert any(line.startswith(f"| {part}") for line in lines), part
-
-
-def test_an_unknown_part_of_the_benchmarks_is_refused():
-    """It is named, and nothing is measured."""
-    command = [sys.executable, str(BENCHMARKS), "everything"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no such part: everything" in done.stderr
+    assert len(lines) > 50

@@ -1,7 +1,5 @@
 """Histories in a short form, and what a repair makes of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage

@@ -3,15 +3,13 @@
 Fields, items and keys of broken histories are missing, of another type, or hostile texts.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage
 
-from support.strategies import DAMAGES, Pick, broken_history
+from support.strategies import Pick, damaged_history
 
 DEEP: Any = {}
 for _ in range(200):
@@ -45,9 +43,9 @@ def _damage(pick: Pick, holder: Any) -> None:
         holder[key] = copy.deepcopy(pick(TEXTS if pick.chance(2) else WRONG))
 
 
-def _history(seed: int, size: int, others: tuple[Any, ...]) -> list[Any]:
+def _history(seed: int, others: tuple[Any, ...]) -> list[Any]:
     pick = Pick(seed)
-    history: list[Any] = copy.deepcopy(broken_history(seed, tuple(DAMAGES)).messages[:size])
+    history: list[Any] = copy.deepcopy(damaged_history(seed)[:12])
     for _ in range(pick.below(6) if history else 0):
         place = pick.below(len(history))
         if others and pick.chance(3):
@@ -57,11 +55,11 @@ def _history(seed: int, size: int, others: tuple[Any, ...]) -> list[Any]:
     return history
 
 
-def histories(max_size: int = 12) -> st.SearchStrategy[list[Any]]:
+def histories() -> st.SearchStrategy[list[Any]]:
     """Lists of messages without validation."""
-    return st.integers(0, 2**32).map(lambda seed: _history(seed, max_size, ()))
+    return st.integers(0, 2**32).map(lambda seed: _history(seed, ()))
 
 
-def anything(max_size: int = 12) -> st.SearchStrategy[list[Any]]:
+def anything() -> st.SearchStrategy[list[Any]]:
     """Lists in which other things stand too."""
-    return st.integers(0, 2**32).map(lambda seed: _history(seed, max_size, INSTEAD + WRONG))
+    return st.integers(0, 2**32).map(lambda seed: _history(seed, INSTEAD + WRONG))

@@ -5,24 +5,19 @@ WAITED = (
     "Tool call {} with id {} was waiting for human input when another message came in; "
     "no answer and no result were recorded."
 )
-"""A human message came in."""
 
 WAITED_UNTIL_ENDED = (
     "Tool call {} with id {} was waiting for human input when the pause was ended; "
     "no answer and no result were recorded."
 )
-"""No human message came in."""
 
 WAITING = (
     "Tool call {} with id {} is waiting for human input; no answer and no result were recorded."
 )
-"""The pause is still there."""
 
 FAILED = "Tool call {} with id {} failed in its last recorded attempt: {}"
-"""Ends with the error."""
 
 TIMED_OUT = "Tool call {} with id {} timed out; it may have gone on: {}"
-"""Ends with the error."""
 
 NOT_STARTED = "Tool call {} with id {}: no start and no result were recorded."
 
@@ -39,7 +34,6 @@ CANCELLED = (
 )
 MALFORMED = "Tool call {} with id {} was not run: its arguments are not a complete JSON object."
 INCOMPLETE = "Tool call {} with id {} has incomplete arguments; no result is known."
-"""Tools may have run after the message."""
 
 NO_NAME = "Tool call {} with id {} was not run: it names no tool."
 

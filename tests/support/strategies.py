@@ -5,20 +5,17 @@ Every call has a name of its own (`u7`) in its arguments, and its real result is
 the code under test.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
-    ChatMessage,
     FunctionMessage,
     HumanMessage,
     SystemMessage,
@@ -26,22 +23,23 @@ from langchain_core.messages import (
 )
 
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
+from support.histories import marked
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 SIGNATURES = "__gemini_function_call_thought_signatures__"
-LONG_ID = "call-with-an-id-that-chat-completions-refuses-since-it-is-long"
+BAD_IDS = (
+    "call-with-an-id-that-chat-completions-refuses-since-it-is-long-{old}",
+    "functions/{old}",
+)
 NAMES = ("search", "send_email", "wire-money")
-BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{0.__class__}")
+BAD_NAMES = ("", "wire money", "检索", "functions.search", "x" * 70, "{{0.__class__}}")
+ORPHAN = ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan")
+MARK = {"cause": "unknown"}
+TEXT = {"type": "text", "text": "I will"}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
 History = list[Any]
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A history and the damage that was done to it, in order."""
-
-    messages: History
-    damages: tuple[str, ...]
 
 
 class Pick:
@@ -59,36 +57,26 @@ class Pick:
         return self.below(one_in) == 0
 
 
-# --- valid histories -------------------------------------------------------------------
-
-
-def _anthropic(call: Mapping[str, Any]) -> dict[str, Any]:
+def _anthropic(call: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": call["id"], "name": call["name"], "input": call["args"]}
 
 
-def _responses(call: Mapping[str, Any]) -> dict[str, Any]:
+def _responses(call: Any) -> dict[str, Any]:
     own = {"id": f"fc_{call['args']['uid']}", "call_id": call["id"], "name": call["name"]}
     return {"type": "function_call", **own, "arguments": json.dumps(call["args"])}
 
 
-def _raw(call: Mapping[str, Any]) -> dict[str, Any]:
+def _raw(call: Any) -> dict[str, Any]:
     function = {"name": call["name"], "arguments": json.dumps(call["args"])}
     return {"id": call["id"], "type": "function", "function": function}
 
-
-TEXT = {"type": "text", "text": "I will"}
-THINKING = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
 
 SHAPES: Mapping[str, Callable[[list[Any]], dict[str, Any]]] = {
     "plain": lambda _: {},
     "chunk": lambda _: {},
     "anthropic": lambda calls: {"content": [THINKING, TEXT, *map(_anthropic, calls)]},
     "responses": lambda calls: {"content": [REASONING, *map(_responses, calls)]},
-    "standard": lambda calls: {
-        "content": [TEXT, *map(dict, calls)],
-        "response_metadata": {"output_version": "v1"},
-    },
+    "standard": lambda calls: {"content": [TEXT, *map(dict, calls)]},
     "raw_too": lambda calls: {"additional_kwargs": {"tool_calls": [*map(_raw, calls)]}},
     "gemini": lambda calls: {"additional_kwargs": {SIGNATURES: {c["id"]: "c2ln" for c in calls}}},
 }
@@ -97,9 +85,8 @@ SHAPES: Mapping[str, Callable[[list[Any]], dict[str, Any]]] = {
 
 def _calling_message(shape: str, calls: list[Any], message_id: str | None) -> AIMessage:
     if shape == "chunk":
-        pieces: list[Any] = [{**call, "args": json.dumps(call["args"])} for call in calls]
-        chunks = [{**piece, "index": index} for index, piece in enumerate(pieces)]
-        return AIMessageChunk(content="", tool_call_chunks=chunks, id=message_id)
+        pieces = [{**c, "args": json.dumps(c["args"]), "index": n} for n, c in enumerate(calls)]
+        return AIMessageChunk(content="", tool_call_chunks=pieces, id=message_id)
     return AIMessage(**{"content": "", **SHAPES[shape](calls)}, tool_calls=calls, id=message_id)
 
 
@@ -124,16 +111,15 @@ def _valid_history(pick: Pick) -> History:
     history: History = [SystemMessage("be brief", id="sys")] if pick.chance(4) else []
     made = 0
     for turn in range(1 + pick.below(3)):
-        content: Any = f"ask {turn}"
-        if pick.chance(4):
-            content = [{"type": "text", "text": content}, {"type": "text", "text": "please"}]
+        content = [TEXT, TEXT] if pick.chance(4) else f"ask {turn}"
         history.append(HumanMessage(content, id=None if pick.chance(4) else f"human-{turn}"))
         for step in range(pick.below(3)):
-            count = 1 + pick.below(3)
-            uids = range(made, made + count)
-            made += count
-            own = [{"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"} for n in uids]
-            calls = [{**call, "type": "tool_call"} for call in own]
+            uids = range(made, made + 1 + pick.below(3))
+            made = uids.stop
+            calls: list[Any] = [
+                {"name": pick(NAMES), "args": {"uid": f"u{n}"}, "id": f"call-{n}"} for n in uids
+            ]
+            calls = [{**call, "type": "tool_call"} for call in calls]
             message_id = None if pick.chance(4) else f"ai-{turn}-{step}"
             history.append(_calling_message(pick(tuple(SHAPES)), calls, message_id))
             results = [_result(pick, call) for call in calls]
@@ -142,8 +128,6 @@ def _valid_history(pick: Pick) -> History:
             history.append(AIMessage(f"answer {turn}", id=f"answer-{turn}"))
     return history
 
-
-# --- damage ----------------------------------------------------------------------------
 
 DAMAGES: dict[str, Callable[[Pick, History], None]] = {}
 """Every way in which a history is broken here, by name; it changes the list."""
@@ -155,20 +139,24 @@ IN_PLACE: list[str] = []
 """Damage after which ids may occur twice, but each result is where it was."""
 
 
-def _damage(where: Callable[[History], Sequence[int]], *kinds: list[str]) -> Callable[[Any], Any]:
+Change = Callable[[Pick, History, int], Any]
+Where = Callable[[History], Sequence[int]]
+
+
+def _register(name: str, where: Where, change: Change, *kinds: list[str]) -> None:
     """Register a change of a history at one of the places that `where` finds."""
 
-    def register(change: Callable[[Pick, History, int], None]) -> Any:
-        def damage(pick: Pick, history: History) -> None:
-            if found := where(history):
-                change(pick, history, pick(found))
+    def damage(pick: Pick, history: History) -> None:
+        if found := where(history):
+            change(pick, history, pick(found))
 
-        for names in kinds:
-            names.append(change.__name__)
-        DAMAGES[change.__name__] = damage
-        return change
+    for names in kinds:
+        names.append(name)
+    DAMAGES[name] = damage
 
-    return register
+
+def _damage(where: Where, *kinds: list[str]) -> Callable[[Change], None]:
+    return lambda change: _register(change.__name__.removeprefix("_"), where, change, *kinds)
 
 
 def _anywhere(history: History) -> Sequence[int]:
@@ -185,6 +173,10 @@ def _real(history: History) -> Sequence[int]:
 
 def _calling(history: History) -> Sequence[int]:
     return [k for k, m in enumerate(history) if isinstance(m, AIMessage) and m.tool_calls]
+
+
+def _with_blocks(history: History) -> Sequence[int]:
+    return [k for k in _calling(history) if isinstance(history[k].content, list)]
 
 
 def _turn(history: History, start: int) -> range:
@@ -213,82 +205,72 @@ def _replace(history: History, places: Sequence[int], old: str, new: str | None)
         _update(history, place, **fields)
 
 
+def _replace_first(history: History, place: int, key: str, new: str) -> None:
+    """Replace the id or the name of the first call of a message, everywhere."""
+    if old := history[place].tool_calls[0][key]:
+        _replace(history, _anywhere(history), old, new.format(old=old))
+
+
 def _unlist(history: History, place: int, call: Any, **fields: Any) -> None:
     """Take a call out of the calls of a message."""
     message = history[place]
-    if isinstance(message, AIMessageChunk):
-        chunks = [chunk for chunk in message.tool_call_chunks if chunk["id"] != call["id"]]
-        fields["tool_call_chunks"] = chunks
+    if chunks := getattr(message, "tool_call_chunks", None):
+        fields["tool_call_chunks"] = [chunk for chunk in chunks if chunk["id"] != call["id"]]
     left = [each for each in message.tool_calls if each is not call]
     _update(history, place, tool_calls=left, **fields)
 
 
-def _placeholder_for(call_id: str | None, message_id: str | None = None) -> ToolMessage:
-    """A placeholder of this package, as an earlier repair wrote it."""
-    marker = {PLACEHOLDER_KEY: {"cause": "unknown"}}
-    fields: Any = {"tool_call_id": call_id or "", "id": message_id}
-    return ToolMessage("no result", additional_kwargs=marker, **fields)
+_register("drop_result", _results, lambda _, h, k: h.pop(k), HONEST, IN_PLACE)
+_register("trim_head", _anywhere, lambda _, h, k: h.__delitem__(slice(k)), HONEST)
+_register("orphan", _anywhere, lambda _, h, k: h.insert(k, ORPHAN), HONEST)
+_register("block_only", _with_blocks, lambda p, h, k: _unlist(h, k, p(h[k].tool_calls)), HONEST)
+_register("refused_id", _calling, lambda p, h, k: _replace_first(h, k, "id", p(BAD_IDS)), HONEST)
+_register("bad_name", _calling, lambda p, h, k: _replace_first(h, k, "name", p(BAD_NAMES)), HONEST)
 
 
-@_damage(_results, HONEST, IN_PLACE)
-def drop_result(_pick: Pick, history: History, place: int) -> None:
-    """A tool that never finished."""
-    del history[place]
+@_damage(_calling, HONEST)
+def _raw_only(_pick: Pick, history: History, place: int) -> None:
+    if "tool_calls" in history[place].additional_kwargs:
+        _update(history, place, tool_calls=[], invalid_tool_calls=[])
 
 
 @_damage(_results, HONEST)
-def move_result(pick: Pick, history: History, place: int) -> None:
-    """A result that came in behind other messages, or before its call."""
+def _move_result(pick: Pick, history: History, place: int) -> None:
     moved = history.pop(place)
     history.insert(pick.below(len(history) + 1), moved)
 
 
 @_damage(_calling, HONEST, IN_PLACE)
-def steer(pick: Pick, history: History, place: int) -> None:
-    """A message that came in between a call and its results."""
+def _steer(pick: Pick, history: History, place: int) -> None:
     messages = HumanMessage("steer", id="steer"), SystemMessage("hm"), AIMessage("hm", id="hm")
     history.insert(place + 1 + pick.below(2), pick(messages))
 
 
 @_damage(_results, HONEST)
-def duplicate_result(pick: Pick, history: History, place: int) -> None:
-    """A second result for one call, somewhere behind the first."""
+def _duplicate_result(pick: Pick, history: History, place: int) -> None:
     text = f"{history[place].content}{pick(('', ', again'))}"
     again = history[place].model_copy(update={"id": None, "content": text})
     history.insert(place + 1 + pick.below(len(history) - place), again)
 
 
 @_damage(_real, HONEST)
-def late_real_result(pick: Pick, history: History, place: int) -> None:
+def _late_real_result(pick: Pick, history: History, place: int) -> None:
     """A placeholder of this package is in the place of a result that came later."""
     real = history[place]
-    history[place] = _placeholder_for(real.tool_call_id, f"patch-{place}")
+    history[place] = marked(MARK, "none", real.tool_call_id, id=f"patch-{place}")
     history.insert(place + 1 + pick.below(len(history) - place), real)
 
 
-@_damage(_calling)
-def placeholder_anywhere(pick: Pick, history: History, place: int) -> None:
-    """A placeholder of this package for some call, at any place."""
-    found = _placeholder_for(pick(history[place].tool_calls)["id"])
-    history.insert(pick.below(len(history) + 1), found)
-
-
 @_damage(_results)
-def foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
+def _foreign_placeholder(_pick: Pick, history: History, place: int) -> None:
     """What deepagents wrote where it found no result."""
     call_id = history[place].tool_call_id
     text = DEEPAGENTS_CANCELLED.format("t", call_id)
     history[place] = ToolMessage(text, tool_call_id=call_id, id=f"deep-{place}")
 
 
-@_damage(_anywhere, HONEST)
-def orphan(_pick: Pick, history: History, place: int) -> None:
-    """A result without a call."""
-    history.insert(place, ToolMessage("lost", tool_call_id="nobody", name="search", id="orphan"))
-
-
 @_damage(_calling, IN_PLACE)
-def reuse_id(pick: Pick, history: History, place: int) -> None:
+def _reuse_id(pick: Pick, history: History, place: int) -> None:
     """A model that numbers its calls anew in every turn: call and result have an old id."""
     own = [call["id"] for call in history[place].tool_calls]
     earlier = {c["id"] for k in _calling(history) if k < place for c in history[k].tool_calls}
@@ -297,7 +279,7 @@ def reuse_id(pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling, IN_PLACE)
-def reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
+def _reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
     """Two calls of one message with one id, and their results in call order."""
     first, last = (history[place].tool_calls[k]["id"] for k in (0, -1))
     turn = [k for k in _turn(history, place) if k in _results(history)]
@@ -310,29 +292,14 @@ def reuse_id_in_message(_pick: Pick, history: History, place: int) -> None:
 
 
 @_damage(_calling)
-def bad_id(pick: Pick, history: History, place: int) -> None:
+def _bad_id(pick: Pick, history: History, place: int) -> None:
     """No id, or an empty one; its result has none either."""
     if old := pick(history[place].tool_calls)["id"]:
         _replace(history, _turn(history, place), old, pick((None, "")))
 
 
 @_damage(_calling, HONEST)
-def refused_id(pick: Pick, history: History, place: int) -> None:
-    """An id that some provider refuses, everywhere."""
-    if old := history[place].tool_calls[0]["id"]:
-        new = pick((f"{LONG_ID}-{old}", f"functions/{old}"))
-        _replace(history, _anywhere(history), old, new)
-
-
-@_damage(_calling, HONEST)
-def bad_name(pick: Pick, history: History, place: int) -> None:
-    """A tool's name that no provider accepts, everywhere."""
-    if old := history[place].tool_calls[0]["name"]:
-        _replace(history, _anywhere(history), old, pick(BAD_NAMES))
-
-
-@_damage(_calling, HONEST)
-def invalid_call(pick: Pick, history: History, place: int) -> None:
+def _invalid_call(pick: Pick, history: History, place: int) -> None:
     """A call with arguments that could not be read; a tool node may have answered it."""
     message = history[place]
     call = pick(message.tool_calls)
@@ -342,25 +309,8 @@ def invalid_call(pick: Pick, history: History, place: int) -> None:
     _unlist(history, place, call, invalid_tool_calls=[*message.invalid_tool_calls, invalid])
 
 
-@_damage(lambda h: [k for k in _calling(h) if isinstance(h[k].content, list)], HONEST)
-def block_only(pick: Pick, history: History, place: int) -> None:
-    """A call that is only in a content block."""
-    _unlist(history, place, pick(history[place].tool_calls))
-
-
-@_damage(lambda h: [k for k in _calling(h) if "tool_calls" in h[k].additional_kwargs], HONEST)
-def raw_only(_pick: Pick, history: History, place: int) -> None:
-    """Calls that are only in the provider's raw form."""
-    _update(history, place, tool_calls=[], invalid_tool_calls=[])
-
-
-@_damage(
-    lambda h: [
-        k for k in _calling(h) if isinstance(h[k], AIMessageChunk) and h[k].tool_call_chunks
-    ],
-    IN_PLACE,
-)
-def truncated_chunk(pick: Pick, history: History, place: int) -> None:
+@_damage(lambda h: [k for k in _calling(h) if getattr(h[k], "tool_call_chunks", 0)], IN_PLACE)
+def _truncated_chunk(pick: Pick, history: History, place: int) -> None:
     """A stream that was cut in a call's arguments and stored: its parser calls it valid."""
     message = history[place]
     *whole, last = message.tool_call_chunks
@@ -368,24 +318,14 @@ def truncated_chunk(pick: Pick, history: History, place: int) -> None:
     history[place] = AIMessageChunk("", tool_call_chunks=[*whole, cut], id=message.id)
 
 
-@_damage(lambda h: [k for k in _real(h) if h[k].name])
-def function_message(_pick: Pick, history: History, place: int) -> None:
-    """A result as a `FunctionMessage`: identified by the tool's name alone."""
-    old = history[place]
-    history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
+@_damage(_real)
+def _function_message(_pick: Pick, history: History, place: int) -> None:
+    if (old := history[place]).name:
+        history[place] = FunctionMessage(old.content, name=old.name, id=old.id)
 
 
 @_damage(_real, HONEST)
-def chat_message(pick: Pick, history: History, place: int) -> None:
-    """A result as a `ChatMessage` that names its call."""
-    old = history[place]
-    extra = {"tool_call_id": old.tool_call_id}
-    role = pick(("tool", "function"))
-    history[place] = ChatMessage(old.content, role=role, id=old.id, additional_kwargs=extra)
-
-
-@_damage(_real, HONEST)
-def human_tool_result(pick: Pick, history: History, place: int) -> None:
+def _human_tool_result(pick: Pick, history: History, place: int) -> None:
     """Results as `tool_result` blocks of one human message, which may say something too."""
     found, end = _real(history), place + 1
     while end in found and pick.chance(2):
@@ -398,26 +338,13 @@ def human_tool_result(pick: Pick, history: History, place: int) -> None:
     history[place:end] = [HumanMessage(blocks, id=f"human-result-{place}")]
 
 
-@_damage(_anywhere, HONEST)
-def trim_head(_pick: Pick, history: History, place: int) -> None:
-    """A window that cut through a pair."""
-    del history[:place]
-
-
-@_damage(_anywhere, HONEST, IN_PLACE)
-def cut_tail(_pick: Pick, history: History, place: int) -> None:
-    """A run that ended in the middle of a step."""
-    del history[place + 1 :]
-
-
-def broken_history(seed: int, names: Sequence[str], max_damages: int = 4) -> Broken:
-    """A valid history, damaged up to `max_damages` times; another one for each seed."""
+def damaged_history(seed: int, names: Sequence[str] = ()) -> History:
+    """A valid history, damaged up to four times; another one for each seed."""
     pick = Pick(seed)
     history = _valid_history(pick)
-    done = [pick(names) for _ in range(1 + pick.below(max_damages))]
-    for name in done:
-        DAMAGES[name](pick, history)
-    return Broken(history, tuple(done))
+    for _ in range(1 + pick.below(4)):
+        DAMAGES[pick(names or tuple(DAMAGES))](pick, history)
+    return history
 
 
 _SEEDS = st.integers(0, 2**32)
@@ -429,12 +356,14 @@ def valid_histories() -> st.SearchStrategy[History]:
     return _SEEDS.map(lambda seed: _valid_history(Pick(seed)))
 
 
-def broken_histories(names: Sequence[str] = tuple(DAMAGES)) -> st.SearchStrategy[Broken]:
+def damaged_histories(names: Sequence[str] = ()) -> st.SearchStrategy[History]:
     """Valid histories, damaged several times."""
-    return _SEEDS.map(lambda seed: broken_history(seed, names))
+    return _SEEDS.map(lambda seed: damaged_history(seed, names))
 
 
-# --- what can be read off a history -----------------------------------------------------
+def broken_histories() -> st.SearchStrategy[Any]:
+    """Damaged histories, each as the attribute `messages` of an object."""
+    return damaged_histories().map(lambda history: SimpleNamespace(messages=history))
 
 
 def answered(history: Sequence[Any]) -> set[str]:

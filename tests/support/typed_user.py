@@ -4,8 +4,6 @@
 (mypy's `warn_unused_ignores` makes it an error if it is not).
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Literal, assert_type
 
@@ -24,24 +22,10 @@ import langgraph_patch as lp
 from langgraph_patch import errors, streaming, threads
 from langgraph_patch.graph.model import PatchedModel
 from langgraph_patch.history.ids import PLACEHOLDER_KEY
-from langgraph_patch.history.repair import DefectKind
-from langgraph_patch.history.texts import Evidence, Finding
+from langgraph_patch.history.repair import ChangeKind, DefectKind
+from langgraph_patch.history.texts import Cause, Evidence, Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 
-Kind = Literal[
-    "inserted",
-    "recovered",
-    "restored",
-    "moved",
-    "dropped",
-    "converted",
-    "promoted",
-    "renamed",
-    "corrected",
-]
-Cause = Literal["awaiting_input", "failed", "not_started", "cancelled", "malformed", "unknown"]
-Status = Literal["healthy", "damaged", "paused", "unreadable"]
-Outcome = Literal["healthy", "planned", "repaired", "paused", "young", "busy", "moved", "refused"]
 AnyGraph = CompiledStateGraph[Any, Any, Any, Any]
 Saver = BaseCheckpointSaver[str]
 
@@ -54,23 +38,14 @@ def patches(history: list[BaseMessage], real: ToolMessage) -> None:
     assert_type((patch.messages, patch.before), tuple[list[BaseMessage], list[BaseMessage]])
     assert_type((patch.changes, patch.to_dict()), tuple[tuple[lp.Change, ...], dict[str, Any]])
     for change in assert_type(lp.validate_messages(history), list[lp.Change]):
-        assert_type((change.kind, change.defect), tuple[Kind, DefectKind])
-        assert_type((change.index, change.tool_call_id), tuple[int, str])
-        assert_type((change.name, change.cause), tuple[str | None, Cause | None])
-        assert_type((change.before, change.after), tuple[BaseMessage | None, BaseMessage | None])
+        assert_type((change.kind, change.defect), tuple[ChangeKind, DefectKind])
+        assert_type((change.cause, change.before), tuple[Cause | None, BaseMessage | None])
 
 
 def text(call: lp.DanglingCall) -> str:
-    """A text of one's own, and all that it may be made of."""
-    assert_type((call.tool_call_id, call.name, call.index), tuple[str, str, int])
-    assert_type((call.args, call.message), tuple[Mapping[str, Any], AIMessage])
-    assert_type((call.cause, call.error), tuple[Cause, str | None])
+    """A text of one's own."""
+    assert_type((call.args, call.cause, call.error), tuple[Mapping[str, Any], Cause, str | None])
     return f"nobody knows what {call.name} did"
-
-
-def message(call: lp.DanglingCall) -> ToolMessage:
-    """A message of one's own."""
-    return ToolMessage("nobody knows", tool_call_id=call.tool_call_id)
 
 
 def placeholders(history: list[BaseMessage]) -> None:
@@ -79,7 +54,7 @@ def placeholders(history: list[BaseMessage]) -> None:
     lp.patch_messages(history, placeholder="nobody knows", replace_foreign=True)
     lp.patch_messages(history, placeholder={"unknown": "nobody knows"})
     lp.patch_messages(history, placeholder=text)
-    lp.patch_messages(history, placeholder=message)
+    lp.patch_messages(history, placeholder=lambda call: ToolMessage("?", tool_call_id=call.name))
     assert_type(lp.is_placeholder(history[0]), bool)
     assert_type(PLACEHOLDER_KEY, Literal["langgraph_patch"])
     lp.set_language("de")  # type: ignore[arg-type]
@@ -106,15 +81,9 @@ def graphs(saver: Saver, chat_model: BaseChatModel) -> None:
     same = assert_type(lp.with_patching(builder), StateGraph[MessagesState, None, MessagesState])
     same.add_node("patch_tool_calls", assert_type(lp.patch_node, lp.PatchNode))
     same.add_node("again", lp.PatchNode(messages_key="messages", recover="required", on_patch=log))
-    compiled = lp.with_patching(
-        same.compile(checkpointer=saver),
-        model_node=["model"],
-        placeholder=text,
-        messages_key="messages",
-        recover=False,
-        replace_foreign=True,
-        on_patch=log,
-    )
+    graph = same.compile(checkpointer=saver)
+    lp.with_patching(graph, model_node=["model"], messages_key="messages", replace_foreign=True)
+    compiled = lp.with_patching(graph, recover=False, placeholder=text, on_patch=log)
     assert_type(compiled, CompiledStateGraph[MessagesState, None, MessagesState, MessagesState])
     agent = create_agent(chat_model, middleware=[PatchToolCallsMiddleware(recover=False)])
     lp.with_patching(agent).invoke({"messages": []})
@@ -136,24 +105,14 @@ def stored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None:
     """A scan is an iterator of reports; a repair is a value that can be undone."""
     reports = threads.scan_threads(saver, messages_key="messages", thread_ids=["1"])
     for report in assert_type(reports, Iterator[threads.ThreadReport]):
-        assert_type((report.thread_id, report.namespace, report.status), tuple[str, str, Status])
-        assert_type((report.age, report.messages), tuple[float | None, int | None])
-        assert_type((report.checkpoint_id, report.reason), tuple[str | None, str | None])
-        assert_type((report.defects, report.patch), tuple[tuple[lp.Change, ...], lp.Patch | None])
-        assert_type(report.to_dict(), dict[str, Any])
+        assert_type((report.defects, report.age), tuple[tuple[lp.Change, ...], float | None])
+        assert_type((report.patch, report.to_dict()), tuple[lp.Patch | None, dict[str, Any]])
     repair = threads.repair_thread(graph, config, on_pause="abandon", min_age=0, placeholder=text)
     assert_type(repair, threads.ThreadRepair)
-    assert_type((repair.thread_id, repair.namespace, repair.outcome), tuple[str, str, Outcome])
-    assert_type((repair.before, repair.after), tuple[str | None, str | None])
-    assert_type((repair.reason, repair.patch), tuple[str | None, lp.Patch | None])
-    assert_type((repair.skipped, repair.to_dict()), tuple[bool, dict[str, Any]])
-    assert_type(
-        (threads.undo_repair(saver, config), threads.undo_repair(graph, config)), tuple[str, str]
-    )
-    threads.repair_thread(
-        threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1}), config
-    )
-    threads.repair_thread(get_sync_client(), config)
+    assert_type((repair.skipped, repair.patch), tuple[bool, lp.Patch | None])
+    assert_type(threads.undo_repair(saver, config) + threads.undo_repair(graph, config), str)
+    server = threads.LangGraphServer(get_sync_client(), status="error", metadata={"of": 1})
+    threads.repair_thread(server, config)
     threads.repair_thread(graph, config, on_pause="drop")  # type: ignore[arg-type]
 
 
@@ -167,10 +126,8 @@ async def astored(graph: AnyGraph, config: RunnableConfig, saver: Saver) -> None
 
 
 def mine(turn: streaming.Turn) -> bool | None:
-    """A checker of one's own, and all that it may look at."""
-    assert_type((turn.checker, turn.chunks), tuple[streaming.Checker, list[AIMessage]])
-    assert_type((turn.wrote, turn.called, turn.spoke), tuple[bool, bool, bool])
-    assert_type((turn.ended, turn.answer, turn.phase), tuple[bool, bool | None, str | None])
+    """A checker of one's own."""
+    assert_type((turn.checker, turn.answer), tuple[streaming.Checker, bool | None])
     return streaming.full_stream_checker(turn)
 
 
@@ -181,11 +138,8 @@ def streams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
         cut = assert_type(list(chunks), list[AIMessageChunk])
         chunks.close()
     assert_type(calls_tools, bool)
-    for token, metadata in streaming.final_answers(
-        graph.stream({}, stream_mode="messages"), checker=mine
-    ):
-        assert_type((token, metadata), tuple[BaseMessage, dict[str, Any]])
-        metadata.get(streaming.RETRACTED_KEY)
+    answers = streaming.final_answers(graph.stream({}, stream_mode="messages"), checker=mine)
+    assert_type(list(answers), list[tuple[BaseMessage, dict[str, Any]]])
     parts = graph.stream({}, stream_mode=["messages", "values"], version="v2")
     assert_type(streaming.final_answers(parts, internal=True, other_modes=True), Iterator[Any])
     left = assert_type(streaming.message_from_stream(cut, ended=False), AIMessage)
@@ -201,19 +155,16 @@ async def astreams(chat_model: BaseChatModel, graph: AnyGraph) -> None:
     assert_type(calls_tools, bool)
     assert_type([chunk async for chunk in chunks], list[AIMessageChunk])
     await chunks.aclose()
-    async for token, metadata in streaming.afinal_answers(
-        graph.astream({}, stream_mode="messages")
-    ):
-        assert_type((token, metadata), tuple[BaseMessage, dict[str, Any]])
+    answers = streaming.afinal_answers(graph.astream({}, stream_mode="messages"))
+    assert_type([answer async for answer in answers], list[tuple[BaseMessage, dict[str, Any]]])
 
 
 def raised() -> None:
     """One root; each leaf can be caught by itself, and three are also what Python calls them."""
     roots: list[type[lp.PatchError]] = [errors.EvidenceError, errors.ThreadError]
     values: list[type[ValueError]] = [errors.GraphError, errors.OptionError, errors.StreamError]
-    types: list[type[TypeError]] = [errors.MessagesError]
-    attributes: list[type[AttributeError]] = [errors.ModelError]
+    others: tuple[type[TypeError], type[AttributeError]] = errors.MessagesError, errors.ModelError
     try:
         threads.scan_threads("threads.sqlite")  # type: ignore[arg-type]
-    except (*roots, *values, *types, *attributes) as error:
+    except (*roots, *values, *others) as error:
         raise lp.PatchError(str(error)) from error
