@@ -11,11 +11,9 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import TodoListMiddleware
 from langchain.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.messages import RemoveMessage
-from langgraph.channels import EphemeralValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import InvalidUpdateError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
@@ -26,8 +24,6 @@ from langgraph_patch import validate_messages, with_patching
 from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads import (
-    arepair_thread,
-    aundo_repair,
     repair_thread,
     scan_threads,
     undo_repair,
@@ -268,18 +264,6 @@ def test_the_options_of_a_patch_reach_it(saver):
         planned(placeholder=lambda call: {}[call.name])
 
 
-async def test_reconcile_may_be_asynchronous(path, saver):
-    """Only in `arepair_thread`."""
-    stored("abandoned", saver=saver)
-
-    async def look_up(call):
-        return f"{call.tool_call_id} paid"
-
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        repair = await arepair_thread(own, thread(), min_age=0, reconcile={"wire": look_up})
-    assert results(repair.patch.messages) == ["sent to bob", "c2 paid"]
-
-
 def test_placeholders_of_others_give_way_if_asked(saver):
     """What deepagents wrote for a mail that was sent: the recorded result can replace it."""
     made = stored("paused", saver=saver)
@@ -338,16 +322,6 @@ def test_a_wrong_argument_is_an_error_that_names_it(path, saver):
     assert rows_of(path) == before
 
 
-async def test_the_wrong_form_of_a_function_names_the_right_one(path, saver):
-    """A checkpointer that is used in an event loop has no other half, and the other way round."""
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        with pytest.raises(OptionError, match=r"AsyncSqliteSaver has .* await arepair_thread and"):
-            repair_thread(own, thread())
-    for act in (arepair_thread, aundo_repair):
-        with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
-            await act(saver, thread())
-
-
 # --- refusals ------------------------------------------------------------------------------
 
 
@@ -401,24 +375,6 @@ def test_c9_what_langgraph_cannot_apply_is_refused_and_named(path, saver):
     assert (outcome, builder_error in reason) == ("refused", True)
     assert reason.startswith("the graph cannot apply what its finished tasks wrote: ")
     assert reason.endswith("With with_patching, the next message repairs it")
-
-
-class Once(MessagesState):
-    """A state with a value that lasts one superstep."""
-
-    once: Annotated[str, EphemeralValue]
-
-
-def test_a_value_that_lasts_one_superstep_does_not_come_back(saver):
-    """It is gone after the superstep that a repair ends, as in a run."""
-    builder = StateGraph(Once).add_edge(START, "model").add_edge("model", "tools")
-    builder.add_node("model", lambda _: {"messages": [calls(WIRE)], "once": "x"})
-    builder.add_node("tools", lambda _: interrupt("sure?"))
-    graph = builder.compile(checkpointer=saver)
-    graph.invoke({"messages": [HumanMessage("go")]}, thread())
-    assert saver.get_tuple(thread()).checkpoint["channel_values"]["once"] == "x"
-    assert repaired(graph, **ABANDON)[0] == "repaired"
-    assert "once" not in saver.get_tuple(thread()).checkpoint["channel_values"]
 
 
 def conflicting(saver, nodes):
