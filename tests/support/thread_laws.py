@@ -10,7 +10,8 @@ from langgraph.types import Command
 
 from langgraph_patch import validate_messages
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from support.databases import copy_thread, open_interrupted_saver, open_saver, rows_of
+from langgraph_patch.threads.keys import Key
+from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
 from support.stored_threads import lines, results, scanned, stored, thread
 
 UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
@@ -68,6 +69,7 @@ def check_repair(database: str, saver: Any, case: tuple[str, str, bool, str]) ->
 
     assert undo_repair(target, made.config) == repair.before
     assert rows_of(database)["1"] == before
+    assert {row[0] for row in every_row(database)["1"] - before} <= {"checkpoint_blobs"}
     again = repair_thread(target, made.config, min_age=0)
     assert (str(again), again.after) == (str(repair), repair.after)
     made.say("next")
@@ -90,6 +92,19 @@ def check_pause(database: str, saver: Any, kind: str) -> None:
     assert rows_of(database)["1"] == before
     made.run(Command(resume="yes"))
     assert results(made.history) == ["sent to bob", "wired 5: yes"]
+
+
+def fill(saver: Any) -> list[Key]:
+    """Store two checkpoints for each of many odd keys; the keys, sorted."""
+    ids = ["", " ", "'; DROP TABLE checkpoints; --", "線程", "\U0010ffff", "a\nb", "%s", "_b", "é"]
+    ids += ["a", "A", "B", "b", "-b", "co-op", "co op"]
+    wanted = sorted(Key(name, space) for name in ids for space in ("", "a", "B", "a|b", "a:1"))
+    empty: Any = {"v": 4, "ts": "", "channel_values": {}, "channel_versions": {}}
+    for key in reversed(wanted):
+        for number in range(2):
+            checkpoint = {**empty, "versions_seen": {}, "id": f"{number}"}
+            saver.put(thread(key.thread_id, checkpoint_ns=key.namespace), checkpoint, {}, {})
+    return wanted
 
 
 # --- others write at the same time ----------------------------------------------------------

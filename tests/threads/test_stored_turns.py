@@ -7,7 +7,6 @@ import pytest
 from langchain.agents import AgentState, create_agent
 from langchain.tools import ToolRuntime, tool
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 from langgraph_swarm import create_swarm
@@ -15,9 +14,6 @@ from langgraph_swarm import create_swarm
 from kit import Agent, StrictModel, above, calling, calls, loop, send_each
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
     repair_thread,
     scan_threads,
     undo_repair,
@@ -57,8 +53,7 @@ def called(model, tools, saver):
     return above(calling(create_agent(model, tools))).compile(checkpointer=saver)
 
 
-GRAPHS = [node, two_levels, swarm, called]
-each_graph = pytest.mark.parametrize("kind", GRAPHS, ids=lambda kind: kind.__name__)
+each_graph = pytest.mark.parametrize("kind", [two_levels, swarm, called])
 both_targets = pytest.mark.parametrize("with_graph", [False, True], ids=["saver", "graph"])
 
 
@@ -83,15 +78,15 @@ def told(name="node1", wired=WAITING, to="bob", wire='wire({"amount": 5})'):
     )
 
 
-def scanned(saver):
-    """The status of each history, and the kinds of its defects."""
-    return [(r.status, [c.defect for c in r.defects]) for r in scan_threads(saver)]
-
-
 def check_healthy(agent):
     """Neither a repair with the graph nor one without it finds anything."""
     for target in (agent.graph, agent.graph.checkpointer):
         assert repair_thread(target, agent.config, min_age=0).outcome == "healthy"
+
+
+def scanned(saver):
+    """The status of each history, and the kinds of its defects."""
+    return [(r.status, [c.defect for c in r.defects]) for r in scan_threads(saver)]
 
 
 # --- scanned, repaired, continued, undone --------------------------------------------------------
@@ -99,11 +94,12 @@ def check_healthy(agent):
 
 @both_targets
 @each_graph
-def test_a_scan_finds_it_a_repair_adds_it_and_an_undo_takes_it_back(kind, with_graph, path, saver):
+def test_a_repair_adds_it_an_undo_takes_it_back_and_the_next_turn_reads_it(
+    kind, with_graph, path, saver
+):
     """Without the graph nobody knows what the node would have returned: one message tells it.
 
-    The graph shows that the node is a graph, which would have returned the messages themselves.
-    What a function would have returned is not known.
+    So it is for a function; a graph would have returned the messages. No tool runs again.
     """
     agent = abandoned(kind, saver)
     before = rows_of(path)
@@ -126,37 +122,16 @@ def test_a_scan_finds_it_a_repair_adds_it_and_an_undo_takes_it_back(kind, with_g
     check_healthy(agent)
     assert undo_repair(saver, agent.config) == repair.before
     assert rows_of(path) == before
-
-
-@both_targets
-@each_graph
-def test_the_next_turn_reads_it(kind, with_graph):
-    """Bare or patched, the model reads a valid history with the turn, and no tool runs again."""
-    for wrap in (lambda graph: graph, with_patching):
-        agent = abandoned(kind)
-        repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
-        repaired = lines(agent.history)
-        agent.graph = wrap(agent.graph)
-        agent.say("hello")
-        assert lines(agent.model.seen[-1]) == [*repaired, "human: hello"]
-        assert lines(agent.history) == [*repaired, "human: hello", "ai: done"]
-        assert validate_messages(agent.history) == []
-        assert agent.desk.did == {"mail bob": 1}
-        check_healthy(agent)
-
-
-async def test_the_asynchronous_forms_do_the_same(path):
-    """Scan, repair with and without the graph, and undo."""
-    async with AsyncSqliteSaver.from_conn_string(path) as saver:
-        agent = Agent(node, TURN, saver=saver)
-        for text in ("pay bob", "never mind"):
-            await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, agent.config)
-        assert [report.status async for report in ascan_threads(saver)] == ["damaged"]
-        repair = await arepair_thread(agent.graph, agent.config, min_age=0)
-        assert lines(repair.patch.messages) == [BEFORE[0], *WHOLE, *BEFORE[1:]]
-        await aundo_repair(saver, agent.config)
-        repair = await arepair_thread(saver, agent.config, min_age=0)
-        assert lines(repair.patch.messages) == [BEFORE[0], told(), *BEFORE[1:]]
+    unsearched = repair_thread(agent.graph, agent.config, min_age=0, recover=False)
+    assert unsearched.outcome == "healthy"
+    repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
+    agent.graph = with_patching(agent.graph) if with_graph else agent.graph
+    agent.say("hello")
+    assert lines(agent.model.seen[-1]) == [*expected, "human: hello"]
+    assert lines(agent.history) == [*expected, "human: hello", "ai: done"]
+    assert validate_messages(agent.history) == []
+    assert agent.desk.did == {"mail bob": 1}
+    check_healthy(agent)
 
 
 def test_a_repair_writes_what_a_patched_graph_would_have_added():
@@ -276,14 +251,6 @@ def other_thread():
     return agent
 
 
-def fork_before_a_finished_turn():
-    """A branch from before the turn."""
-    agent = abandoned(node, None, calls(MAIL), AIMessage("mailed"), texts=["pay bob"])
-    [before] = [s for s in agent.graph.get_state_history(agent.config) if s.next == ("node1",)]
-    agent.graph.invoke({"messages": [HumanMessage("other")]}, before.config)
-    return agent
-
-
 def pause_that_is_answered_on_another_branch():
     """Both branches are healthy: one has the turn, and the other one is not the newest."""
     agent = abandoned(texts=["pay bob"])
@@ -335,7 +302,6 @@ def durability_exit():
     "make",
     [
         other_thread,
-        fork_before_a_finished_turn,
         pause_that_is_answered_on_another_branch,
         branch_from_before_the_pause,
         edited(0),
@@ -376,13 +342,6 @@ def test_nothing_comes_between_a_call_and_its_result():
     assert [message.type for message in agent.history] == ["human", "ai", "tool", "human"]
 
 
-def test_recover_false_adds_nothing():
-    """The checkpoints are not searched."""
-    agent = abandoned()
-    repair = repair_thread(agent.graph, agent.config, min_age=0, recover=False)
-    assert repair.outcome == "healthy"
-
-
 # --- other state keys ----------------------------------------------------------------------------
 
 
@@ -405,29 +364,25 @@ def filing(model, tools, saver):
     return above(agent, state=Files).compile(checkpointer=saver)
 
 
-@both_targets
-def test_other_keys_are_restored_with_the_graph_and_named_without_it(with_graph):
+@pytest.mark.parametrize(
+    ("with_graph", "texts", "kept"),
+    [
+        (False, ["never mind"], {}),
+        (True, ["never mind"], {"one": "x"}),
+        (True, ["pay eve", "never mind"], {"two": "x"}),  # only the newest turn is certain
+    ],
+)
+def test_other_keys_are_restored_with_the_graph_and_named_without_it(with_graph, texts, kept):
     """A result never states what the state does not have."""
-    agent = Agent(filing, calls(("file", {"name": "one"})), calls(WIRE, first=2))
+    one, two = (calls(("file", {"name": name}), first=n) for n, name in ((1, "one"), (3, "two")))
+    more = [two, calls(WIRE, first=4)] if len(texts) > 1 else []
+    agent = Agent(filing, one, calls(WIRE, first=2), *more)
     agent.run({"messages": [HumanMessage("pay bob")], "files": {"old": "y"}})
-    agent.say("never mind")
+    for text in texts:
+        agent.say(text)
     repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
     files = agent.graph.get_state(agent.config).values["files"]
-    assert files == ({"old": "y", "one": "x"} if with_graph else {"old": "y"})
+    assert files == {"old": "y", **kept}
     not_kept = "ai: Its values of these state keys were not kept: files."
     named = [line.partition("\n")[0] for line in lines(agent.history)]
-    assert (not_kept in named, "tool: Updated one" in named) == (not with_graph, with_graph)
-
-
-@both_targets
-def test_keys_that_a_second_turn_may_have_changed_are_named(with_graph):
-    """Of two abandoned turns only the newest can be restored with certainty."""
-    one, two = (calls(("file", {"name": name})) for name in ("one", "two"))
-    script = [one, calls(WIRE, first=2), two, calls(WIRE, first=4)]
-    agent = Agent(filing, *script)
-    agent.run({"messages": [HumanMessage("pay bob")], "files": {"old": "y"}})
-    agent.say("pay eve")
-    agent.say("never mind")
-    repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
-    files = agent.graph.get_state(agent.config).values["files"]
-    assert files == ({"old": "y", "two": "x"} if with_graph else {"old": "y"})
+    assert ("tool: Updated one" in named) == ("one" in kept) == (not_kept not in named)
