@@ -164,11 +164,6 @@ async def failed(talk: Talk) -> None:
     assert await talk.run("boom") == "error"
 
 
-async def limited(talk: Talk) -> None:
-    """The recursion limit came before the tools."""
-    assert await talk.run("wire", config={"recursion_limit": 1}) == "error"
-
-
 CALL = {"name": "send_email", "args": {"to": "bob"}, "id": "c1"}
 IMPORTED = [
     {"type": "ai", "id": "a1", "content": "", "tool_calls": [CALL]},
@@ -204,17 +199,12 @@ async def answered(talk: Talk) -> None:
     assert await talk.run(command={"resume": "yes"}) == "success"
 
 
-async def never_ran(talk: Talk) -> None:
-    """There is no run."""
-
-
 BREAKS: dict[Any, set[str]] = {
     abandoned: {"recovered", "awaiting_input"},
     cancelled: {"recovered", "cancelled"},
     double_texted: {"recovered", "cancelled"},
     failed: {"recovered", "failed"},
     imported: {"unknown"},
-    limited: {"unknown"},
 }
 """How a thread breaks, and what its repair says of the calls."""
 
@@ -223,7 +213,6 @@ OTHERS: dict[Any, tuple[str, str]] = {
     at_a_breakpoint: ("paused", "paused"),
     running: ("healthy", "busy"),
     answered: ("healthy", "healthy"),
-    never_ran: ("healthy", "healthy"),
 }
 """Threads that are left alone: what a scan says, and what becomes of a repair."""
 
@@ -390,14 +379,7 @@ async def test_the_command_line_over_a_server(aclient, cli, url):
 # --- streams --------------------------------------------------------------------------------
 
 SUNNY = ["Sunny today."]
-GRAPHS = {
-    "agent": SUNNY,
-    "direct": ["sunny in Rome"],
-    "inner": SUNNY,
-    "subgraph": SUNNY,
-    "retry": SUNNY,
-}
-"""The graphs of the server, and the answers that a client must have in the end."""
+"""The answers that a client must have in the end."""
 
 SDK: dict[str, dict[str, Any]] = {
     "SDK": {"stream_mode": "messages-tuple"},
@@ -407,7 +389,6 @@ SDK: dict[str, dict[str, Any]] = {
 }
 REMOTE: dict[str, dict[str, Any]] = {
     "RemoteGraph": {"stream_mode": "messages"},
-    "RemoteGraph, a list": {"stream_mode": ["messages", "updates"]},
     "RemoteGraph, subgraphs": {"stream_mode": ["messages"], "subgraphs": True},
     "RemoteGraph, v2": {"stream_mode": ["messages"], "version": "v2"},
 }
@@ -448,40 +429,35 @@ async def test_a_client_of_the_server_has_the_answers_in_the_end(aclient, shape)
         answers = afinal_answers(parts_of(aclient, graph, shape), checker=checker)
         return left([pair async for pair in answers])
 
-    checkers = {"retry": live, "agent": full_stream_checker}
-    found = await asyncio.gather(*(run(graph, checkers.get(graph, live)) for graph in GRAPHS))
-    assert dict(zip(GRAPHS, found, strict=True)) == GRAPHS
+    graphs = {"agent": full_stream_checker, "subgraph": live, "retry": live}
+    assert await asyncio.gather(*(run(*each) for each in graphs.items())) == [SUNNY] * 3
 
 
-@pytest.mark.parametrize("shape", ["SDK, a list", "RemoteGraph, v2"])
-def test_a_sync_client_of_the_server_has_them_too(client, shape):
+def test_a_sync_client_of_the_server_has_them_too(client):
     """The same with the sync client, live."""
-    answers = final_answers(parts_of(client, "agent", shape), checker=live)
-    assert left(list(answers)) == SUNNY
+    for shape in ("SDK, a list", "RemoteGraph, v2"):
+        answers = final_answers(parts_of(client, "agent", shape), checker=live)
+        assert left(list(answers)) == SUNNY
 
 
-@pytest.mark.parametrize("shape", ["SDK", "SDK, v2", "RemoteGraph", "RemoteGraph, v2"])
-async def test_a_run_that_fails_on_the_server(aclient, shape):
+async def test_a_run_that_fails_on_the_server(aclient):
     """What the model had written comes first; then the server's report is an error."""
-    answers = afinal_answers(parts_of(aclient, "failing", shape), checker=full_stream_checker)
-    token, _ = await anext(answers)
-    assert token.text == "So"
-    with pytest.raises((StreamError, RemoteException), match="ConnectionError"):
-        await anext(answers)
+    for shape in ("SDK", "SDK, v2", "RemoteGraph", "RemoteGraph, v2"):
+        answers = afinal_answers(parts_of(aclient, "failing", shape), checker=full_stream_checker)
+        token, _ = await anext(answers)
+        assert token.text == "So"
+        with pytest.raises((StreamError, RemoteException), match="ConnectionError"):
+            await anext(answers)
 
 
 async def test_other_parts_pass_unchanged_on_request(aclient):
-    """The state, the updates and the server's own events, as the SDK yields them."""
+    """As the SDK yields them; the server's mode `messages` repeats the text, and is an error."""
     parts = parts_of(aclient, "agent", "SDK, a list")
     answers = afinal_answers(parts, checker=full_stream_checker, other_modes=True)
     shown = [item async for item in answers]
     events = {item.event for item in shown if hasattr(item, "event")}
     assert {"metadata", "updates", "values"} <= events
     assert left([item for item in shown if not hasattr(item, "event")]) == SUNNY
-
-
-async def test_the_mode_that_repeats_the_text_is_a_clear_error(aclient):
-    """The server's mode `messages` repeats the text; the error names the mode to use."""
     parts = aclient.runs.stream(None, "agent", input=says("?"), stream_mode="messages")
     with pytest.raises(StreamError, match="messages-tuple"):
         await anext(afinal_answers(parts))
