@@ -7,11 +7,10 @@ import pytest
 from langchain.agents import AgentState, create_agent
 from langchain.tools import ToolRuntime, tool
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 from langgraph_swarm import create_swarm
 
-from kit import Agent, StrictModel, above, calling, calls, loop, send_each
+from kit import Agent, above, calling, calls, loop, send_each
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.threads import (
     repair_thread,
@@ -206,26 +205,10 @@ def test_a_turn_that_failed(with_graph):
     assert agent.desk.did == {"mail bob": 1}
 
 
-def test_two_agents_in_one_superstep():
-    """The finished one is lost too, and both are told."""
-
-    def pair(model, tools, saver):
-        other = StrictModel(script=[calls(("mail", {"to": "eve"}), first=5), AIMessage("mailed")])
-        builder = StateGraph(MessagesState).add_node("one", create_agent(model, tools))
-        builder.add_node("two", create_agent(other, tools))
-        return builder.add_edge(START, "one").add_edge(START, "two").compile(checkpointer=saver)
-
-    agent = abandoned(pair)
-    before = lines(agent.history)
-    repair_thread(agent.graph, agent.config, min_age=0)
-    done = ["ai: mail", "tool: sent to eve", "ai: mailed"]
-    assert lines(agent.history) == [before[0], *WHOLE, *done, *before[1:]]
-
-
 # --- what is no abandoned turn -------------------------------------------------------------------
 
 
-@each_graph
+@pytest.mark.parametrize("kind", [two_levels, called])
 def test_a_live_pause_a_resumed_and_a_completed_turn_add_nothing(kind):
     """The pause stays, and nothing is damaged before and after its answer."""
     agent = Agent(kind, calls(MAIL), AIMessage("mailed"), calls(MAIL, WIRE, first=3))
@@ -243,103 +226,48 @@ def test_a_live_pause_a_resumed_and_a_completed_turn_add_nothing(kind):
     assert agent.desk.did == {"mail bob": 2, "wire 5": 1}
 
 
-def other_thread():
-    """A healthy thread beside an abandoned one."""
-    agent = abandoned()
+def other_thread(agent):
+    """A healthy thread beside the abandoned one."""
     agent.config = thread("2")
     agent.say("hello")
-    return agent
 
 
-def pause_that_is_answered_on_another_branch():
-    """Both branches are healthy: one has the turn, and the other one is not the newest."""
-    agent = abandoned(texts=["pay bob"])
-    paused = agent.graph.get_state(agent.config)
-    agent.say("never mind")
+def other_branch(agent):
+    """The other branch has the turn, and is the newest one."""
+    [paused] = [each for each in agent.graph.get_state_history(agent.config) if each.interrupts]
     answer = Command(resume={paused.interrupts[0].id: "yes"})
     agent.graph.invoke(answer, paused.config)
     assert "tool: wired 5: yes" in lines(agent.history)
-    return agent
 
 
-def branch_from_before_the_pause():
-    """The input of the other branch is the newest one; it is not in this history."""
-    agent = abandoned(node, None, AIMessage("hi"), TURN, texts=["hello"])
-    first = agent.graph.get_state(agent.config).config
-    agent.say("pay bob")
-    agent.say("never mind")
-    agent.graph.update_state(first, {"messages": [AIMessage("edited")]})
-    assert lines(agent.history) == ["human: hello", "ai: hi", "ai: edited"]
-    return agent
+def edited(agent):
+    """The question is gone: the place of its turn is not certain."""
+    removed = RemoveMessage(id=agent.history[0].id)
+    agent.graph.update_state(agent.config, {"messages": [removed]})
 
 
-def edited(index):
-    """The question, or the message that abandoned it, is gone: its place is not certain."""
-
-    def make():
-        agent = abandoned()
-        removed = RemoveMessage(id=agent.history[index].id)
-        agent.graph.update_state(agent.config, {"messages": [removed]})
-        return agent
-
-    return make
-
-
-def earlier_turn():
+def earlier_turn(agent):
     """The model has gone on for a whole turn since: a documented limit."""
-    return abandoned(texts=("pay bob", "never mind", "hello"))
+    agent.say("hello")
 
 
-def durability_exit():
-    """The input is not stored, so nothing shows what it dropped: a documented limit."""
-    agent = Agent(node, TURN)
-    for text in ("pay bob", "never mind"):
-        agent.say(text, durability="exit")
-    return agent
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        other_thread,
-        pause_that_is_answered_on_another_branch,
-        branch_from_before_the_pause,
-        edited(0),
-        edited(1),
-        earlier_turn,
-        durability_exit,
-    ],
-)
-def test_a_history_gets_nothing_that_is_not_certainly_its_own(make):
-    """Other threads, other branches, edited histories, and the documented limits."""
-    agent = make()
+@pytest.mark.parametrize("act", [other_thread, other_branch, edited, earlier_turn])
+def test_a_history_gets_nothing_that_is_not_certainly_its_own(act):
+    """Other threads, other branches, edited histories, and a documented limit."""
+    agent = abandoned()
+    act(agent)
     check_healthy(agent)
-    config = agent.config["configurable"]["thread_id"]
     found = {r.thread_id: r.status for r in scan_threads(agent.graph.checkpointer)}
-    assert found.pop(config) == "healthy"
+    assert found.pop(agent.config["configurable"]["thread_id"]) == "healthy"
     assert set(found.values()) <= {"damaged"}  # the other thread
 
 
-def test_nothing_comes_between_a_call_and_its_result():
-    """A tool that runs an agent over the whole history adds nothing to it."""
-    inner = StrictModel(script=[calls(MAIL, WIRE, first=5)])
-
-    def build(model, tools, saver):
-        sub = with_patching(create_agent(inner, tools))
-        graph = loop(model, tools)
-        graph.nodes.pop("tools")
-
-        def ask(state: MessagesState):
-            answer = sub.invoke({"messages": [*state["messages"], HumanMessage("task")]})
-            return {"messages": [ToolMessage(answer["messages"][-1].text, tool_call_id="c1")]}
-
-        return graph.add_node("tools", ask).compile(checkpointer=saver)
-
-    agent = abandoned(build, None, calls(("mail", {"to": "sub"})), texts=["pay bob"])
-    with pytest.raises(ValueError, match="c1"):
-        agent.say("never mind")
-    repair_thread(agent.graph, agent.config, min_age=0)
-    assert [message.type for message in agent.history] == ["human", "ai", "tool", "human"]
+def test_an_input_that_is_not_stored_adds_nothing():
+    """With `durability="exit"` nothing shows what the input dropped: a documented limit."""
+    agent = Agent(node, TURN)
+    for text in ("pay bob", "never mind"):
+        agent.say(text, durability="exit")
+    check_healthy(agent)
 
 
 # --- other state keys ----------------------------------------------------------------------------
