@@ -98,15 +98,12 @@ class Talk:
         options = {"input": says(text) if text else None, **options}
         return (await self.client.runs.create(self.id, "bare", **options))["run_id"]
 
-    async def end(self, run_id: str) -> str:
-        """Wait for a run; its status."""
+    async def run(self, text: str | None = None, **options: Any) -> str:
+        """A run from begin to end; its status."""
+        run_id = await self.start(text, **options)
         async with asyncio.timeout(SECONDS):
             await self.client.runs.join(self.id, run_id)
         return (await self.client.runs.get(self.id, run_id))["status"]
-
-    async def run(self, text: str | None = None, **options: Any) -> str:
-        """A run from begin to end; its status."""
-        return await self.end(await self.start(text, **options))
 
     async def start_until_mailed(self) -> str:
         """Start a run of two tools, and return when one is finished and one is not."""
@@ -152,13 +149,6 @@ async def cancelled(talk: Talk) -> None:
     await talk.client.runs.cancel(talk.id, await talk.start_until_mailed(), wait=True)
 
 
-async def double_texted(talk: Talk) -> None:
-    """A second message interrupted the run."""
-    run_id = await talk.start_until_mailed()
-    assert await talk.run("never mind", multitask_strategy="interrupt") == "error"
-    assert await talk.end(run_id) == "interrupted"
-
-
 async def failed(talk: Talk) -> None:
     """A tool raised."""
     assert await talk.run("boom") == "error"
@@ -202,7 +192,6 @@ async def answered(talk: Talk) -> None:
 BREAKS: dict[Any, set[str]] = {
     abandoned: {"recovered", "awaiting_input"},
     cancelled: {"recovered", "cancelled"},
-    double_texted: {"recovered", "cancelled"},
     failed: {"recovered", "failed"},
     imported: {"unknown"},
 }
@@ -332,16 +321,7 @@ async def test_a_pause_in_a_subgraph(aclient):
     assert (await talk.report()).status == "healthy"
 
 
-async def test_threads_that_cannot_be_read(aclient, client):
-    """A graph that is gone, and ids that the server refuses in its own ways."""
-    talk = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"])
-    assert "Graph 'gone' not found" in (await talk.report()).reason
-    for nobody in ("00000000-0000-0000-0000-000000000000", "nope"):
-        with pytest.raises(ThreadError, match=f"There is no thread '{nobody}'"):
-            list(scan_threads(client, thread_ids=[nobody]))
-
-
-async def test_the_command_line_over_a_server(aclient, cli, url):
+async def test_the_command_line_over_a_server(aclient, client, cli, url):
     """The commands that a file takes, with the URL of a server and no --graph; its filters."""
     mine = uuid.uuid4().hex
     said = {"damaged": ["wire", "never mind"], "paused": ["wire"], "healthy": ["hi"]}
@@ -359,7 +339,6 @@ async def test_the_command_line_over_a_server(aclient, cli, url):
 
     assert found(*only) == (1, {broken, waiting})
     assert found(*only, "--status", "error", "--since", "1h") == (1, {broken})
-    assert "waits for a human: wire 3?" in cli("scan", url, waiting)[1]
     before = shown()
     assert [status for status, _ in before] == list(said)
     repair = ("repair", url, "--all", *only, "--min-age", 0)
@@ -374,6 +353,11 @@ async def test_the_command_line_over_a_server(aclient, cli, url):
     assert found(*only) == (0, {waiting})
     assert [cli("undo", url, "--all")[0], cli("undo", url, broken)[0]] == [2, 0]
     assert shown() == before
+    # A graph that is gone, and ids that the server refuses in its own ways.
+    gone = Talk(aclient, (await aclient.threads.create(graph_id="gone"))["thread_id"])
+    assert "Graph 'gone' not found" in (await gone.report()).reason
+    with pytest.raises(ThreadError, match="There is no thread 'nope'"):
+        list(scan_threads(client, thread_ids=["nope"]))
 
 
 # --- streams --------------------------------------------------------------------------------
