@@ -21,12 +21,7 @@ from langgraph_sdk.client import LangGraphClient, SyncLangGraphClient
 
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import StreamError, ThreadError
-from langgraph_patch.streaming import (
-    Turn,
-    afinal_answers,
-    final_answers,
-    full_stream_checker,
-)
+from langgraph_patch.streaming import Turn, afinal_answers, final_answers, full_stream_checker
 from langgraph_patch.threads import (
     LangGraphServer,
     arepair_thread,

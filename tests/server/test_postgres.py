@@ -2,8 +2,6 @@
 
 import logging
 import re
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -41,14 +39,7 @@ from support.databases import (
 )
 from support.postgres import PASSWORD
 from support.stored_threads import results, scanned, stored, thread
-from support.thread_laws import (
-    CASES,
-    check_other_writer,
-    check_pause,
-    check_repair,
-    check_two_repairs,
-    fill,
-)
+from support.thread_laws import CASES, check_other_writer, check_repair, check_two_repairs, fill
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -104,20 +95,21 @@ def test_others_write_at_any_moment(check, path):
     check(path, "delta")
 
 
-def test_a_live_pause(path, saver):
-    """As in SQLite."""
-    check_pause(path, saver, "agent")
-
-
 # --- opening -------------------------------------------------------------------------------
 
 
-def test_a_database_is_opened_read_only_by_the_server(path, saver):
-    """A scan changes no byte, and the server itself would refuse to."""
+def test_c2_a_database_is_opened_read_only_by_the_server(path, saver):
+    """A scan changes no byte; each query is in a transaction that is read-only."""
     stored("abandoned", saver=saver)
     before = every_row(path)
     with open_database(path) as opened:
         assert scanned(opened) == [("1", "damaged")]
+        opened.conn.execute("SET default_transaction_read_only = off")  # as a function might
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+            run_sync(delete_checkpoint(opened, Key("1", ""), "x"))
+        shown = opened.conn.execute
+        seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
+        assert {each["transaction_read_only"] for each in seen} == {"on"}
     with pytest.raises(ThreadError, match="read-only"), open_database(path) as opened:
         opened.delete_thread("1")
     assert every_row(path) == before
@@ -126,24 +118,16 @@ def test_a_database_is_opened_read_only_by_the_server(path, saver):
     assert every_row(path) == {}
 
 
-def test_c2_a_function_cannot_make_a_scan_write(path, saver):
-    """Each query is in a transaction that is read-only, whatever the default of the session is."""
-    stored("abandoned", saver=saver)
-    with open_database(path) as opened:
-        opened.conn.execute("SET default_transaction_read_only = off")
-        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-            run_sync(delete_checkpoint(opened, Key("1", ""), "x"))
-        shown = opened.conn.execute
-        seen = [shown("SHOW transaction_read_only").fetchone() for _ in opened.list(thread())]
-        assert {each["transaction_read_only"] for each in seen} == {"on"}
-
-
-def test_the_options_of_a_uri_are_kept(own, cli):
-    """Tables may be in another schema, which the URI names."""
+def test_the_options_of_a_uri_are_kept_and_the_keys_sorted(server, own, cli):
+    """Tables may be in another schema, and the collation of the database does not matter."""
     moved = [f"ALTER TABLE {table} SET SCHEMA app" for table in POSTGRES_TABLES]
     execute(own, "CREATE SCHEMA app", *moved)
     assert cli("scan", f"{own}&options=-csearch_path%3Dapp")[0] == 1
     assert "has no table 'checkpoints'" in cli("scan", own)[2]
+    with open_saver(server.make()) as saver:
+        wanted = fill(saver)
+        assert run_sync(list_keys(saver)) == wanted
+        assert len(run_sync(list_keys(saver, "co-op"))) == 5
 
 
 def crafted(module, name, *args):
@@ -212,21 +196,6 @@ def test_c7_a_lock_is_not_waited_for_without_an_end(lock, path, saver):
             scan(conn)
     assert time.monotonic() - began < 20
     assert seen == ([] if lock == "before" else ["1"])
-
-
-def test_without_psycopg_the_error_says_what_to_install():
-    """In one line, without the password."""
-    code = (
-        "import sys; sys.modules['psycopg'] = None; from langgraph_patch.cli import main; "
-        f"main(['scan', 'postgresql://u:{MARK}@127.0.0.1/db'])"
-    )
-    done = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.stderr.splitlines()[-1] == (
-        "langgraph-patch: a PostgreSQL database needs psycopg: "
-        "pip install 'langgraph-patch[postgres]'"
-    )
 
 
 # --- what others have defined ----------------------------------------------------------------
@@ -367,14 +336,6 @@ def test_a_right_password_opens_encoded_or_from_the_environment(server, monkeypa
 
 
 # --- keys, pools, pipelines ------------------------------------------------------------------
-
-
-def test_keys_are_listed_once_in_pythons_order(server):
-    """Each thread and namespace comes once, whatever the collation of the database."""
-    with open_saver(server.make()) as saver:
-        wanted = fill(saver)
-        assert run_sync(list_keys(saver)) == wanted
-        assert len(run_sync(list_keys(saver, "co-op"))) == 5
 
 
 @pytest.mark.parametrize("is_pool", [True, False])

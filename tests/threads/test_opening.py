@@ -16,7 +16,7 @@ from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import opening, repair_thread, scan_threads
 from langgraph_patch.threads.opening import open_database
 from support.databases import execute, open_saver
-from support.stored_threads import scanned, stored, thread
+from support.stored_threads import stored, thread
 
 
 class Customer(BaseModel):
@@ -76,15 +76,6 @@ def test_a_database_of_another_version_can_be_read(path):
         "CREATE TRIGGER trap AFTER INSERT ON checkpoints BEGIN DELETE FROM writes; END",
     )
     assert found(path) == DAMAGED
-
-
-def test_what_an_application_writes_during_a_scan(path):
-    """It is neither lost nor in the way."""
-    with open_database(path) as saver:
-        assert [report.status for report in scan_threads(saver)] == ["damaged"]
-        with open_saver(path) as application:
-            stored("healthy", saver=application, thread_id="2")
-        assert scanned(saver) == [("1", "damaged"), ("2", "healthy")]
 
 
 def test_c5_a_file_that_this_user_may_only_read(path, monkeypatch):
@@ -178,22 +169,18 @@ def test_what_would_run_code_of_the_file_is_refused(statements, write, expected,
 # --- what is no database -----------------------------------------------------------------------
 
 
-def locked(path):
-    """A connection that has locked the database."""
-    conn = sqlite3.connect(path)
-    conn.execute("PRAGMA journal_mode=delete")
-    conn.execute("BEGIN EXCLUSIVE")
-    return closing(conn)
-
-
 def test_a_locked_database_is_reported_as_locked(path, monkeypatch):
     """Before and during a scan, which stops: a lock is no fault of a thread."""
     monkeypatch.setattr(opening, "_SECONDS", 0.01)
+    execute(path, "PRAGMA journal_mode=delete")
     expected = "another process has locked the database: try again when it is done"
-    with locked(path), pytest.raises(ThreadError, match=expected):
-        found(path)
-    with pytest.raises(ThreadError, match=expected), open_database(path) as saver, locked(path):
-        list(scan_threads(saver))
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ThreadError, match=expected):
+            found(path)
+        conn.rollback()
+        with pytest.raises(ThreadError, match=expected), open_database(path) as saver:
+            [conn.execute("BEGIN EXCLUSIVE"), *scan_threads(saver)]
 
 
 def test_what_is_no_database_of_threads_is_named(tmp_path, path):

@@ -23,17 +23,9 @@ from kit import Agent, Desk, StrictModel, calls
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch._langgraph_storage import later_checkpoint_id
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
-from langgraph_patch.threads import (
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
-from support.faults import (
-    Faults,
-    each_fault,
-    result_of,
-)
+from support.faults import Faults, each_fault, result_of
 from support.stored_threads import (
     ENDED,
     MAIL,

@@ -12,11 +12,7 @@ from langgraph_swarm import create_swarm
 
 from kit import Agent, above, calling, calls, loop, send_each
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.threads import (
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
 from support.stored_threads import BOOM, ENDED, FAILED, MAIL, UNKNOWN, WAITED, WIRE, lines, thread
 
