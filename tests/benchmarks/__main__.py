@@ -18,7 +18,7 @@ from measuring import TITLE
 
 PARTS = {
     name: import_module(f"bench_{name}").rows
-    for name in ("core", "loop", "scan", "evidence", "import", "streaming")
+    for name in ("core", "loop", "scan", "evidence", "streaming")
 }
 
 

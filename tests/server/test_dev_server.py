@@ -412,13 +412,6 @@ async def test_a_client_of_the_server_has_the_answers_in_the_end(aclient, shape)
     assert await asyncio.gather(*(run(*each) for each in graphs.items())) == [SUNNY] * 3
 
 
-def test_a_sync_client_of_the_server_has_them_too(client):
-    """The same with the sync client, live."""
-    for shape in ("SDK, a list", "RemoteGraph, v2"):
-        answers = final_answers(parts_of(client, "agent", shape), checker=live)
-        assert left(list(answers)) == SUNNY
-
-
 async def test_a_run_that_fails_on_the_server(aclient):
     """What the model had written comes first; then the server's report is an error."""
     for shape in ("SDK", "SDK, v2", "RemoteGraph", "RemoteGraph, v2"):
@@ -429,14 +422,12 @@ async def test_a_run_that_fails_on_the_server(aclient):
             await anext(answers)
 
 
-async def test_other_parts_pass_unchanged_on_request(aclient):
-    """As the SDK yields them; the server's mode `messages` repeats the text, and is an error."""
-    parts = parts_of(aclient, "agent", "SDK, a list")
-    answers = afinal_answers(parts, checker=full_stream_checker, other_modes=True)
-    shown = [item async for item in answers]
+def test_a_sync_client_has_other_parts_on_request(client):
+    """The answers, and the parts of other modes as the SDK yields them."""
+    answers = final_answers(parts_of(client, "agent", "RemoteGraph, v2"), checker=live)
+    assert left(list(answers)) == SUNNY
+    parts = parts_of(client, "agent", "SDK, a list")
+    shown = list(final_answers(parts, checker=full_stream_checker, other_modes=True))
     events = {item.event for item in shown if hasattr(item, "event")}
     assert {"metadata", "updates", "values"} <= events
     assert left([item for item in shown if not hasattr(item, "event")]) == SUNNY
-    parts = aclient.runs.stream(None, "agent", input=says("?"), stream_mode="messages")
-    with pytest.raises(StreamError, match="messages-tuple"):
-        await anext(afinal_answers(parts))

@@ -30,6 +30,7 @@ async def test_keys_are_listed_asynchronously(path, saver):
     async with AsyncSqliteSaver.from_conn_string(path) as own:
         assert await run_async(list_keys(own)) == wanted
         assert len(await run_async(list_keys(own, "a"))) == 5
+    assert await run_async(list_keys(InMemorySaver())) == []
 
 
 def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():

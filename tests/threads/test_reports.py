@@ -10,7 +10,8 @@ def test_a_report_and_a_repair_are_json(saver):
     """With whole messages, the defects, and what a pause asks."""
     stored("abandoned", saver=saver)
     stored("paused", saver=saver, thread_id="2")
-    damaged, paused = (report.to_dict() for report in scan_threads(saver))
+    reports = [*scan_threads(saver)]
+    damaged, paused = (report.to_dict() for report in reports)
     repair = repair_thread(saver, thread(), min_age=0)
     assert json.loads(json.dumps([damaged, paused, repair.to_dict()]))[1]["asks"] == ["wire 5?"]
     assert [*damaged] == [
@@ -23,6 +24,7 @@ def test_a_report_and_a_repair_are_json(saver):
     ]
     assert (paused["patch"], paused["defects"], damaged["asks"]) == (None, [], [])
     assert "sent to bob" in repair._repr_html_()
+    assert "sent to bob" in reports[0]._repr_html_()
     assert repair.to_dict()["patch"] == repair.patch.to_dict()
     assert [*repair.to_dict()] == [
         "thread_id", "namespace", "outcome", "reason", "patch", "before", "after",

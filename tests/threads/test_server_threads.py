@@ -315,13 +315,6 @@ def test_an_odd_thread_does_not_stop_a_scan(server, client):
         repair_thread(client, CONFIG)
 
 
-def test_a_server_that_shows_the_same_checkpoints_for_ever(server, client):
-    """The search for a recorded result asks for older ones, and ends where there are none."""
-    server.answers["history"] = lambda _: server.states
-    assert [report.status for report in scan_threads(client)] == ["damaged"]
-    assert len(server.posted("history")) < 10
-
-
 def test_c7_an_answer_without_an_end_is_not_read(server, client):
     """Only that thread is unreadable; no packed answer is asked for, and none is unpacked."""
     server.answers["history"] = Reply(pieces=repeat(b" " * 2**20))
@@ -646,17 +639,16 @@ def test_another_write_takes_precedence(server, client, moves):
     assert server.posted("runs/wait") == []
 
 
-def test_a_run_that_was_killed_before_its_first_superstep(server, client):
-    """It has to be continued first: its input would be lost."""
-    server.states = [state(0, DAMAGED, source="input")]
+def test_a_thread_of_a_killed_run_or_one_that_is_deleted_meanwhile(server, client):
+    """The first has to be continued: its input would be lost. No search is without an end."""
+    server.answers["history"] = lambda _: server.states
+    assert [report.status for report in scan_threads(client)] == ["damaged"]
+    assert len(server.posted("history")) < 10
+    server.answers, server.states = {}, [state(0, DAMAGED, source="input")]
     outcome, text = stopped(client)
     assert (outcome, "continue it with invoke(None)" in text) == ("refused", True)
     assert server.posted("state") == []
-
-
-def test_a_thread_that_is_deleted_during_a_repair(server, client):
-    """The outcome says so."""
-    states, server.states = server.states, []
+    states = [state(0, DAMAGED)]
     server.answers["history"] = lambda _: [states.pop()] if states else []
     found = stopped(client, recover=False)
     assert found == ("refused", "Thread 't', or a checkpoint of it, was deleted meanwhile.")

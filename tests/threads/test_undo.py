@@ -1,7 +1,6 @@
 """The repair of a stored thread is taken back, and nothing else ever is."""
 
 import asyncio
-import sqlite3
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -18,7 +17,7 @@ from langgraph_patch.threads import (
     undo_repair,
 )
 from langgraph_patch.threads.keys import Key, delete_checkpoint
-from support.databases import execute, rows_of
+from support.databases import rows_of
 from support.stored_threads import Foreign, lines, results, scanned, stored, thread
 
 NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
@@ -91,21 +90,6 @@ def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative(
     with pytest.raises(ThreadError, match=r"Foreign cannot delete .* thread '1' .* checkpoint_id"):
         undo_repair(saver, thread())
     assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
-
-
-def test_a_disk_that_fails_leaves_the_repair(path, saver):
-    """The database's own error comes out; the next attempt takes the repair back."""
-    stored("abandoned", saver=saver)
-    before = rows_of(path)
-    repair_thread(saver, thread(), min_age=0)
-    execute(path, "CREATE TRIGGER failing BEFORE DELETE ON checkpoints "
-                  "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END")  # fmt: skip
-    with pytest.raises(sqlite3.IntegrityError, match="the disk failed"):
-        undo_repair(saver, thread())
-    assert scanned(saver) == [("1", "healthy")]
-    execute(path, "DROP TRIGGER failing")
-    undo_repair(saver, thread())
-    assert rows_of(path) == before
 
 
 # --- the asynchronous forms ------------------------------------------------------------------
