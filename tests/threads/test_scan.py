@@ -38,16 +38,6 @@ def test_each_thread_has_its_status(path, saver):
     assert not any(r.repaired or r.reason for r in (abandoned, healthy, paused))
 
 
-@pytest.mark.parametrize("kind", ["hand_built", "delta"])
-def test_memory_and_sqlite_are_scanned_alike(kind, saver):
-    """Any checkpointer is scanned, also one that lists its keys in no other way than `list`."""
-    expected = [("healthy", "healthy"), ("killed", "damaged"), ("paused", "paused")]
-    for each in (saver, InMemorySaver()):
-        for way, _ in expected:
-            stored(way, kind, each, way)
-        assert scanned(each) == expected
-
-
 def test_a_paused_thread_that_is_damaged_too_says_so(saver):
     """Old damage under a pause is named; the pause itself is no damage."""
     made = stored("new", saver=saver)

@@ -14,7 +14,7 @@ from kit import Agent, above, calling, calls, loop, send_each
 from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
-from support.stored_threads import BOOM, ENDED, FAILED, MAIL, UNKNOWN, WAITED, WIRE, lines, thread
+from support.stored_threads import BOOM, FAILED, MAIL, UNKNOWN, WAITED, WIRE, lines, thread
 
 TURN = calls(MAIL, WIRE)
 OTHER = calls(("mail", {"to": "eve"}), WIRE, first=3)
@@ -169,19 +169,6 @@ def test_damage_of_the_graph_above_is_repaired_at_once():
     assert lines(agent.history) == expected
     found = [(c.kind, c.index) for c in repair.patch.changes]
     assert found == [("restored", 1), ("inserted", 3)]
-
-
-def test_a_second_pause_is_ended_with_the_first_turn():
-    """With `on_pause="abandon"` the turn that waits is added at the end; the first one as well."""
-    agent = abandoned(node, None, TURN, OTHER, texts=("pay bob", "pay eve"))
-    assert repair_thread(agent.graph, agent.config, min_age=0).outcome == "paused"
-    repair_thread(agent.graph, agent.config, min_age=0, on_pause="abandon")
-    two = ["ai: mail, wire", "tool: sent to eve", f"tool: {ENDED.format('c4')}"]
-    expected = [BEFORE[0], *WHOLE, "human: pay eve", *two]
-    assert lines(agent.history) == expected
-    agent.say("hello")
-    assert lines(agent.history) == [*expected, "human: hello", "ai: done"]
-    assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
 
 
 @both_targets
