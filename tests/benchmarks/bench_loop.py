@@ -54,24 +54,21 @@ AGENTS: Mapping[str, Mapping[str, Build]] = {
 }
 
 
-def script(turns: int) -> Iterator[AIMessage]:
-    """Turns of two parallel calls and an answer; ids and texts are as long in every turn."""
-    mails = [("mail", {"to": f"p{number}"}) for number in range(2)]
-    for turn in range(turns):
-        yield calls(*mails, first=1000 + 2 * turn, id=f"a{turn:03}")
-        yield AIMessage("done", id=f"d{turn:03}")
-
-
 class Bench:
-    """One thread that a variant of an agent talks in; its CPU seconds."""
+    """One thread that a variant of an agent talks in; its CPU seconds, and what it keeps."""
 
     def __init__(self, build: Build, path: Path | None, turns: int) -> None:
         self.path, self.seconds = path, 0.0
         self.saver: Any = InMemorySaver()
         if path is not None:
             self.saver = SqliteSaver(sqlite3.connect(path, check_same_thread=False))
-        model = StrictModel(script=list(script(turns)))
-        self.graph = build(model, Desk().tools(), checkpointer=self.saver)
+        # Ids and texts are as long in every turn.
+        script: list[AIMessage] = []
+        for turn in range(turns):
+            mails = [("mail", {"to": f"p{number}"}) for number in range(2)]
+            script.append(calls(*mails, first=1000 + 2 * turn, id=f"a{turn:03}"))
+            script.append(AIMessage("done", id=f"d{turn:03}"))
+        self.graph = build(StrictModel(script=script), Desk().tools(), checkpointer=self.saver)
 
     def talk(self, turn: int) -> None:
         """One turn."""
@@ -91,23 +88,19 @@ class Bench:
         return {"rows": len(rows), "bytes": size}
 
 
-def talk_in_turns(
-    builds: Mapping[str, Build], folder: Path | None, turns: int, number: int
-) -> dict[str, tuple[float, dict[str, int]]]:
+def talk_in_turns(builds: Mapping[str, Build], folder: Path | None, turns: int, n: int) -> Any:
     """Let all variants talk: each turn of one beside the same turn of the others."""
-    variants = {
-        name: Bench(build, folder and folder / name, turns) for name, build in builds.items()
-    }
+    variants = {name: Bench(each, folder and folder / name, turns) for name, each in builds.items()}
     gc.freeze()  # else each collection between two turns would go through all that is imported
     for turn in range(turns):
-        for name in sorted(variants, reverse=bool((turn + number) % 2)):
+        for name in sorted(variants, reverse=bool((turn + n) % 2)):
             variants[name].talk(turn)
     gc.unfreeze()
     return {name: (variant.seconds, variant.close()) for name, variant in variants.items()}
 
 
 def rows(*, quick: bool) -> Iterator[Row]:
-    """For each checkpointer, agent and variant: CPU time, rows and bytes beside the bare one."""
+    """For each agent and variant: CPU time, rows and bytes beside the bare one."""
     turns, rounds = (2, 1) if quick else (100, 5)
     with tempfile.TemporaryDirectory() as made:
         for saver, folder in (("SqliteSaver", Path(made)), ("InMemorySaver", None)):

@@ -1,9 +1,4 @@
-"""What a chunk costs when the stream is split, compared with the bare stream.
-
-"bare" is the same source alone: a generator that does nothing (the worst case), and
-a chat model of LangChain, which does nothing but stream. Then: how many chunks a client waits for
-the first token of an answer.
-"""
+"""What a chunk costs when the stream is split, and when a client has its first token."""
 
 from __future__ import annotations
 
@@ -15,10 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.language_models.chat_models import generate_from_stream
 from langchain_core.messages import AIMessageChunk, RemoveMessage
-from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from measuring import Row, in_turns, ratios, spent
 
 from langgraph_patch.streaming import (
@@ -29,62 +21,7 @@ from langgraph_patch.streaming import (
     split_stream,
 )
 
-CHUNKS, QUICK_CHUNKS = 5_000, 100
 Ways = Mapping[str, Callable[[], object]]
-
-
-class Model(BaseChatModel):
-    """A chat model that has nothing to do but to stream that many chunks."""
-
-    count: int
-
-    @property
-    def _llm_type(self) -> str:
-        return "bench"
-
-    def _generate(self, *_: Any, **__: Any) -> ChatResult:
-        return generate_from_stream(self._stream())
-
-    def _stream(self, *_: Any, **__: Any) -> Iterator[ChatGenerationChunk]:
-        for _ in range(self.count):
-            yield ChatGenerationChunk(message=AIMessageChunk("word "))
-
-
-def generator(items: Iterable[Any]) -> Iterator[Any]:
-    """A source that costs as little as one can."""
-    yield from items
-
-
-def drain(stream: Iterable[Any]) -> None:
-    """Read to the end."""
-    deque(stream, maxlen=0)
-
-
-def sources(count: int) -> Mapping[str, Ways]:
-    """What is split or merged, and the ways to do it, the bare one first."""
-    model = Model(count=count)
-    tokens = [AIMessageChunk("word ", id="1") for _ in range(count)]
-    metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1", "ls_provider": "a"}
-    pairs = [(token, metadata) for token in tokens]
-
-    def splits(source: Callable[[], Iterable[Any]], split: Callable[..., Any]) -> Ways:
-        ways: dict[str, Callable[[], object]] = {"bare": lambda: drain(source())}
-        for checker in (first_chunk_checker, full_stream_checker):
-            ways[checker.__name__] = lambda checker=checker: drain(split(source(), checker=checker))
-        return ways
-
-    def second(*args: Any, **options: Any) -> Any:
-        return split_stream(*args, **options)[1]
-
-    return {
-        "split_stream, generator": splits(lambda: generator(tokens), second),
-        "split_stream, chat model": splits(lambda: model.stream("hi"), second),
-        "final_answers, generator": splits(lambda: generator(pairs), final_answers),
-        "a message of all chunks": {
-            "LangChain's sum": lambda: tokens[0] + tokens[1:],
-            "message_from_stream": lambda: message_from_stream(tokens),
-        },
-    }
 
 
 def first_tokens(pause: float) -> Iterator[Row]:
@@ -113,9 +50,33 @@ def first_tokens(pause: float) -> Iterator[Row]:
             )
 
 
+def sources(count: int) -> Mapping[str, Ways]:
+    """What is split or merged, and the ways to do it, the bare one first."""
+    tokens = [AIMessageChunk("word ", id="1") for _ in range(count)]
+    metadata = {"langgraph_node": "agent", "langgraph_checkpoint_ns": "agent:1", "ls_provider": "a"}
+    pairs = [(token, metadata) for token in tokens]
+
+    def splits(items: list[Any], split: Callable[..., Any]) -> Ways:
+        def drain(checker: Any = None) -> None:
+            source = (item for item in items)  # costs as little as one can
+            deque(split(source, checker=checker) if checker else source, maxlen=0)
+
+        checkers = (first_chunk_checker, full_stream_checker)
+        return {"bare": drain} | {each.__name__: partial(drain, each) for each in checkers}
+
+    return {
+        "split_stream": splits(tokens, lambda *args, **options: split_stream(*args, **options)[1]),
+        "final_answers": splits(pairs, final_answers),
+        "a message of all chunks": {
+            "LangChain's sum": lambda: tokens[0] + tokens[1:],
+            "message_from_stream": lambda: message_from_stream(tokens),
+        },
+    }
+
+
 def rows(*, quick: bool) -> Iterator[Row]:
     """The ratio of each way to the bare one, and what a chunk costs in both."""
-    count, rounds = (QUICK_CHUNKS, 1) if quick else (CHUNKS, 11)
+    count, rounds = (100, 1) if quick else (5_000, 11)
     for source, ways in sources(count).items():
         times = in_turns({name: partial(spent, way) for name, way in ways.items()}, rounds)
         bare, *others = ways

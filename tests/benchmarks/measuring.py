@@ -10,24 +10,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
 Times = Mapping[str, Sequence[float]]
 """The CPU seconds of each way, round by round."""
 
 TITLE = "| what is measured | figure | goal | | in detail |\n|---|---:|---:|---|---|\n"
 
 
+def history(turns: int, *, blocks: bool = False) -> list[BaseMessage]:
+    """A valid history: in each turn a question, two calls, two results, an answer."""
+    messages: list[BaseMessage] = []
+    for n in range(turns):
+        calls = [
+            {"name": name, "args": {"query": f"q{n}"}, "id": f"call_{n}_{name}"}
+            for name in ("search", "read_file")
+        ]
+        content: Any = "Let me see."
+        if blocks:
+            thought = {"type": "thinking", "thinking": "Which one?", "signature": "c2ln"}
+            uses = [{"type": "tool_use", "input": c["args"], **c} for c in calls]
+            content = [thought, {"type": "text", "text": "Let me see."}, *uses]
+        messages += [
+            HumanMessage(f"question {n}", id=f"h{n}"),
+            AIMessage(content, tool_calls=calls, id=f"a{n}"),
+            *(ToolMessage("found", tool_call_id=c["id"], name=c["name"]) for c in calls),
+            AIMessage("That is it. " * 10, id=f"s{n}"),
+        ]
+    return messages
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table.
-
-    Attributes:
-        what: What is measured, and beside what.
-        figure: The figure.
-        form: How the figure is written.
-        least: The smallest that is good enough, or None.
-        most: The largest that is good enough, or None.
-        detail: More figures.
-    """
+    """One line of the table; `least` and `most` are its goal."""
 
     what: str
     figure: float
@@ -52,10 +67,7 @@ class Row:
 
 
 def spent(work: Callable[[], object], repeats: int = 1) -> float:
-    """The CPU seconds of `work`, without the pauses of the garbage collector.
-
-    Those grow with whatever else is alive.
-    """
+    """The CPU seconds of `work`, without the pauses of the garbage collector."""
     gc.collect()
     gc.disable()
     try:
@@ -68,10 +80,7 @@ def spent(work: Callable[[], object], repeats: int = 1) -> float:
 
 
 def in_turns(ways: Mapping[str, Callable[[], float]], rounds: int) -> Times:
-    """The times of all ways, one after the other in each round, in turns which goes first.
-
-    What else the machine does meets all of them alike. The first of several rounds warms up.
-    """
+    """The times of all ways, in turns in each round; the first of several rounds warms up."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(-1 if rounds > 1 else 0, rounds):
         for name in sorted(ways, reverse=bool(number % 2)):

@@ -1,16 +1,13 @@
 """Processes that are killed, or that repair the same database at the same time."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from langchain.agents import create_agent
 
-from kit import Agent, above, kill
 from langgraph_patch import validate_messages
-from langgraph_patch.threads import repair_thread, scan_threads
+from langgraph_patch.threads import repair_thread
 from langgraph_patch.threads.opening import open_database
 from support.databases import open_saver, rows_of
 from support.paths import ENVIRONMENT
@@ -87,29 +84,6 @@ def test_a_repair_that_is_killed_at_any_statement(kind, way, tmp_path):
     assert set(added) == {0, 1}
 
 
-def test_three_processes_repair_the_same_database(tmp_path):
-    """Every thread is repaired once: one checkpoint more for each, and a second scan is clean."""
-    path = str(tmp_path / "db")
-    ids = [f"t{number}" for number in range(6)]
-    with open_saver(path) as saver:
-        for name in ids:
-            stored("abandoned", saver=saver, thread_id=name)
-    before = rows_of(path)
-    options = ["--all", "--apply", "--yes", "--min-age", "0", "--json"]
-    command = [sys.executable, "-m", "langgraph_patch", "repair", path, *options]
-    running = [
-        subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE)  # noqa: S603 - our own command
-        for _ in range(3)
-    ]
-    told = [json.loads(line) for each in running for line in each.communicate()[0].splitlines()]
-    assert {each.returncode for each in running} <= {0, 3}
-    assert {line["outcome"] for line in told} <= {"repaired", "healthy", "moved"}
-    after = rows_of(path)
-    assert [len(after[name] - before[name]) for name in ids] == [1] * 6
-    with open_saver(path) as saver:
-        assert scanned(saver) == [(name, "healthy") for name in ids]
-
-
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
     """It is read. Where Python can, the file and the log stay; a copy leaves no file behind."""
@@ -131,21 +105,3 @@ def test_c5_the_log_of_a_process_that_was_killed(is_copy, tmp_path):
         assert [*files()] == ["db"]
     else:
         assert files() == before
-
-
-def bare(model, tools, saver):
-    """An agent as a node, without this package."""
-    return above(create_agent(model, tools)).compile(checkpointer=saver)
-
-
-def test_the_turn_of_an_agent_that_was_killed(tmp_path):
-    """What the killed tool did is not known; the repair tells what was recorded."""
-    kill("node", tmp_path / "db")
-    agent = Agent(bare, saver=tmp_path / "db")
-    agent.say("never mind")
-    saver = agent.graph.checkpointer
-    assert "damaged" in {report.status for report in scan_threads(saver)}
-    repair_thread(saver, agent.config, min_age=0)
-    [text] = [m.text for m in agent.history if "No answer of node1" in m.text]
-    assert 'mail({"to": "bob"}): sent to bob' in text
-    assert "No result of tool call wire with id c2 is known; it may or may not have run." in text

@@ -75,36 +75,20 @@ def copy_thread(saver, old, new):
 # --- writers that come between --------------------------------------------------------------
 
 
-class InterruptedSaver(SqliteSaver):
-    """Calls `act` just before its call number `at`."""
-
-    def __init__(self, conn):
-        super().__init__(conn)
-        self.calls, self.at, self.act = 0, -1, lambda: None
-
-    def _count(self):
-        self.calls += 1
-        if self.calls == self.at:
-            self.act()
-
-    def get_tuple(self, config):
-        """Count, then read."""
-        self._count()
-        return super().get_tuple(config)
-
-    def put(self, *args):
-        """Count, then write."""
-        self._count()
-        return super().put(*args)
-
-
 @contextmanager
 def open_interrupted_saver(database):
-    """A checkpointer that lets another writer act before one of its calls."""
+    """A checkpointer that calls `act` just before its cursor number `at`."""
     postgres = _postgres(database)
-    if postgres:
-        with postgres.open_interrupted_saver(database) as saver:
-            yield saver
-    else:
-        with closing(sqlite3.connect(database, check_same_thread=False)) as conn:
-            yield InterruptedSaver(conn)
+    name = "_cursor" if postgres else "cursor"
+    with open_saver(database) as saver:
+        cursor = getattr(saver, name)
+
+        def counting(*args, **options):
+            saver.calls += 1
+            if saver.calls == saver.at:
+                saver.act()
+            return cursor(*args, **options)
+
+        saver.calls, saver.at, saver.act = 0, -1, lambda: None
+        setattr(saver, name, counting)
+        yield saver

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psycopg
 from langgraph.checkpoint.postgres import PostgresSaver
-from psycopg.rows import dict_row
 
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 PASSWORD = "s3/cr@t:zw?ei#fünf"  # noqa: S105 - of a server that stops with the tests
@@ -54,29 +53,6 @@ def copy_thread(conn, old, new):
             f"WHERE thread_id = %s",
             (json.dumps({"thread_id": new}), old),
         )
-
-
-class InterruptedSaver(PostgresSaver):
-    """Calls `act` just before its cursor number `at`."""
-
-    def __init__(self, conn):
-        super().__init__(conn)
-        self.calls, self.at, self.act = 0, -1, lambda: None
-
-    @contextmanager
-    def _cursor(self, *, pipeline=False):
-        self.calls += 1
-        if self.calls == self.at:
-            self.act()
-        with super()._cursor(pipeline=pipeline) as cursor:
-            yield cursor
-
-
-@contextmanager
-def open_interrupted_saver(uri):
-    """A checkpointer that lets another writer act before one of its calls."""
-    with psycopg.connect(uri, autocommit=True, prepare_threshold=0, row_factory=dict_row) as conn:
-        yield InterruptedSaver(conn)
 
 
 class Server:

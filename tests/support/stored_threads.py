@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -72,30 +72,11 @@ class KilledError(BaseException):
     """The process died."""
 
 
-@contextmanager
-def killed_after_tools(saver: Any) -> Any:
-    """The tools write their results, and no checkpoint takes them."""
-    put = saver.put
-
-    def dies(config: Any, checkpoint: Any, *rest: Any) -> Any:
-        if "tools" in checkpoint["versions_seen"]:
-            raise KilledError
-        return put(config, checkpoint, *rest)
-
-    with patch.object(saver, "put", dies), suppress(KilledError):
-        yield
-
-
 def stored(way: str, kind: str = "agent", saver: Any = None, thread_id: str = "1") -> Agent:
-    """An agent without this package, and what happened to its thread.
+    """An agent of `BARE` without this package, and what happened to its thread.
 
-    Args:
-        way: `healthy`, `paused`, `abandoned` (the human wrote something else), `failed` (a tool),
-            `failed_and_on` (and the human wrote again), `limited` (before the tools), `killed`
-            (after them), `new` (nothing).
-        kind: One of `BARE`.
-        saver: The checkpointer. Default: one in memory.
-        thread_id: The thread.
+    `healthy`, `paused`, `abandoned` (the human wrote something else), `failed` (a tool),
+    `failed_and_on`, `limited` (before the tools), `killed` (after them) or `new`.
     """
     script = {
         "healthy": [calls(MAIL), AIMessage("mailed")],
@@ -104,17 +85,19 @@ def stored(way: str, kind: str = "agent", saver: Any = None, thread_id: str = "1
         "killed": [calls(MAIL, ("mail", {"to": "eve"}))],
     }.get(way, [calls(MAIL, WIRE)])
     made = Agent(BARE[kind], *script, saver=saver)
-    made.config = thread(thread_id)
-    if way == "new":
-        return made
-    with suppress(RuntimeError):  # of the tool, or of the recursion limit
+    put = made.graph.checkpointer.put
+
+    def dies(config: Any, checkpoint: Any, *rest: Any) -> Any:
+        if "tools" in checkpoint["versions_seen"]:
+            raise KilledError
+        return put(config, checkpoint, *rest)
+
+    made.config = {**thread(thread_id), **({"recursion_limit": 1} if way == "limited" else {})}
+    with suppress(RuntimeError, KilledError):  # of the tool, or of the recursion limit
         if way == "killed":
-            with killed_after_tools(made.graph.checkpointer):
+            with patch.object(made.graph.checkpointer, "put", dies):
                 made.say("go", durability="sync")
-        elif way == "limited":
-            made.config = {**thread(thread_id), "recursion_limit": 1}
-            made.say("go")
-        else:
+        elif way != "new":
             made.say("go")
     made.config = thread(thread_id)
     if way in ("abandoned", "failed_and_on"):

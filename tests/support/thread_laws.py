@@ -10,7 +10,8 @@ from langgraph.types import Command
 
 from langgraph_patch import validate_messages
 from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
-from support.databases import copy_thread, open_interrupted_saver, open_saver, rows_of
+from langgraph_patch.threads.keys import Key
+from support.databases import copy_thread, every_row, open_interrupted_saver, open_saver, rows_of
 from support.stored_threads import lines, results, scanned, stored, thread
 
 UNKNOWN = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
@@ -20,50 +21,41 @@ BOTH = "recovered 'mail' 'c1'; recovered 'mail' 'c2'"
 
 CASES = [
     ("hand_built", "abandoned", False, UNKNOWN),
-    ("hand_built", "killed", True, BOTH),
-    ("agent", "abandoned", True, FOUND),
     ("agent", "abandoned", False, FOUND),
     ("agent", "failed", False, FAILED),
     ("agent", "killed", True, BOTH),
-    ("delta", "abandoned", True, FOUND),
     ("delta", "failed_and_on", True, FAILED),
     ("delta", "killed", True, BOTH),
 ]
 """A kind of agent, what happened, whether its graph is used, and the repair."""
 
 
-def broken(database: str, saver: Any, case: tuple[str, str, bool, str]) -> tuple[Any, Any, Any]:
-    """A damaged thread: its agent, what `repair_thread` takes, and its rows."""
-    kind, way, with_graph, _ = case
+def check_repair(database: str, saver: Any, case: tuple[str, str, bool, str]) -> None:
+    """Scanned, planned, repaired, undone, repaired again, and continued."""
+    kind, way, with_graph, expected = case
     made = stored(way, kind, saver)
-    return made, made.graph if with_graph else saver, rows_of(database)["1"]
+    target = made.graph if with_graph else saver
+    before, did = rows_of(database)["1"], made.desk.did.copy()
+    # The history without what finished tasks wrote beside it.
+    state = made.graph.get_state(saver.get_tuple(made.config).config)
+    history = [m for m in state.values["messages"] if m.type != "tool"]
 
-
-def check_shown(database: str, saver: Any, case: Any) -> None:
-    """A scan and a dry run show the repair, and write nothing."""
-    made, target, before = broken(database, saver, case)
     [report] = scan_threads(saver)
     planned = repair_thread(target, made.config, min_age=0, dry_run=True)
-    assert str(report) == f"'1': damaged - {case[3]}"
-    assert str(planned) == f"'1': planned - {case[3]}"
+    assert str(report) == f"'1': damaged - {expected}"
+    assert str(planned) == f"'1': planned - {expected}"
     assert (planned.after, planned.before) == (None, report.checkpoint_id)
     assert rows_of(database)["1"] == before
-    done = repair_thread(target, made.config, min_age=0)
-    assert str(done) == f"'1': repaired - {case[3]}"
-    # A result that its task stored without an id gets one when it is put into the history.
-    assert lines(done.patch.messages) == lines(planned.patch.messages)
-    assert lines(done.patch.messages) == lines(report.patch.messages)
 
-
-def check_written(database: str, saver: Any, case: Any) -> None:
-    """A repair is one checkpoint behind the one before, with the mark; no row is changed."""
-    made, target, before = broken(database, saver, case)
-    history = stored_history(saver, made)
     repair = repair_thread(target, made.config, min_age=0)
+    assert str(repair) == f"'1': repaired - {expected}"
+    # A result that its task stored without an id gets one when it is put into the history.
+    wanted = lines(report.patch.messages)
+    assert lines(repair.patch.messages) == lines(planned.patch.messages) == wanted
     after = rows_of(database)["1"]
     assert before < after
-    new = {row[3] for row in after - before if row[0] == "checkpoints"}
     saved = saver.get_tuple(made.config)
+    new = {row[3] for row in after - before if row[0] == "checkpoints"}
     assert new == {repair.after} == {saved.checkpoint["id"]}
     assert saved.parent_config["configurable"]["checkpoint_id"] == repair.before
     assert saved.metadata["langgraph_patch"] == "repair"
@@ -75,32 +67,14 @@ def check_written(database: str, saver: Any, case: Any) -> None:
     assert repair_thread(target, made.config, min_age=0).outcome == "healthy"
     assert rows_of(database)["1"] == after
 
-
-def stored_history(saver: Any, made: Any) -> list[Any]:
-    """The history without what finished tasks wrote beside it."""
-    state = made.graph.get_state(saver.get_tuple(made.config).config)
-    return [m for m in state.values["messages"] if m.type != "tool"]
-
-
-def check_continued(database: str, saver: Any, case: Any) -> None:
-    """The next message is answered, on the recorded results, and no tool runs again."""
-    made, target, _ = broken(database, saver, case)
-    did = made.desk.did.copy()
-    repair_thread(target, made.config, min_age=0)
-    repaired = lines(made.history)
-    made.say("next")
-    assert lines(made.history) == [*repaired, "human: next", "ai: done"]
-    assert made.desk.did == did
-
-
-def check_undone(database: str, saver: Any, case: Any) -> None:
-    """After an undo the rows are those of before, and the thread can be repaired again."""
-    made, target, before = broken(database, saver, case)
-    repair = repair_thread(target, made.config, min_age=0)
     assert undo_repair(target, made.config) == repair.before
     assert rows_of(database)["1"] == before
+    assert {row[0] for row in every_row(database)["1"] - before} <= {"checkpoint_blobs"}
     again = repair_thread(target, made.config, min_age=0)
     assert (str(again), again.after) == (str(repair), repair.after)
+    made.say("next")
+    assert lines(made.history) == [*wanted, "human: next", "ai: done"]
+    assert made.desk.did == did
 
 
 def check_pause(database: str, saver: Any, kind: str) -> None:
@@ -118,6 +92,19 @@ def check_pause(database: str, saver: Any, kind: str) -> None:
     assert rows_of(database)["1"] == before
     made.run(Command(resume="yes"))
     assert results(made.history) == ["sent to bob", "wired 5: yes"]
+
+
+def fill(saver: Any) -> list[Key]:
+    """Store two checkpoints for each of many odd keys; the keys, sorted."""
+    ids = ["", " ", "'; DROP TABLE checkpoints; --", "線程", "\U0010ffff", "a\nb", "%s", "_b", "é"]
+    ids += ["a", "A", "B", "b", "-b", "co-op", "co op"]
+    wanted = sorted(Key(name, space) for name in ids for space in ("", "a", "B", "a|b", "a:1"))
+    empty: Any = {"v": 4, "ts": "", "channel_values": {}, "channel_versions": {}}
+    for key in reversed(wanted):
+        for number in range(2):
+            checkpoint = {**empty, "versions_seen": {}, "id": f"{number}"}
+            saver.put(thread(key.thread_id, checkpoint_ns=key.namespace), checkpoint, {}, {})
+    return wanted
 
 
 # --- others write at the same time ----------------------------------------------------------

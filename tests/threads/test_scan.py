@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
+from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
 
-from kit import Agent, calls
+from kit import Agent, above, calls
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import ascan_threads, repair_thread, scan_threads
@@ -18,7 +18,7 @@ from support.databases import execute, rows_of
 from support.faults import each_fault, result_of
 from support.generated import fewer
 from support.hostile import anything, histories
-from support.stored_threads import MAIL, WIRE, Foreign, agent, scanned, stored, thread, write
+from support.stored_threads import MAIL, WIRE, Foreign, scanned, stored, thread, write
 
 
 def test_each_thread_has_its_status(path, saver):
@@ -38,16 +38,6 @@ def test_each_thread_has_its_status(path, saver):
     assert not any(r.repaired or r.reason for r in (abandoned, healthy, paused))
 
 
-@pytest.mark.parametrize("kind", ["hand_built", "agent", "delta"])
-def test_memory_and_sqlite_are_scanned_alike(kind, saver):
-    """Any checkpointer is scanned, also one that lists its keys in no other way than `list`."""
-    expected = [("healthy", "healthy"), ("killed", "damaged"), ("paused", "paused")]
-    for each in (saver, InMemorySaver()):
-        for way, _ in expected:
-            stored(way, kind, each, way)
-        assert scanned(each) == expected
-
-
 def test_a_paused_thread_that_is_damaged_too_says_so(saver):
     """Old damage under a pause is named; the pause itself is no damage."""
     made = stored("new", saver=saver)
@@ -63,18 +53,12 @@ def test_a_namespace_of_one_run_is_reported_only_while_it_waits(saver):
     """It is never read again. What its run did is missing in the graph above, which is damaged."""
 
     def node(model, tools, saver):
-        inner = agent(model, tools, None)
-        return (
-            StateGraph(MessagesState)
-            .add_node("a", inner)
-            .add_edge(START, "a")
-            .compile(checkpointer=saver)
-        )
+        return above(create_agent(model, tools)).compile(checkpointer=saver)
 
     made = Agent(node, calls(MAIL, ("wire", {})), saver=saver)
     made.say("go")
-    assert [r.namespace.partition(":")[0] for r in scan_threads(saver)] == ["", "a"]
-    assert [r.status for r in scan_threads(saver)] == ["paused", "paused"]
+    found = [(r.namespace.partition(":")[0], r.status) for r in scan_threads(saver)]
+    assert found == [("", "paused"), ("node1", "paused")]
     made.say("never mind")
     [report] = scan_threads(saver)
     assert (report.namespace, report.status) == ("", "damaged")
@@ -120,109 +104,69 @@ def test_a_thread_that_does_not_exist_is_an_error(saver):
             list(scan_threads(saver, thread_ids=["1", wrong]))
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
-        ({"thread_ids": b"t"}, "thread_ids=b't': expected"),
-        ({"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
-        ({"thread_ids": 7}, "thread_ids=7: expected the ids"),
-        ({"messages_key": None}, "messages_key=None: expected the name of a state key"),
-        ({"include": "1*"}, "include='1.': expected a function of a thread id"),
-        ({"since": "2026-05-01"}, "since='2026-05-01': expected a datetime"),
-    ],
-)
-def test_an_invalid_option_is_refused_at_once(options, expected, saver):
+def test_what_is_invalid_is_refused_at_once(saver):
     """Before anything is read, also by the asynchronous function."""
-    for scan in (scan_threads, ascan_threads):
-        with pytest.raises(OptionError, match=expected):
-            scan(saver, **options)
-
-
-@pytest.mark.parametrize("wrong", ["a.sqlite", None, stored("new").graph], ids=type)
-def test_what_is_no_checkpointer_is_named(wrong):
-    """A path, a graph or nothing is not scanned as if it were empty."""
-    for scan in (scan_threads, ascan_threads):
-        with pytest.raises(OptionError, match=f"is a {type(wrong).__name__}: expected a checkpoin"):
-            scan(wrong)
-
-
-async def test_the_wrong_form_of_a_function_names_the_right_one(path, saver):
-    """`ascan_threads` is iterated over an asynchronous checkpointer, `scan_threads` over others."""
-    async with AsyncSqliteSaver.from_conn_string(path) as own:
-        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use `async for`"):
-            list(scan_threads(own))
-    with pytest.raises(OptionError, match="SqliteSaver is synchronous: call scan_threads"):
-        [report async for report in ascan_threads(saver)]
+    no_saver = "is a {}: expected a checkpoin"
+    for target, options, expected in (
+        (saver, {"thread_ids": "t07"}, "thread_ids='t07': expected the ids of threads, for one"),
+        (saver, {"thread_ids": b"t"}, "thread_ids=b't': expected"),
+        (saver, {"thread_ids": [7]}, "thread_ids=.7.: expected the ids"),
+        (saver, {"thread_ids": 7}, "thread_ids=7: expected the ids"),
+        (saver, {"messages_key": None}, "messages_key=None: expected the name of a state key"),
+        (saver, {"include": "1*"}, "include='1.': expected a function of a thread id"),
+        (saver, {"since": "2026-05-01"}, "since='2026-05-01': expected a datetime"),
+        ("a.sqlite", {}, no_saver.format("str")),
+        (None, {}, no_saver.format("NoneType")),
+        (stored("new").graph, {}, no_saver.format("CompiledStateGraph")),
+    ):
+        for scan in (scan_threads, ascan_threads):
+            with pytest.raises(OptionError, match=expected):
+                scan(target, **options)
 
 
 # --- what cannot be read -----------------------------------------------------------------------
 
 
-def three(saver):
-    """Three damaged threads."""
+NO_TEXT = "a text of it is not UTF-8, so it cannot be decoded ("
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE checkpoints SET checkpoint = x'c1c1'", "a value of it cannot be loaded ("),
+        ("UPDATE checkpoints SET metadata = CAST(x'ff' AS TEXT)", NO_TEXT),
+        ("UPDATE checkpoints SET type = CAST(x'ff' AS TEXT)", NO_TEXT),
+        ("DELETE FROM checkpoints", "it was deleted during the scan"),
+    ],
+)
+def test_a_thread_that_cannot_be_read_never_stops_a_scan(change, reason, path, saver):
+    """It is a report with the reason; the others are looked at. Here the rows change meanwhile."""
     for name in ("t1", "t2", "t3"):
         stored("abandoned", saver=saver, thread_id=name)
-    return saver
-
-
-def check_second(reports, reason):
-    """The second thread is unreadable; the others were looked at."""
+    reports = []
+    for report in scan_threads(saver):
+        if not reports:
+            execute(path, f"{change} WHERE thread_id = 't2'")
+        reports.append(report)
     assert [r.status for r in reports] == ["damaged", "unreadable", "damaged"]
     assert reason in reports[1].reason
     assert (reports[1].checkpoint_id, reports[1].age, reports[1].messages) == (None, None, None)
     assert str(reports[1]).startswith("'t2': unreadable - ")
 
 
-def test_a_torn_row_never_stops_a_scan(path, saver):
-    """It is a report with the reason; the others are looked at."""
-    three(saver)
-    execute(path, "UPDATE checkpoints SET checkpoint = x'c1c1' WHERE thread_id = 't2'")
-    check_second([*scan_threads(saver)], "a value of it cannot be loaded (")
-
-
-async def test_a_thread_that_is_deleted_meanwhile():
-    """Between the list of the threads and its turn."""
-    for asynchronous in (False, True):
-        saver = three(InMemorySaver())
-        read = saver.get_tuple
-
-        def deleting(config, saver=saver, read=read):
-            if config["configurable"]["thread_id"] == "t2":
-                saver.delete_thread("t2")
-            return read(config)
-
-        saver.get_tuple = deleting
-        if asynchronous:
-            reports = [report async for report in ascan_threads(saver)]
-        else:
-            reports = [*scan_threads(saver)]
-        check_second(reports, "it was deleted during the scan")
-
-
 def test_f48_an_id_that_is_no_text(path, saver):
     """SQLite keeps any bytes, as text that is not UTF-8 and as bytes: one thread's matter."""
-    three(saver)
+    stored("abandoned", saver=saver, thread_id="t1")
     columns = "checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata"
     for key in ("CAST(x'74ff' AS TEXT), ''", "x'00ff', ''", "'t1', x'00'"):
         into = f"INSERT INTO checkpoints (thread_id, checkpoint_ns, {columns})"
         execute(path, f"{into} SELECT {key}, {columns} FROM checkpoints WHERE thread_id = 't1'")  # noqa: S608 - our names
     reports = {(r.thread_id, r.namespace): r for r in scan_threads(saver)}
-    assert [reports[name, ""].status for name in ("t1", "t2", "t3")] == ["damaged"] * 3
+    assert reports["t1", ""].status == "damaged"
     odd = {key: r for key, r in reports.items() if r.status != "damaged"}
     assert [*odd] == [("t1", r"b'\x00'"), ("t\udcff", ""), (r"b'\x00\xff'", "")]
     assert {r.status for r in odd.values()} == {"unreadable"}
-    assert (
-        odd["t\udcff", ""].reason == "its id is not text in UTF-8, so no checkpointer can read it"
-    )
-
-
-@pytest.mark.parametrize("column", ["metadata", "type", "parent_checkpoint_id"])
-def test_a_text_that_is_no_text(column, path, saver):
-    """Python's refusal to decode it stops no scan."""
-    three(saver)
-    execute(path, f"UPDATE checkpoints SET {column} = CAST(x'ff' AS TEXT) WHERE thread_id = 't2'")  # noqa: S608 - our names
-    check_second([*scan_threads(saver)], "a text of it is not UTF-8, so it cannot be decoded (")
+    assert odd["t\udcff", ""].reason.startswith("its id is not text in UTF-8, so no checkpointer ")
 
 
 def test_evidence_that_cannot_be_read(path, saver):
@@ -253,20 +197,17 @@ def test_a_fault_in_a_scan():
 def test_any_stored_history_is_reported(history):
     """Whatever is in a database: a report, never an exception, and never a false "healthy"."""
     saver = InMemorySaver()
-    saved = {**empty_checkpoint(), "channel_versions": {"messages": "1"}}
+    version = {"messages": "1"}
+    saved = {**empty_checkpoint(), "channel_versions": version}
     saved["channel_values"] = {"messages": history}
     try:
-        saver.put(
-            thread(checkpoint_ns=""), saved, {"source": "input", "step": 1}, {"messages": "1"}
-        )
+        saver.put(thread(checkpoint_ns=""), saved, {"source": "input", "step": 1}, version)
     except Exception:  # noqa: BLE001 - what cannot be stored cannot be there
         return
     [report] = scan_threads(saver)
     if report.status == "healthy":
-        assert (
-            validate_messages(saver.get_tuple(thread()).checkpoint["channel_values"]["messages"])
-            == []
-        )
+        read = saver.get_tuple(thread()).checkpoint["channel_values"]["messages"]
+        assert validate_messages(read) == []
     if report.status == "damaged":
         assert repair_thread(saver, thread(), min_age=0).outcome in ("repaired", "refused")
 
@@ -287,42 +228,36 @@ def test_a_checkpointer_that_lists_no_threads_scans_those_that_are_named():
     assert repair_thread(saver, thread(), min_age=0).outcome == "repaired"
 
 
-def test_a_checkpointer_that_lists_nothing_is_not_called_empty():
-    """`list(None)` of some checkpointers yields nothing, whatever they hold."""
+class Silent(Foreign):
+    """`list(None)` of some yields nothing, whatever they hold; others want a namespace too."""
 
-    class Silent(Foreign):
-        def list(self, config, **options):
-            return super().list(config, **options) if config else iter(())
-
-    with pytest.raises(ThreadError, match="Silent lists no thread: it is empty, or it cannot"):
-        list(scan_threads(Silent()))
-    assert scanned(InMemorySaver()) == []
-
-
-def test_a_checkpointer_that_wants_a_namespace_too():
-    """Every thread has the root."""
-
-    class Picky(Foreign):
-        def list(self, config, **options):
+    def list(self, config, **options):
+        """List nothing."""
+        if config:
             raise NotImplementedError
-
-    saver = Picky()
-    stored("healthy", saver=saver.kept)
-    with pytest.raises(ThreadError, match="There is no thread '2'"):
-        scanned(saver, thread_ids=["2"])
-    assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
+        return iter(())
 
 
-def test_a_root_namespace_that_is_stored_under_another_name():
-    """Shallow checkpointers for Redis list it as it is stored, and find nothing under that name."""
+class Shallow(Foreign):
+    """Those for Redis list the root as it is stored, and find nothing under that name."""
 
-    class Shallow(Foreign):
-        def list(self, config, **options):
-            for thread_id in self.kept.storage:
-                named = thread(thread_id, checkpoint_ns="__empty__")
-                if config is None or config["configurable"]["thread_id"] == thread_id:
-                    yield self.get_tuple(thread(thread_id))._replace(config=named)
+    def list(self, config, **options):
+        """List the newest checkpoints."""
+        for thread_id in self.kept.storage:
+            named = thread(thread_id, checkpoint_ns="__empty__")
+            if config is None or config["configurable"]["thread_id"] == thread_id:
+                yield self.get_tuple(thread(thread_id))._replace(config=named)
 
-    saver = Shallow()
-    stored("abandoned", saver=saver)
-    assert scanned(saver) == scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
+
+def test_checkpointers_that_list_in_ways_of_their_own():
+    """A thread is found by its name; one that lists nothing is not called empty."""
+    silent, shallow = Silent(), Shallow()
+    for saver in (silent, shallow):
+        stored("failed", saver=saver)
+        assert scanned(saver, thread_ids=["1"]) == [("1", "damaged")]
+        with pytest.raises(ThreadError, match="There is no thread '2'"):
+            scanned(saver, thread_ids=["2"])
+    with pytest.raises(ThreadError, match="Silent lists no thread: it is empty, or it cannot"):
+        scanned(silent)
+    assert scanned(shallow) == [("1", "damaged")]
+    assert scanned(InMemorySaver()) == []

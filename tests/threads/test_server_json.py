@@ -1,6 +1,5 @@
 """What the API of LangGraph Server shows, read as a checkpoint; and what a repair sends there."""
 
-import pytest
 from langchain_core.messages import (
     AIMessage,
     AIMessageChunk,
@@ -65,35 +64,14 @@ def saved(*tasks, messages=(MODEL,), **fields):
 # --- messages -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        MODEL,
-        MODEL.model_copy(update={"invalid_tool_calls": [CUT]}),
-        HumanMessage("hi", id="h"),
-        AIMessageChunk("x", id="x"),
-    ],
-    ids=["calls", "invalid calls", "human", "chunk"],
-)
-def test_a_message_keeps_every_field(message):
-    """Also those that `convert_to_messages` would move to `additional_kwargs`."""
-    assert with_messages([message.model_dump(mode="json")]) == [message]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        7,
-        None,
-        {"type": "text", "text": "x"},
-        {"type": "ai", "id": 3},
-        {"type": ["ai"], "id": 3},
-        {"type": "human", "id": "h", "content": 7},
-    ],
-)
-def test_what_is_no_message_stays_as_it_is(value):
-    """Also a value of the application that looks like a message."""
-    assert with_messages([value]) == [value]
+def test_a_message_keeps_every_field_and_other_values_stay():
+    """Also fields that `convert_to_messages` would move, and values that look like a message."""
+    cut = MODEL.model_copy(update={"invalid_tool_calls": [CUT]})
+    for message in (MODEL, cut, HumanMessage("hi", id="h"), AIMessageChunk("x", id="x")):
+        assert with_messages([message.model_dump(mode="json")]) == [message]
+    human = {"type": "human", "id": "h", "content": 7}
+    for value in (7, {"type": "text", "text": "x"}, {"type": ["ai"], "id": 3}, human):
+        assert with_messages([value]) == [value]
 
 
 # --- checkpoints ----------------------------------------------------------------------------
@@ -117,15 +95,12 @@ def test_a_checkpoint_has_what_the_api_shows():
     assert saved().parent_config is None
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [(None, {}), ([result("a")], {"__root__": [ToolMessage(**result("a"))]}), ({"n": 1}, {"n": 1})],
-    ids=["none", "a list", "other keys"],
-)
-def test_a_state_of_any_form(values, expected):
+def test_a_state_of_any_form():
     """A state that is no dict is in the channel that LangGraph names `__root__`."""
-    read = saved(values=values, tasks=None, metadata=None)
-    assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
+    root = {"__root__": [ToolMessage(**result("a"))]}
+    for values, expected in ((None, {}), ([result("a")], root), ({"n": 1}, {"n": 1})):
+        read = saved(values=values, tasks=None, metadata=None)
+        assert (read.checkpoint["channel_values"], read.metadata) == (expected, {})
 
 
 def test_the_pending_writes_of_tasks():
@@ -154,68 +129,47 @@ def test_the_pending_writes_of_tasks():
     assert (error, other) == ("kaput", {"$writes": [1], "and": 2})
 
 
-@pytest.mark.parametrize(
-    ("tasks", "expected"),
-    [
+def test_the_call_of_a_send_is_derived_only_if_it_is_certain():
+    """A result names its call, and which of the others ended how must not matter."""
+    for tasks, expected in (
         ((finished(0, "a"), waiting(1), finished(2, "c")), ["a", "b", "c"]),
         ((finished(0, "a"), waiting(1), waiting(2)), ["a", "b", "c"]),
         ((finished(0, "a"), waiting(1), task(2, error="no")), [None] * 3),
-        ((finished(0, "b"), waiting(1), waiting(2)), ["b", "a", "c"]),
-        ((finished(0, "x"), waiting(1), waiting(2)), [None] * 3),
+        ((finished(0, "b"), waiting(1), waiting(2)), ["b", "a", "c"]),  # in another order
+        ((finished(0, "x"), waiting(1), waiting(2)), [None] * 3),  # no call of the message
         ((finished(0, "a"), finished(1, "a"), waiting(2)), [None] * 3),
         ((task(0, result={}), waiting(1), waiting(2)), [None] * 3),
-        ((waiting(1), finished(0, "a"), finished(2, "c")), ["a", "b", "c"]),
-        ((finished(0, "a"), waiting(1)), [None] * 2),
+        ((waiting(1), finished(0, "a"), finished(2, "c")), ["a", "b", "c"]),  # tasks not in order
+        ((finished(0, "a"), waiting(1)), [None] * 2),  # another count
         (tuple(task(i, name="other") for i in range(3)), [None] * 3),
         ((), []),
-    ],
-    ids=[
-        "one left",
-        "all wait",
-        "two causes",
-        "other order",
-        "no call",
-        "two results",
-        "no result",
-        "tasks not in order",
-        "other count",
-        "other node",
-        "no tasks",
-    ],
-)
-def test_the_call_of_a_send_is_derived_only_if_it_is_certain(tasks, expected):
-    """A result names its call, and which of the others ended how must not matter."""
-    sends = saved(*tasks).checkpoint["channel_values"].get(TASKS, [])
-    assert [send.arg[0]["id"] if send.arg else None for send in sends] == expected
+    ):
+        sends = saved(*tasks).checkpoint["channel_values"].get(TASKS, [])
+        assert [send.arg[0]["id"] if send.arg else None for send in sends] == expected
 
 
 # --- writes ---------------------------------------------------------------------------------
 
 HISTORY = [HumanMessage("go", id="h1"), MODEL, HumanMessage("never mind", id="h2")]
-EDITED = [HISTORY[0], MODEL.model_copy(update={"content": "hm"}), HISTORY[2]]
 
 
-@pytest.mark.parametrize(
-    ("new", "removed", "types"),
-    [
+def test_only_what_has_to_move_is_sent():
+    """Messages before the first one that changes are not; the reducer makes the rest of it."""
+    edited = [HISTORY[0], MODEL.model_copy(update={"content": "hm"}), HISTORY[2]]
+    for new, removed, types in (
         (patch_messages(HISTORY).messages, ["h2"], ["tool", "tool", "tool", "human"]),
-        (EDITED, ["m", "h2"], ["ai", "human"]),
+        (edited, ["m", "h2"], ["ai", "human"]),
         (HISTORY[:2], ["h2"], []),
         ([*HISTORY, AIMessage("yes", id="a")], [], ["ai"]),
         (HISTORY, [], []),
-    ],
-    ids=["repaired", "edited", "shorter", "longer", "the same"],
-)
-def test_only_what_has_to_move_is_sent(new, removed, types):
-    """Messages before the first one that changes are not; the reducer makes the rest of it."""
-    writes = writes_between(HISTORY, new)
-    sent = [message for write in writes for message in write]
-    assert [m.id for m in sent if isinstance(m, RemoveMessage)] == removed
-    assert [m.type for m in sent if not isinstance(m, RemoveMessage)] == types
-    history = HISTORY
-    for write in writes:
-        history = add_messages(history, write)
-    assert history == new
+    ):
+        history, writes = HISTORY, writes_between(HISTORY, new)
+        sent = [message for write in writes for message in write]
+        assert [m.id for m in sent if isinstance(m, RemoveMessage)] == removed
+        assert [m.type for m in sent if not isinstance(m, RemoveMessage)] == types
+        for write in writes:
+            history = add_messages(history, write)
+        assert history == new
 
 
 def test_a_chunk_is_sent_as_the_message_that_it_is():

@@ -20,30 +20,31 @@ from support.stored_threads import lines, stored, thread, write
 ONE, TWO, THREE = HumanMessage("1", id="1"), AIMessage("2", id="2"), HumanMessage("3", id="3")
 
 
-def read(saver):
+def read(saver, config=None):
     """The history of the newest checkpoint."""
-    return run_sync(history_of(saver, saver.get_tuple(thread()), "messages"))
+    return run_sync(history_of(saver, saver.get_tuple(config or thread()), "messages"))
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ([[ONE, TWO], [THREE]], [ONE, TWO, THREE]),
+@pytest.mark.parametrize("kind", ["agent", "delta"])
+def test_a_history_is_what_the_graph_reads(kind, saver):
+    """Whatever was written, and wherever it is: in one checkpoint, or spread (`DeltaChannel`)."""
+    new = HumanMessage("new", id="1")
+    for number, (written, expected) in enumerate((
         ([[ONE, TWO], [RemoveMessage(id="1")], [THREE]], [TWO, THREE]),
-        ([[ONE, TWO], [HumanMessage("new", id="1")]], [HumanMessage("new", id="1"), TWO]),
+        ([[ONE, TWO], [new]], [new, TWO]),
         ([[ONE, TWO], Overwrite([THREE, ONE])], [THREE, ONE]),
         ([[ONE], Overwrite([]), [TWO]], [TWO]),
         ([[ONE], {"role": "user", "content": "4", "id": "4"}], [ONE, HumanMessage("4", id="4")]),
-    ],
-    ids=["added", "removed", "changed", "overwritten", "emptied", "dict"],
-)
-@pytest.mark.parametrize("kind", ["agent", "delta"])
-def test_a_history_is_what_the_graph_reads(kind, written, expected, saver):
-    """Whatever was written, and wherever it is: in one checkpoint, or spread (`DeltaChannel`)."""
-    made = stored("new", kind, saver)
-    for update in written:
-        made.graph.update_state(thread(), {"messages": update}, as_node="tools")
-    assert read(saver) == made.history == expected
+    )):  # fmt: skip
+        made = stored("new", kind, saver, f"{number}")
+        for update in written:
+            made.graph.update_state(made.config, {"messages": update}, as_node="tools")
+        assert read(saver, made.config) == made.history == expected
+    # Two messages without an id are two.
+    made = write(
+        stored("new", kind, saver, "none"), [HumanMessage("a"), HumanMessage("a")], "tools"
+    )
+    assert lines(read(saver, made.config)) == ["human: a", "human: a"]
 
 
 def resetting(state, writes):
@@ -70,43 +71,28 @@ def test_all_messages_may_be_removed(saver):
     assert read(saver) == graph.get_state(thread()).values["messages"] == [THREE]
 
 
-def test_messages_without_an_id_are_all_read(saver):
-    """Two of them are two."""
-    made = stored("new", "delta", saver)
-    write(made, [HumanMessage("a"), HumanMessage("a")], "tools")
-    assert lines(read(saver)) == ["human: a", "human: a"]
-
-
-@pytest.mark.parametrize(
-    ("values", "error", "expected"),
-    [
-        ({"v": 99}, ThreadError, "format 99, which is newer than this version of langgraph-patch"),
-        ({"channel_values": {"messages": ["x"]}}, ThreadError, "holds a str where a message was"),
-        ({"channel_values": {"messages": "x"}}, MessagesError, "x"),
-    ],
-)
-def test_what_is_no_history_is_not_guessed(values, error, expected, saver):
+def test_what_is_no_history_is_not_guessed(saver):
     """A later format, a class that was not loaded, and another kind of state are named."""
     stored("healthy", saver=saver)
     saved = saver.get_tuple(thread())
-    saved = saved._replace(checkpoint={**saved.checkpoint, **values})
-    with pytest.raises(error, match=expected):
-        run_sync(history_of(saver, saved, "messages"))
-
-
-def test_a_checkpoint_of_an_older_format_is_read(saver):
-    """The first one had no number."""
-    stored("healthy", saver=saver)
-    saved = saver.get_tuple(thread())
-    checkpoint = {key: value for key, value in saved.checkpoint.items() if key != "v"}
-    found = run_sync(history_of(saver, saved._replace(checkpoint=checkpoint), "messages"))
-    assert len(found) == 4
+    for values, error, expected in (
+        ({"v": 99}, ThreadError, "format 99, which is newer than this version of langgraph-patch"),
+        ({"channel_values": {"messages": ["x"]}}, ThreadError, "a str where a message was"),
+        ({"channel_values": {"messages": "x"}}, MessagesError, "x"),
+    ):
+        odd = saved._replace(checkpoint={**saved.checkpoint, **values})
+        with pytest.raises(error, match=expected):
+            run_sync(history_of(saver, odd, "messages"))
+    first = {key: value for key, value in saved.checkpoint.items() if key != "v"}
+    assert len(run_sync(history_of(saver, saved._replace(checkpoint=first), "messages"))) == 4
 
 
 def test_a_task_that_was_answered_does_not_wait(saver):
     """It has an interrupt and a result among the pending writes, beside another that waits."""
     made = stored("paused", saver=saver)
     saved = saver.get_tuple(thread())
+    null = "00000000-0000-0000-0000-000000000000"  # what LangGraph writes for no task is no pause
+    saver.put_writes(saved.config, [("__interrupt__", ())], null)
     [task] = {task for task, channel, _ in saved.pending_writes if channel == "__interrupt__"}
     for channel in ("__resume__", "__error__"):
         saver.put_writes(saved.config, [(channel, "x")], task)
@@ -116,35 +102,20 @@ def test_a_task_that_was_answered_does_not_wait(saver):
     assert made.graph.get_state(thread()).interrupts == ()
 
 
-def test_a_null_task_does_not_wait(saver):
-    """What LangGraph writes for no task is no pause."""
-    made = stored("failed", saver=saver)
-    config = saver.get_tuple(made.config).config
-    saver.put_writes(config, [("__interrupt__", ())], "00000000-0000-0000-0000-000000000000")
-    assert [r.status for r in scan_threads(saver)] == ["damaged"]
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
+def test_why_a_thread_cannot_be_read():
+    """In words, with the way out if there is one."""
+    no_text = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")
+    for error, expected in (
         (ThreadError("as it is"), "as it is"),
         (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "x"), "its id is not text in UTF-8, so no"),
-        (
-            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"),
-            "a text of it is not UTF-8, so it cannot",
-        ),
+        (no_text, "a text of it is not UTF-8, so it cannot"),
         (ValueError("Could not decode to UTF-8 column"), "a text of it is not UTF-8"),
         (NotImplementedError("Unknown serialization type: pickle"), "is a pickle, which is never"),
         (NotImplementedError("type: msgpack+aes"), "its rows are encrypted: scan with the checkp"),
         (NotImplementedError("type: x"), "a value of it cannot be loaded (NotImplementedError"),
         (ValueError("pickle+"), "a value of it cannot be loaded (ValueError: pickle+)"),
-        (MemoryError(), "a value of it cannot be loaded (MemoryError"),
-    ],
-    ids=str,
-)
-def test_why_a_thread_cannot_be_read(error, expected):
-    """In words, with the way out if there is one."""
-    assert expected in reason_of(error)
+    ):
+        assert expected in reason_of(error)
 
 
 class Odd:
@@ -159,32 +130,25 @@ class Odd:
     __hash__ = None
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
+def test_messages_are_compared_by_their_contents():
+    """Also those whose values cannot be compared; a message without an id is only itself."""
+    for one, other, expected in (
         (float("nan"), float("nan"), True),
         (float("nan"), 1.0, False),
         (np.arange(2), np.arange(2), True),
         (np.arange(2), np.arange(3), False),
         (Odd(1), Odd(1), True),
         (Odd(1), Odd(2), False),
-    ],
-    ids=["nan", "nan and 1", "arrays", "other arrays", "odd", "other odd"],
-)
-def test_messages_are_compared_by_their_contents(one, other, expected):
-    """Also those whose values cannot be compared; a message without an id is only itself."""
-    first, second = (ToolMessage("r", tool_call_id="c", id="1", artifact=a) for a in (one, other))
-    assert is_same(first, second) == expected
-    assert is_same(first, first)
-    assert not is_same(first, first.model_copy(update={"id": "2"}))
-
-
-def test_histories_are_compared_in_order():
-    """A missing message counts once; one in another place is missing."""
+    ):
+        both = (ToolMessage("r", tool_call_id="c", id="1", artifact=a) for a in (one, other))
+        first, second = both
+        assert is_same(first, second) == expected
+        assert is_same(first, first)
+        assert not is_same(first, first.model_copy(update={"id": "2"}))
     assert are_same([ONE, TWO], [ONE.model_copy(), TWO])
     assert not are_same([ONE, TWO], [ONE])
     assert not are_same([ONE, TWO], [TWO, ONE])
+    # A missing message counts once; one in another place is missing.
     assert count_missing([ONE, TWO], [ONE, THREE, TWO]) == 0
     assert count_missing([ONE, TWO, THREE], [THREE, ONE]) == 2
     assert count_missing([ONE, ONE], [ONE]) == 1
-    assert count_missing([], [ONE]) == 0

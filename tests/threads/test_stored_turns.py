@@ -7,23 +7,14 @@ import pytest
 from langchain.agents import AgentState, create_agent
 from langchain.tools import ToolRuntime, tool
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 from langgraph_swarm import create_swarm
 
-from kit import Agent, StrictModel, above, calling, calls, loop, send_each
+from kit import Agent, above, calling, calls, loop, send_each
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.threads import repair_thread, scan_threads, undo_repair
 from support.databases import rows_of
-from support.stored_threads import BOOM, ENDED, FAILED, MAIL, UNKNOWN, WAITED, WIRE, lines, thread
+from support.stored_threads import BOOM, FAILED, MAIL, UNKNOWN, WAITED, WIRE, lines, thread
 
 TURN = calls(MAIL, WIRE)
 OTHER = calls(("mail", {"to": "eve"}), WIRE, first=3)
@@ -57,8 +48,7 @@ def called(model, tools, saver):
     return above(calling(create_agent(model, tools))).compile(checkpointer=saver)
 
 
-GRAPHS = [node, two_levels, swarm, called]
-each_graph = pytest.mark.parametrize("kind", GRAPHS, ids=lambda kind: kind.__name__)
+each_graph = pytest.mark.parametrize("kind", [two_levels, swarm, called])
 both_targets = pytest.mark.parametrize("with_graph", [False, True], ids=["saver", "graph"])
 
 
@@ -83,15 +73,15 @@ def told(name="node1", wired=WAITING, to="bob", wire='wire({"amount": 5})'):
     )
 
 
-def scanned(saver):
-    """The status of each history, and the kinds of its defects."""
-    return [(r.status, [c.defect for c in r.defects]) for r in scan_threads(saver)]
-
-
 def check_healthy(agent):
     """Neither a repair with the graph nor one without it finds anything."""
     for target in (agent.graph, agent.graph.checkpointer):
         assert repair_thread(target, agent.config, min_age=0).outcome == "healthy"
+
+
+def scanned(saver):
+    """The status of each history, and the kinds of its defects."""
+    return [(r.status, [c.defect for c in r.defects]) for r in scan_threads(saver)]
 
 
 # --- scanned, repaired, continued, undone --------------------------------------------------------
@@ -99,11 +89,12 @@ def check_healthy(agent):
 
 @both_targets
 @each_graph
-def test_a_scan_finds_it_a_repair_adds_it_and_an_undo_takes_it_back(kind, with_graph, path, saver):
+def test_a_repair_adds_it_an_undo_takes_it_back_and_the_next_turn_reads_it(
+    kind, with_graph, path, saver
+):
     """Without the graph nobody knows what the node would have returned: one message tells it.
 
-    The graph shows that the node is a graph, which would have returned the messages themselves.
-    What a function would have returned is not known.
+    So it is for a function; a graph would have returned the messages. No tool runs again.
     """
     agent = abandoned(kind, saver)
     before = rows_of(path)
@@ -126,37 +117,16 @@ def test_a_scan_finds_it_a_repair_adds_it_and_an_undo_takes_it_back(kind, with_g
     check_healthy(agent)
     assert undo_repair(saver, agent.config) == repair.before
     assert rows_of(path) == before
-
-
-@both_targets
-@each_graph
-def test_the_next_turn_reads_it(kind, with_graph):
-    """Bare or patched, the model reads a valid history with the turn, and no tool runs again."""
-    for wrap in (lambda graph: graph, with_patching):
-        agent = abandoned(kind)
-        repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
-        repaired = lines(agent.history)
-        agent.graph = wrap(agent.graph)
-        agent.say("hello")
-        assert lines(agent.model.seen[-1]) == [*repaired, "human: hello"]
-        assert lines(agent.history) == [*repaired, "human: hello", "ai: done"]
-        assert validate_messages(agent.history) == []
-        assert agent.desk.did == {"mail bob": 1}
-        check_healthy(agent)
-
-
-async def test_the_asynchronous_forms_do_the_same(path):
-    """Scan, repair with and without the graph, and undo."""
-    async with AsyncSqliteSaver.from_conn_string(path) as saver:
-        agent = Agent(node, TURN, saver=saver)
-        for text in ("pay bob", "never mind"):
-            await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, agent.config)
-        assert [report.status async for report in ascan_threads(saver)] == ["damaged"]
-        repair = await arepair_thread(agent.graph, agent.config, min_age=0)
-        assert lines(repair.patch.messages) == [BEFORE[0], *WHOLE, *BEFORE[1:]]
-        await aundo_repair(saver, agent.config)
-        repair = await arepair_thread(saver, agent.config, min_age=0)
-        assert lines(repair.patch.messages) == [BEFORE[0], told(), *BEFORE[1:]]
+    unsearched = repair_thread(agent.graph, agent.config, min_age=0, recover=False)
+    assert unsearched.outcome == "healthy"
+    repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
+    agent.graph = with_patching(agent.graph) if with_graph else agent.graph
+    agent.say("hello")
+    assert lines(agent.model.seen[-1]) == [*expected, "human: hello"]
+    assert lines(agent.history) == [*expected, "human: hello", "ai: done"]
+    assert validate_messages(agent.history) == []
+    assert agent.desk.did == {"mail bob": 1}
+    check_healthy(agent)
 
 
 def test_a_repair_writes_what_a_patched_graph_would_have_added():
@@ -201,19 +171,6 @@ def test_damage_of_the_graph_above_is_repaired_at_once():
     assert found == [("restored", 1), ("inserted", 3)]
 
 
-def test_a_second_pause_is_ended_with_the_first_turn():
-    """With `on_pause="abandon"` the turn that waits is added at the end; the first one as well."""
-    agent = abandoned(node, None, TURN, OTHER, texts=("pay bob", "pay eve"))
-    assert repair_thread(agent.graph, agent.config, min_age=0).outcome == "paused"
-    repair_thread(agent.graph, agent.config, min_age=0, on_pause="abandon")
-    two = ["ai: mail, wire", "tool: sent to eve", f"tool: {ENDED.format('c4')}"]
-    expected = [BEFORE[0], *WHOLE, "human: pay eve", *two]
-    assert lines(agent.history) == expected
-    agent.say("hello")
-    assert lines(agent.history) == [*expected, "human: hello", "ai: done"]
-    assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
-
-
 @both_targets
 def test_a_turn_that_failed(with_graph):
     """Nobody has written since: the repair ends the failed run, and adds its turn at the end."""
@@ -231,26 +188,10 @@ def test_a_turn_that_failed(with_graph):
     assert agent.desk.did == {"mail bob": 1}
 
 
-def test_two_agents_in_one_superstep():
-    """The finished one is lost too, and both are told."""
-
-    def pair(model, tools, saver):
-        other = StrictModel(script=[calls(("mail", {"to": "eve"}), first=5), AIMessage("mailed")])
-        builder = StateGraph(MessagesState).add_node("one", create_agent(model, tools))
-        builder.add_node("two", create_agent(other, tools))
-        return builder.add_edge(START, "one").add_edge(START, "two").compile(checkpointer=saver)
-
-    agent = abandoned(pair)
-    before = lines(agent.history)
-    repair_thread(agent.graph, agent.config, min_age=0)
-    done = ["ai: mail", "tool: sent to eve", "ai: mailed"]
-    assert lines(agent.history) == [before[0], *WHOLE, *done, *before[1:]]
-
-
 # --- what is no abandoned turn -------------------------------------------------------------------
 
 
-@each_graph
+@pytest.mark.parametrize("kind", [two_levels, called])
 def test_a_live_pause_a_resumed_and_a_completed_turn_add_nothing(kind):
     """The pause stays, and nothing is damaged before and after its answer."""
     agent = Agent(kind, calls(MAIL), AIMessage("mailed"), calls(MAIL, WIRE, first=3))
@@ -268,119 +209,48 @@ def test_a_live_pause_a_resumed_and_a_completed_turn_add_nothing(kind):
     assert agent.desk.did == {"mail bob": 2, "wire 5": 1}
 
 
-def other_thread():
-    """A healthy thread beside an abandoned one."""
-    agent = abandoned()
+def other_thread(agent):
+    """A healthy thread beside the abandoned one."""
     agent.config = thread("2")
     agent.say("hello")
-    return agent
 
 
-def fork_before_a_finished_turn():
-    """A branch from before the turn."""
-    agent = abandoned(node, None, calls(MAIL), AIMessage("mailed"), texts=["pay bob"])
-    [before] = [s for s in agent.graph.get_state_history(agent.config) if s.next == ("node1",)]
-    agent.graph.invoke({"messages": [HumanMessage("other")]}, before.config)
-    return agent
-
-
-def pause_that_is_answered_on_another_branch():
-    """Both branches are healthy: one has the turn, and the other one is not the newest."""
-    agent = abandoned(texts=["pay bob"])
-    paused = agent.graph.get_state(agent.config)
-    agent.say("never mind")
+def other_branch(agent):
+    """The other branch has the turn, and is the newest one."""
+    [paused] = [each for each in agent.graph.get_state_history(agent.config) if each.interrupts]
     answer = Command(resume={paused.interrupts[0].id: "yes"})
     agent.graph.invoke(answer, paused.config)
     assert "tool: wired 5: yes" in lines(agent.history)
-    return agent
 
 
-def branch_from_before_the_pause():
-    """The input of the other branch is the newest one; it is not in this history."""
-    agent = abandoned(node, None, AIMessage("hi"), TURN, texts=["hello"])
-    first = agent.graph.get_state(agent.config).config
-    agent.say("pay bob")
-    agent.say("never mind")
-    agent.graph.update_state(first, {"messages": [AIMessage("edited")]})
-    assert lines(agent.history) == ["human: hello", "ai: hi", "ai: edited"]
-    return agent
+def edited(agent):
+    """The question is gone: the place of its turn is not certain."""
+    removed = RemoveMessage(id=agent.history[0].id)
+    agent.graph.update_state(agent.config, {"messages": [removed]})
 
 
-def edited(index):
-    """The question, or the message that abandoned it, is gone: its place is not certain."""
-
-    def make():
-        agent = abandoned()
-        removed = RemoveMessage(id=agent.history[index].id)
-        agent.graph.update_state(agent.config, {"messages": [removed]})
-        return agent
-
-    return make
-
-
-def earlier_turn():
+def earlier_turn(agent):
     """The model has gone on for a whole turn since: a documented limit."""
-    return abandoned(texts=("pay bob", "never mind", "hello"))
+    agent.say("hello")
 
 
-def durability_exit():
-    """The input is not stored, so nothing shows what it dropped: a documented limit."""
-    agent = Agent(node, TURN)
-    for text in ("pay bob", "never mind"):
-        agent.say(text, durability="exit")
-    return agent
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        other_thread,
-        fork_before_a_finished_turn,
-        pause_that_is_answered_on_another_branch,
-        branch_from_before_the_pause,
-        edited(0),
-        edited(1),
-        earlier_turn,
-        durability_exit,
-    ],
-)
-def test_a_history_gets_nothing_that_is_not_certainly_its_own(make):
-    """Other threads, other branches, edited histories, and the documented limits."""
-    agent = make()
+@pytest.mark.parametrize("act", [other_thread, other_branch, edited, earlier_turn])
+def test_a_history_gets_nothing_that_is_not_certainly_its_own(act):
+    """Other threads, other branches, edited histories, and a documented limit."""
+    agent = abandoned()
+    act(agent)
     check_healthy(agent)
-    config = agent.config["configurable"]["thread_id"]
     found = {r.thread_id: r.status for r in scan_threads(agent.graph.checkpointer)}
-    assert found.pop(config) == "healthy"
+    assert found.pop(agent.config["configurable"]["thread_id"]) == "healthy"
     assert set(found.values()) <= {"damaged"}  # the other thread
 
 
-def test_nothing_comes_between_a_call_and_its_result():
-    """A tool that runs an agent over the whole history adds nothing to it."""
-    inner = StrictModel(script=[calls(MAIL, WIRE, first=5)])
-
-    def build(model, tools, saver):
-        sub = with_patching(create_agent(inner, tools))
-        graph = loop(model, tools)
-        graph.nodes.pop("tools")
-
-        def ask(state: MessagesState):
-            answer = sub.invoke({"messages": [*state["messages"], HumanMessage("task")]})
-            return {"messages": [ToolMessage(answer["messages"][-1].text, tool_call_id="c1")]}
-
-        return graph.add_node("tools", ask).compile(checkpointer=saver)
-
-    agent = abandoned(build, None, calls(("mail", {"to": "sub"})), texts=["pay bob"])
-    with pytest.raises(ValueError, match="c1"):
-        agent.say("never mind")
-    repair_thread(agent.graph, agent.config, min_age=0)
-    assert [message.type for message in agent.history] == ["human", "ai", "tool", "human"]
-
-
-def test_recover_false_adds_nothing():
-    """The checkpoints are not searched."""
-    agent = abandoned()
-    repair = repair_thread(agent.graph, agent.config, min_age=0, recover=False)
-    assert repair.outcome == "healthy"
+def test_an_input_that_is_not_stored_adds_nothing():
+    """With `durability="exit"` nothing shows what the input dropped: a documented limit."""
+    agent = Agent(node, TURN)
+    for text in ("pay bob", "never mind"):
+        agent.say(text, durability="exit")
+    check_healthy(agent)
 
 
 # --- other state keys ----------------------------------------------------------------------------
@@ -405,29 +275,25 @@ def filing(model, tools, saver):
     return above(agent, state=Files).compile(checkpointer=saver)
 
 
-@both_targets
-def test_other_keys_are_restored_with_the_graph_and_named_without_it(with_graph):
+@pytest.mark.parametrize(
+    ("with_graph", "texts", "kept"),
+    [
+        (False, ["never mind"], {}),
+        (True, ["never mind"], {"one": "x"}),
+        (True, ["pay eve", "never mind"], {"two": "x"}),  # only the newest turn is certain
+    ],
+)
+def test_other_keys_are_restored_with_the_graph_and_named_without_it(with_graph, texts, kept):
     """A result never states what the state does not have."""
-    agent = Agent(filing, calls(("file", {"name": "one"})), calls(WIRE, first=2))
+    one, two = (calls(("file", {"name": name}), first=n) for n, name in ((1, "one"), (3, "two")))
+    more = [two, calls(WIRE, first=4)] if len(texts) > 1 else []
+    agent = Agent(filing, one, calls(WIRE, first=2), *more)
     agent.run({"messages": [HumanMessage("pay bob")], "files": {"old": "y"}})
-    agent.say("never mind")
+    for text in texts:
+        agent.say(text)
     repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
     files = agent.graph.get_state(agent.config).values["files"]
-    assert files == ({"old": "y", "one": "x"} if with_graph else {"old": "y"})
+    assert files == {"old": "y", **kept}
     not_kept = "ai: Its values of these state keys were not kept: files."
     named = [line.partition("\n")[0] for line in lines(agent.history)]
-    assert (not_kept in named, "tool: Updated one" in named) == (not with_graph, with_graph)
-
-
-@both_targets
-def test_keys_that_a_second_turn_may_have_changed_are_named(with_graph):
-    """Of two abandoned turns only the newest can be restored with certainty."""
-    one, two = (calls(("file", {"name": name})) for name in ("one", "two"))
-    script = [one, calls(WIRE, first=2), two, calls(WIRE, first=4)]
-    agent = Agent(filing, *script)
-    agent.run({"messages": [HumanMessage("pay bob")], "files": {"old": "y"}})
-    agent.say("pay eve")
-    agent.say("never mind")
-    repair_thread(target_of(agent, with_graph), agent.config, min_age=0)
-    files = agent.graph.get_state(agent.config).values["files"]
-    assert files == ({"old": "y", "two": "x"} if with_graph else {"old": "y"})
+    assert ("tool: Updated one" in named) == ("one" in kept) == (not_kept not in named)

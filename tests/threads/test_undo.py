@@ -1,14 +1,13 @@
 """The repair of a stored thread is taken back, and nothing else ever is."""
 
 import asyncio
-import sqlite3
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.errors import OptionError, ThreadError
 from langgraph_patch.threads import (
     arepair_thread,
     ascan_threads,
@@ -18,17 +17,10 @@ from langgraph_patch.threads import (
     undo_repair,
 )
 from langgraph_patch.threads.keys import Key, delete_checkpoint
-from support.databases import execute, rows_of
-from support.stored_threads import Foreign, lines, scanned, stored, thread
-from support.thread_laws import CASES, check_undone
+from support.databases import rows_of
+from support.stored_threads import Foreign, lines, results, scanned, stored, thread
 
 NOT_REPAIRED = "Thread '1' has no repair to undo: no repair wrote its newest checkpoint"
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:3])))
-def test_an_undone_repair_leaves_no_trace(case, path, saver):
-    """The rows are those of before, and the thread can be repaired again."""
-    check_undone(path, saver, case)
 
 
 def test_c4_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
@@ -47,20 +39,6 @@ def test_c4_only_what_has_the_mark_of_a_repair_is_deleted(path, saver):
     assert rows_of(path) == before
     with pytest.raises(ThreadError, match=r"There is no thread '2'\."):
         undo_repair(saver, thread("2"))
-
-
-@pytest.mark.parametrize(
-    ("target", "config", "error", "expected"),
-    [
-        ("x.sqlite", thread(), GraphError, "'x.sqlite' is a str: expected a checkpointer"),
-        (None, {}, ThreadError, "names no thread"),
-        (None, thread(checkpoint_ns="a:1"), ThreadError, "no later run reads it"),
-    ],
-)
-def test_a_wrong_argument_is_an_error_that_names_it(target, config, error, expected, saver):
-    """As for a repair."""
-    with pytest.raises(error, match=expected):
-        undo_repair(target or saver, config)
 
 
 def test_a_thread_that_has_moved_on_keeps_its_repair(path, saver):
@@ -89,40 +67,19 @@ def test_what_was_repaired_is_listed(saver):
     assert done == {s.config["configurable"]["thread_id"]: s.checkpoint["id"] for s in marked}
 
 
-def test_a_repair_of_a_subgraph_is_undone_like_any_other(path, saver):
-    """In its namespace, and only there."""
-    stored("paused", "stateful_child", saver)
-    stored("abandoned", saver=saver)  # the root has moved on
-    inner = thread(checkpoint_ns="delegate")
-    before = rows_of(path)
-    assert repair_thread(saver, inner, min_age=0).outcome == "repaired"
-    undo_repair(saver, inner)
-    assert rows_of(path) == before
-
-
-def test_in_memory():
-    """As in a database; a checkpoint that is not there any more is not deleted."""
-    saver = InMemorySaver()
-    stored("abandoned", saver=saver)
-    before = [saved.config for saved in saver.list(thread())]
-    repair_thread(saver, thread(), min_age=0)
-    undo_repair(saver, thread())
-    assert [saved.config for saved in saver.list(thread())] == before
-    again = repair_thread(saver, thread(), min_age=0)
-    saver.delete_thread("1")
-    assert not run_sync(delete_checkpoint(saver, Key("1", ""), again.after))
-    assert "1" not in saver.storage
-
-
-def test_only_the_newest_checkpoint_is_deleted(saver):
-    """Nothing is deleted if the thread has moved on."""
-    stored("healthy", saver=saver)
-    ids = [saved.checkpoint["id"] for saved in saver.list(thread())]
-    assert not run_sync(delete_checkpoint(saver, Key("1", ""), ids[1]))
-    assert not run_sync(delete_checkpoint(saver, Key("1", "other"), ids[0]))
-    assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids
-    assert run_sync(delete_checkpoint(saver, Key("1", ""), ids[0]))
-    assert [saved.checkpoint["id"] for saved in saver.list(thread())] == ids[1:]
+@pytest.mark.parametrize("is_memory", [True, False])
+def test_only_the_newest_checkpoint_is_deleted(is_memory, saver):
+    """Nothing is deleted if the thread has moved on, or is gone."""
+    own = InMemorySaver() if is_memory else saver
+    stored("healthy", saver=own)
+    ids = [saved.checkpoint["id"] for saved in own.list(thread())]
+    for namespace, name, left in (("", ids[1], ids), ("x", ids[0], ids), ("", ids[0], ids[1:])):
+        is_done = run_sync(delete_checkpoint(own, Key("1", namespace), name))
+        assert is_done == (left != ids)
+        assert [saved.checkpoint["id"] for saved in own.list(thread())] == left
+    own.delete_thread("1")
+    assert not run_sync(delete_checkpoint(own, Key("1", ""), ids[1]))
+    assert not is_memory or "1" not in own.storage
 
 
 def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative():
@@ -135,37 +92,23 @@ def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative(
     assert scanned(saver, thread_ids=["1"]) == [("1", "healthy")]
 
 
-def test_a_disk_that_fails_leaves_the_repair(path, saver):
-    """The database's own error comes out; the next attempt takes the repair back."""
-    stored("abandoned", saver=saver)
-    before = rows_of(path)
-    repair_thread(saver, thread(), min_age=0)
-    execute(path, "CREATE TRIGGER failing BEFORE DELETE ON checkpoints "
-                  "BEGIN SELECT RAISE(ABORT, 'the disk failed'); END")  # fmt: skip
-    with pytest.raises(sqlite3.IntegrityError, match="the disk failed"):
-        undo_repair(saver, thread())
-    assert scanned(saver) == [("1", "healthy")]
-    execute(path, "DROP TRIGGER failing")
-    undo_repair(saver, thread())
-    assert rows_of(path) == before
-
-
 # --- the asynchronous forms ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["agent", "delta"])
-async def test_the_asynchronous_functions_do_the_same(kind, path, saver):
-    """Scan, repair, undo over an asynchronous checkpointer give what the others give."""
-    made = stored("killed", kind, saver)
+async def test_the_asynchronous_functions_do_the_same(path, saver):
+    """Scan, repair, undo over an asynchronous checkpointer; a lookup may be asynchronous too."""
+
+    async def look_up(call):
+        return f"{call.tool_call_id} paid"
+
+    made = stored("abandoned", "delta", saver)
     [report] = [r.to_dict() | {"age": 0} for r in scan_threads(saver)]
-    wanted = repair_thread(made.graph, thread(), min_age=0, dry_run=True)
     before = rows_of(path)
     async with AsyncSqliteSaver.from_conn_string(path) as own:
         graph = made.graph.copy({"checkpointer": own})
         assert [r.to_dict() | {"age": 0} async for r in ascan_threads(own)] == [report]
-        repair = await arepair_thread(graph, thread(), min_age=0)
-        assert repair.outcome == "repaired"
-        assert lines(repair.patch.messages) == lines(wanted.patch.messages)
+        repair = await arepair_thread(graph, thread(), min_age=0, reconcile={"wire": look_up})
+        assert results(repair.patch.messages) == ["sent to bob", "c2 paid"]
         assert await aundo_repair(graph, thread()) == repair.before
         assert rows_of(path) == before
         assert (await arepair_thread(graph, thread(), min_age=0)).after == repair.after
@@ -175,13 +118,12 @@ async def test_the_asynchronous_functions_do_the_same(kind, path, saver):
 
 
 async def test_the_wrong_form_names_the_right_one(path, saver):
-    """A checkpointer that is used in an event loop has no other half."""
+    """A checkpointer that is used in an event loop has no other half, and the other way round."""
+    stored("abandoned", saver=saver)
     async with AsyncSqliteSaver.from_conn_string(path) as own:
-        with pytest.raises(
-            OptionError, match=r"AsyncSqliteSaver .* await arepair_thread and aundo"
-        ):
-            undo_repair(own, thread())
-        stored("abandoned", saver=saver)
+        for act in (repair_thread, undo_repair):
+            with pytest.raises(OptionError, match="await arepair_thread and aundo"):
+                act(own, thread())
         repair = await arepair_thread(own, thread(), min_age=0)
 
         def undo():
@@ -189,4 +131,11 @@ async def test_the_wrong_form_names_the_right_one(path, saver):
                 undo_repair(own, thread())
 
         await asyncio.to_thread(undo)  # in another thread it can read, but not delete
+        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use `async for`"):
+            list(scan_threads(own))
+    for act in (arepair_thread, aundo_repair):
+        with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
+            await act(saver, thread())
+    with pytest.raises(OptionError, match="SqliteSaver is synchronous: call scan_threads"):
+        [report async for report in ascan_threads(saver)]
     assert saver.get_tuple(thread()).checkpoint["id"] == repair.after

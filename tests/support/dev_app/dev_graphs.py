@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.tools import BaseTool, tool
+from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
 
@@ -91,25 +91,13 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-@tool(return_direct=True)
-def weather_now(city: str) -> str:
-    """The weather, as the answer of the run."""
-    return f"sunny in {city}"
-
-
-@tool
-def ask_model(city: str) -> str:
-    """Ask another model."""
-    return StrictModel(script=[_words("inner ", city)]).invoke("hi").text
-
-
 def _words(*words: str) -> list[Any]:
     return [AIMessageChunk(word) for word in words]
 
 
-def _agent(each: BaseTool) -> Any:
-    call = [*_words("Let me", " see."), *streamed((each.name, '{"city": "Rome"}'))]
-    return create_agent(StrictModel(script=[call, _words("Sunny", " today.")]), [each])
+def _agent() -> Any:
+    call = [*_words("Let me", " see."), *streamed(("weather", '{"city": "Rome"}'))]
+    return create_agent(StrictModel(script=[call, _words("Sunny", " today.")]), [weather])
 
 
 def _once(script: Sequence[Any], **node: Any) -> Any:
@@ -118,28 +106,21 @@ def _once(script: Sequence[Any], **node: Any) -> Any:
     return builder.add_edge(START, "agent").compile()
 
 
+"""An answer that fails in its middle."""
+
+
 BROKEN = [*_words("So"), ConnectionError("reset by peer")]
 """An answer that fails in its middle."""
 
 
 def agent() -> Any:
     """Text, a call, an answer."""
-    return _agent(weather)
-
-
-def direct() -> Any:
-    """A tool's result is the answer."""
-    return _agent(weather_now)
-
-
-def inner() -> Any:
-    """A tool asks a model."""
-    return _agent(ask_model)
+    return _agent()
 
 
 def subgraph() -> Any:
     """An agent as the node of a graph."""
-    return above(_agent(weather)).compile()
+    return above(_agent()).compile()
 
 
 def retry() -> Any:
