@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -19,7 +19,6 @@ from langgraph.types import Command
 from kit import StrictModel, loop, streamed
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
-from langgraph_patch.history.patch import patch_messages
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.streaming import (
     UNFINISHED_KEY,
@@ -108,13 +107,10 @@ def test_chunks_of_one_call_that_contradict_each_other_are_a_clear_error(second,
         merge_tool_call_chunks(pieces((0, "c1", "a", "", {"type": "t"}), second))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["x", {"args": 7}, {"name": b"t"}, {"id": 1}, {"type": []}, {"index": 1.5}, {"x": 300 * "y"}],
-)
+@pytest.mark.parametrize("wrong", [{"args": 7}, {"type": []}, {"index": 1.5}, {"x": 300 * "y"}])
 def test_what_is_no_tool_call_chunk_is_a_clear_error(wrong):
     """The value is quoted, and its form is named."""
-    wrong = {**wrong, "index": wrong.get("index", {})} if isinstance(wrong, dict) else wrong
+    wrong = {"index": {}, **wrong}
     with pytest.raises(StreamError, match=r"is not a tool call chunk\. Expected a dict") as raised:
         merge_tool_call_chunks([wrong])
     assert str(raised.value).startswith(repr(wrong)[:200])
@@ -146,26 +142,24 @@ def listed(message: AIMessage) -> tuple[list[Any], list[Any]]:
     )
 
 
-@pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize(
     ("raw", "args"),
     [
-        ('{"q": "weather"}', {"q": "weather"}),
         (' {"q": 1}\n', {"q": 1}),
         ("{}", {}),
         ('{"q": "wea', None),
         ('{"q": 1}}', None),
         ("[1]", None),
-        ("null", None),
         ("  ", None),
         ('{"q": "a\nb"}', {"q": "a\nb"}),  # a raw newline: LangChain's parser takes it too
         ('{"q": ' + "[" * 100_000, None),
     ],
 )
-def test_f25_only_a_complete_json_object_makes_a_call(raw, args, ended):
+def test_f25_only_a_complete_json_object_makes_a_call(raw, args):
     """LangChain completes cut-off arguments; here the raw text must be whole, ended or not."""
-    message = message_from_stream([call(raw, id="c1", name="t")], ended=ended)
-    assert listed(message) == (([("t", args)], []) if args is not None else ([], [("t", raw)]))
+    for ended in (True, False):
+        message = message_from_stream([call(raw, id="c1", name="t")], ended=ended)
+        assert listed(message) == (([("t", args)], []) if args is not None else ([], [("t", raw)]))
     error = "The tool call has no name, or its arguments are not a complete JSON object."
     assert {each["error"] for each in message.invalid_tool_calls} <= {error}
 
@@ -197,25 +191,26 @@ CUTS = [
 """Reasons that say, or may say, that it was stopped."""
 
 
-@pytest.mark.parametrize(
-    ("end", "ended"),
-    [
-        ([], False),
-        ([LAST], True),
-        *([([reason(*each)], True) for each in ENDS]),
-        *([([reason(*each), LAST], False) for each in CUTS]),
-        ([reason("finish_reason", "stop"), reason("finish_reason", "length")], False),
-        ([reason("finish_reason", None), LAST], True),
-        ([reason("model_provider", "openai"), LAST], False),
-        ([reason("model_provider", "openai"), reason("finish_reason", "stop")], True),
-    ],
-)
-def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished(end, ended):
+FINISHES: list[tuple[list[AIMessageChunk], bool]] = [
+    ([], False),
+    ([LAST], True),
+    *(([reason(*each)], True) for each in ENDS),
+    *(([reason(*each), LAST], False) for each in CUTS),
+    ([reason("finish_reason", "stop"), reason("finish_reason", "length")], False),
+    ([reason("finish_reason", None), LAST], True),
+    ([reason("model_provider", "openai"), LAST], False),
+    ([reason("model_provider", "openai"), reason("finish_reason", "stop")], True),
+]
+
+
+def test_empty_arguments_are_those_of_a_call_only_if_the_model_had_finished():
     """The provider's reason counts; `last` alone only where no provider is named."""
-    chunks = [BEGUN, call(None), *end]
-    for given_end, expected in ((None, ended), (True, True), (False, False)):
-        message = message_from_stream(chunks, ended=given_end)
-        assert listed(message) == (([("weather", {})], []) if expected else ([], [("weather", "")]))
+    for end, ended in FINISHES:
+        chunks = [BEGUN, call(None), *end]
+        for given_end, finished in ((None, ended), (True, True), (False, False)):
+            message = message_from_stream(chunks, ended=given_end)
+            expected = ([("weather", {})], []) if finished else ([], [("weather", "")])
+            assert listed(message) == expected, end
 
 
 def test_a_call_without_an_id_gets_a_derived_one():
@@ -286,7 +281,6 @@ def test_a_chunk_that_bypassed_validation_is_corrected():
     [
         ([say("a"), AIMessage("whole")], r"one whole AIMessage and nothing else; got AIMessage\("),
         ([AIMessage("whole"), say("a")], r"got AIMessage\("),
-        (["no chunk"], "got 'no chunk'"),
         ([300 * "x"], "got 'x{199}[.]"),
         ([call("", id="c1", name="get_"), call("", name="weather")], "names: 'get_' and 'weather'"),
         (
@@ -302,7 +296,6 @@ def test_what_are_not_the_chunks_of_one_message_is_a_clear_error(chunks, problem
     assert isinstance(raised.value.__cause__, TypeError) == ("merged" in problem)
 
 
-@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.lists(
         st.builds(
@@ -406,7 +399,6 @@ NAMELESS = {"type": "tool_use", "input": "{", "id": None}
 @pytest.mark.parametrize(
     ("content", "kept", "unfinished"),
     [
-        ([THOUGHT], "", [THOUGHT]),
         ([WORDS, THOUGHT, SIGNED], [WORDS], [THOUGHT, SIGNED]),
         ([THOUGHT, WORDS], [THOUGHT, WORDS], []),
         ([WORDS, SEARCH, REMOTE, STANDARD], [WORDS], [SEARCH, REMOTE, STANDARD]),
@@ -488,15 +480,6 @@ def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
     assert (cut.text, human.text, answer.text) == ("Let me see.", "hello?", "Hello.")
     assert [m.tool_call_id for m in results] == ["c1", "c2"]
     assert all(PLACEHOLDER_KEY in m.additional_kwargs for m in results)
-
-
-def test_a_repair_answers_each_call_of_a_cut_message_by_what_is_known_of_it():
-    """A finished call is unknown, an unfinished one malformed."""
-    parts = streamed(("weather", "{}"), ("weather", '{"ci'))
-    patched = patch_messages([message_from_stream(parts), HumanMessage("well?")]).messages
-    results = [m for m in patched if isinstance(m, ToolMessage)]
-    causes = [m.additional_kwargs[PLACEHOLDER_KEY]["cause"] for m in results]
-    assert causes == ["unknown", "malformed"]
 
 
 def test_a_node_routes_on_the_decision():

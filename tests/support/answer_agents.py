@@ -23,9 +23,7 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 from pydantic import BaseModel
 
 from kit import StrictModel, above, loop, model_node, streamed
-from support.streams import left, say
-
-__all__ = ["INPUT", "KINDS", "RETRIES", "SUNNY", "agent_model", "broken", "by_hand", "left"]
+from support.streams import say
 
 INPUT = {"messages": [HumanMessage("How is the weather?", id="h1")]}
 SUNNY = ["Sunny today."]
@@ -148,7 +146,6 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         SUNNY,
     ),
     "two return_direct tools in one task": (two_direct, BOTH),
-    "the same in a subgraph": (lambda: above(two_direct()).compile(), BOTH),
     "a node without a model": (
         lambda: above(lambda _: {"messages": AIMessage("Fixed.", id="fixed")}).compile(),
         ["Fixed."],
