@@ -43,8 +43,6 @@ ANSWERED = ["human: go", "ai c1: ", "tool c1: r"]
 
 CASES: dict[str, tuple[list[Any], list[str]]] = {
     "human content None": ([field(GO, content=None)], ["human: "]),
-    "human content a number": ([GO, field(GO, content=7, id="x")], ["human: go", "human: 7"]),
-    "model content None": ([GO, field(CALL, content=None), RESULT], ANSWERED),
     "model content a number": (
         [GO, field(CALL, content=7), RESULT], ["human: go", "ai c1: 7", "tool c1: r"],
     ),
@@ -52,7 +50,6 @@ CASES: dict[str, tuple[list[Any], list[str]]] = {
     "calls of texts": ([GO, field(HI, tool_calls=["c1"])], ["human: go", "ai: hi"]),
     "invalid calls None": ([GO, field(CALL, invalid_tool_calls=None), RESULT], ANSWERED),
     "kwargs None": ([GO, CALL, field(RESULT, additional_kwargs=None)], ANSWERED),
-    "metadata None": ([GO, field(CALL, response_metadata=None), RESULT], ANSWERED),
     "name a number": ([GO, CALL, field(RESULT, name=7)], ANSWERED),
     "result id None": (
         [GO, CALL, field(RESULT, tool_call_id=None)],
@@ -90,10 +87,8 @@ def agent(name: str, kind: str, **options: Any) -> Agent:
 @pytest.mark.parametrize(
     ("name", "kind", "asynchronous"),
     [
-        (name, ["hand_built", "middleware"][(n + k) % 2], bool(k))
+        (name, "hand_built" if n % 2 == 0 else "middleware", bool(n % 3))
         for n, name in enumerate(CASES)
-        for k in range(2)
-        if not (name == BEFORE_THE_MIDDLEWARE and (n + k) % 2)
     ],
 )
 def test_f47_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
@@ -110,16 +105,13 @@ def test_f47_the_thread_goes_on(name: str, kind: str, *, asynchronous: bool):
     assert validate_messages(it.history) == []
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_field_that_create_agent_reads_before_the_middleware(*, wrapped: bool):
+def test_a_field_that_create_agent_reads_before_the_middleware():
     """The middleware alone cannot correct it; `with_patching` does."""
     it = agent(BEFORE_THE_MIDDLEWARE, "middleware")
-    if wrapped:
-        patched(it).say("and?")
-        assert lines(it.history) == [*ANSWERED, "human: and?", "ai: done"]
-    else:
-        with pytest.raises(TypeError, match="not iterable"):
-            it.say("and?")
+    with pytest.raises(TypeError, match="not iterable"):
+        it.say("and?")
+    patched(it).say("well?")
+    assert lines(it.history) == [*ANSWERED, "human: and?", "human: well?", "ai: done"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from kit import BARE, Agent, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError, OptionError
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN
+from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
@@ -48,7 +48,7 @@ class Hinted(TypedDict):
 
 @pytest.mark.parametrize(
     ("value", "routed"),
-    [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({"hint": ""}, True), ({}, False)],
+    [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({}, False)],
 )
 def test_what_lives_for_one_step_reaches_the_first_node(value: Any, *, routed: bool):
     """In a damaged turn the first node sees what it sees in a valid one, and repairs the turn."""
@@ -147,11 +147,10 @@ def test_the_repair_does_not_count_against_the_recursion_limit(limit: int):
             assert graph.invoke({"messages": messages}, config)["messages"][-1].text == "ok"
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_goto_that_runs_the_model_beside_the_repair(*, asynchronous: bool):
+def test_a_goto_that_runs_the_model_beside_the_repair():
     """A run stopped before its repair, a client goes to the model: messages keep their order."""
     build = lambda model, _, saver: above(model_node(model)).compile(saver)
-    it = patched(Agent(build, asynchronous=asynchronous), model_node="node1", recover=False)
+    it = patched(Agent(build), model_node="node1", recover=False)
     it.run({"messages": OPEN}, interrupt_before=["patch_tool_calls"])
     it.run(Command(goto="node1"))
     assert lines(it.history) == [*REPAIRED, "ai: done", "ai: done"]
@@ -160,8 +159,7 @@ def test_a_goto_that_runs_the_model_beside_the_repair(*, asynchronous: bool):
 # --- a patch node that was placed by hand --------------------------------------------------
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_interrupt_then_a_new_message(*, asynchronous: bool):
+def test_interrupt_then_a_new_message():
     """A hand-placed node before the model heals the thread, and the calls at its end."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
@@ -169,7 +167,7 @@ def test_interrupt_then_a_new_message(*, asynchronous: bool):
         builder.edges = {("patch", "agent"), (START, "patch"), ("tools", "patch")}
         return builder.add_node("patch", PatchNode(recover=False)).compile(checkpointer=saver)
 
-    it = Agent(build, BOTH, asynchronous=asynchronous)
+    it = Agent(build, BOTH, asynchronous=True)
     it.say("go")
     assert it.graph.get_state(it.config).next == ("tools",)
     it.run({"messages": [NEVER]})
@@ -203,17 +201,6 @@ async def test_outside_of_a_graph():
     assert patch_node.invoke({"note": "no history yet"}) is None
 
 
-def test_a_key_without_a_value_is_an_empty_history():
-    """The node does nothing."""
-
-    class Noted(TypedDict):
-        messages: list[AnyMessage]
-        note: str
-
-    graph = above(patch_node, state=Noted).compile()
-    assert graph.invoke({"note": "x"}) == {"note": "x"}
-
-
 # --- options and bad input -----------------------------------------------------------------
 
 
@@ -221,7 +208,6 @@ def test_a_key_without_a_value_is_an_empty_history():
     ("placeholder", "expected"),
     [
         ("gone: {name}", ["gone: mail", "gone: wire"]),
-        ({"unknown": "who knows"}, ["who knows"] * 2),
         ({"failed": "no"}, [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]),
         (lambda c: f"{c.args} {c.cause}", ["{'to': 'bob'} unknown", "{'amount': 5} unknown"]),
     ],
@@ -233,44 +219,23 @@ def test_the_texts_of_placeholders(placeholder: Any, expected: list[str]):
     assert [m.text for m in after if isinstance(m, ToolMessage)] == expected
 
 
-@pytest.mark.parametrize("options", [{}, {"replace_foreign": True}])
-def test_a_placeholder_of_another_package(options: Any):
-    """It is a result, unless `replace_foreign` is set."""
-    foreign = ToolMessage(DEEPAGENTS_INCOMPLETE.format("mail", "c1"), tool_call_id="c1")
-    messages = [GO, calls(("mail", {"to": "bob"})), foreign, NEVER]
-    update = PatchNode(**options).invoke({"messages": messages})
-    assert (update is None) is not bool(options)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("recover", "yes"),
-        ("placeholder", 3),
-        ("messages_key", ""),
-        ("messages_key", 3),
-        ("on_patch", "print"),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), [("recover", "yes"), ("messages_key", 3)])
 def test_an_option_with_a_wrong_value(option: str, value: Any):
     """It is quoted when the node is made."""
     with pytest.raises(OptionError, match=f"{option}={value!r}: expected"):
         PatchNode(**{option: value})
 
 
-@pytest.mark.parametrize("value", ["hello", 3, {"role": "user"}])
-def test_a_value_that_is_no_list_of_messages(value: Any):
+def test_a_value_that_is_no_list_of_messages():
     """The error names the key and the value."""
-    with pytest.raises(MessagesError, match=r"State key 'messages'.*no list of mess") as caught:
-        patch_node.invoke({"messages": value})
-    assert repr(value) in str(caught.value)
+    with pytest.raises(MessagesError, match=r"State key 'messages': 'hello' is no list of mess"):
+        patch_node.invoke({"messages": "hello"})
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_key_that_the_state_does_not_have(*, asynchronous: bool):
+def test_a_key_that_the_state_does_not_have():
     """A hand-placed node with a wrong key says which keys there are, before it writes."""
     build = lambda _, __, saver: above(PatchNode(messages_key="chat")).compile(saver)
-    it = Agent(build, asynchronous=asynchronous)
+    it = Agent(build)
     with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'"):
         it.run({"messages": OPEN})
     assert it.history == OPEN

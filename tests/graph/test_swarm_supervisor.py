@@ -46,7 +46,6 @@ def swarm(kind: str, alice: Any, bob: Any, **options: Any) -> Agent:
 @pytest.mark.parametrize(
     ("kind", "expected", "made", "asynchronous"),
     [
-        ("create_agent", SENT, (MAIL, TO_BOB), True),
         ("create_agent", SENT.replace("c1", "c2"), (TO_BOB, MAIL), False),
         ("react_v2", SENT, (MAIL, TO_BOB), False),
         ("react_v1", LOST, (MAIL, TO_BOB), True),
@@ -74,12 +73,11 @@ def test_f08_a_call_beside_a_handoff(kind: str, expected: str, made: Any, *, asy
     assert it.graph.get_state(it.config).values["active_agent"] == "bob"
 
 
-@pytest.mark.parametrize(("kind", "asynchronous"), [("create_agent", False), ("react_v2", True)])
-def test_handoffs_with_the_same_ids(kind: str, *, asynchronous: bool):
+def test_handoffs_with_the_same_ids():
     """Each result stays below its own call, when Bob uses Alice's ids for what he hands over."""
     back = calls(("mail", {"to": "eve"}), ("transfer_to_alice", {}), id="b1")
     alice = StrictModel(script=[calls(MAIL, TO_BOB, id="a1")])
-    it = patched(swarm(kind, alice, StrictModel(script=[back]), asynchronous=asynchronous))
+    it = patched(swarm("react_v2", alice, StrictModel(script=[back]), asynchronous=True))
     it.say("go")
     assert validate_messages(it.history) == []
     texts, ids = [m.text for m in it.history], [m.id for m in it.history]
@@ -101,14 +99,11 @@ def test_the_updates_of_a_nested_agent_that_is_repaired():
     assert validate_messages(it.history) == []
 
 
-@pytest.mark.parametrize(
-    ("value", "asynchronous"),
-    [({"messages": [HumanMessage("hello?")]}, True), (None, False), (Command(goto="bob"), True)],
-)
-def test_a_swarm_that_died_goes_on(value: Any, *, asynchronous: bool):
+@pytest.mark.parametrize("value", [None, Command(goto="bob")])
+def test_a_swarm_that_died_goes_on(value: Any):
     """A thread that the bare swarm broke: the patched one tells what was recorded weeks ago."""
     alice = StrictModel(script=[calls(MAIL, TO_BOB)])
-    it = swarm("create_agent", alice, StrictModel(), asynchronous=asynchronous)
+    it = swarm("create_agent", alice, StrictModel())
     with pytest.raises(ValueError, match="c1"):
         it.say("go")
     it = patched(it)
@@ -142,30 +137,24 @@ def test_agents_that_patch_themselves():
     assert validate_messages(it.history) == []
 
 
-@pytest.mark.parametrize("patches", [False, True])
-def test_a_full_history_that_broke_off(*, patches: bool):
+def test_a_full_history_that_broke_off():
     """A supervised agent that ends with an open call hands it to the supervisor's history."""
     stops = lambda _: {"messages": [calls(MAIL)]}
     builder = StateGraph(MessagesState).add_node("model", stops).add_edge(START, "model")
     builder.add_node("tools", ToolNode(Desk().tools()[:1]))
-    wrap = with_patching if patches else lambda graph: graph
 
     def build(model: Any, _: Any, saver: InMemorySaver) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="create_react_agent has been moved")
             supervisor = create_supervisor(
-                [wrap(builder.compile(name="clerk"))],
+                [with_patching(builder.compile(name="clerk"))],
                 model=model,
                 output_mode="full_history",
                 add_handoff_back_messages=False,
             )
-        return wrap(supervisor).compile(checkpointer=saver)
+        return with_patching(supervisor).compile(checkpointer=saver)
 
     it = Agent(build, calls(("transfer_to_clerk", {}), first=9))
-    if not patches:
-        with pytest.raises(ValueError, match="c1"):
-            it.say("go")
-        return
     it.say("go")
     assert validate_messages(it.history) == []
     assert LOST in lines(it.history)
