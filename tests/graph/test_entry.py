@@ -11,7 +11,6 @@ from langgraph.channels import EphemeralValue, Topic
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.managed import RemainingSteps
 from langgraph.types import CachePolicy, Command, Overwrite
 from typing_extensions import TypedDict
 
@@ -87,29 +86,6 @@ def test_a_router_that_reads_a_key_of_the_input_alone(schema: Any):
     graph = with_patching(builder.compile(), model_node=["model", "other"])
     after = graph.invoke({"messages": OPEN, "question": "other"})["messages"]
     assert lines(after) == [*REPAIRED, "ai: ok"]
-
-
-def test_all_ways_out_of_start_agree():
-    """If one router bypassed the repair and an edge went there, all nodes would start again."""
-    runs: list[str] = []
-    builder = StateGraph(MessagesState).add_node("log", lambda _: runs.append("log"))
-    builder.add_node("model", lambda state: runs.append("model") or ok(state))
-    builder.add_conditional_edges(START, lambda _: "model", ["model"]).add_edge(START, "log")
-    graph = with_patching(builder.compile(), model_node="model")
-    graph.invoke({"messages": OPEN, "extra": 1})  # a key that a router could read
-    assert sorted(runs) == ["log", "model"]
-
-
-def test_a_managed_value_is_no_input():
-    """The repair has its superstep: a node before the model sees the history already repaired."""
-
-    class Managed(MessagesState):
-        remaining_steps: RemainingSteps
-
-    builder = StateGraph(Managed).add_node("before", ok).add_node("model", ok)
-    builder.add_conditional_edges(START, lambda _: "before", ["before"])
-    graph = with_patching(builder.add_edge("before", "model").compile())
-    assert lines(graph.invoke({"messages": OPEN})["messages"])[:5] == REPAIRED
 
 
 # --- the superstep of the repair -----------------------------------------------------------

@@ -5,13 +5,11 @@ Each test compares details with the LangGraph that is installed, and fails if on
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -48,17 +46,12 @@ from langgraph_patch._langgraph import (
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True])
 
 
 class State(MessagesState):
     """A state with a second key."""
 
     note: str
-
-
-def nothing(state: Any) -> None:
-    """A node that writes nothing."""
 
 
 def noting(read: Callable[[RunnableConfig], Any], found: list[Any]) -> Callable[..., None]:
@@ -99,46 +92,33 @@ def test_there_is_a_test_for_each_name():
     assert missing == []
 
 
-@pytest.mark.parametrize(
-    ("read", "expected", "outside"),
-    [
-        (lambda c: type(checkpointer_of(c)), InMemorySaver, type(None)),
-        (lambda c: type(channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
-        (lambda c: stored_value(c, "messages"), QUESTION["messages"], None),
-        (lambda c: stored_value(c, "note"), None, None),
-        (lambda c: state_of(c).get("messages"), QUESTION["messages"], None),
-        (lambda c: "note" in state_of(c), False, False),
-        (lambda c: values_of(c, ["messages"], fresh=True), QUESTION, {}),
-        (lambda c: current_config() == c, True, True),
-        (node_of, "node1", None),
-        (runs_alone, True, True),
-        (has_interrupts, False, False),
-        (pending_sends, (), ()),
-        (sent_payload, None, None),
-        (writes_at_exit, False, False),
-        (lambda c: type(checkpoint_before_run(c)), str, type(None)),
-        (graph_namespace, "", ""),
-        (lambda c: is_node_of_task(c, nothing), False, False),
-    ],
-)
-def test_what_a_node_reads(read: Any, expected: Any, outside: Any):
+READ: list[tuple[Any, Any, Any]] = [
+    (lambda c: type(checkpointer_of(c)), InMemorySaver, type(None)),
+    (lambda c: type(channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
+    (lambda c: stored_value(c, "messages"), QUESTION["messages"], None),
+    (lambda c: stored_value(c, "note"), None, None),
+    (lambda c: state_of(c).get("messages"), QUESTION["messages"], None),
+    (lambda c: "note" in state_of(c), False, False),
+    (lambda c: values_of(c, ["messages"], fresh=True), QUESTION, {}),
+    (lambda c: current_config() == c, True, True),
+    (node_of, "node1", None),
+    (runs_alone, True, True),
+    (has_interrupts, False, False),
+    (pending_sends, (), ()),
+    (sent_payload, None, None),
+    (writes_at_exit, False, False),
+    (lambda c: type(checkpoint_before_run(c)), str, type(None)),
+    (graph_namespace, "", ""),
+    (lambda c: is_node_of_task(c, print), False, False),
+]
+"""What is read of a config; its value in a node, and outside of a graph."""
+
+
+def test_what_a_node_reads():
     """The value in the config of a node, and outside of a graph."""
-    assert read_in_a_node(read) == expected
-    assert read({}) == outside
-
-
-def test_the_input_of_the_run():
-    """The input of the run is available while START runs, and not later."""
-    inputs: list[Any] = []
-    note = noting(lambda config: stored_value(config, START), inputs)
-
-    def router(state: State, config: RunnableConfig) -> str:
-        note(state, config)
-        return "n1"
-
-    builder = StateGraph(State).add_node("n1", note).add_conditional_edges(START, router)
-    builder.compile().invoke(QUESTION)
-    assert inputs == [QUESTION, None]
+    found = read_in_a_node(lambda config: [read(config) for read, *_ in READ])
+    assert found == [expected for _, expected, _ in READ]
+    assert [read({}) for read, *_ in READ] == [outside for *_, outside in READ]
 
 
 def test_runs_alone():
@@ -204,8 +184,7 @@ def test_values_of_are_fresh_in_a_router():
     assert values == [({"note": "new"}, None)]
 
 
-@sync_and_async
-async def test_is_node_of_task(*, asynchronous: bool):
+def test_is_node_of_task():
     """True for the runnable that LangGraph runs as the node, not for one that a function calls."""
     found: list[tuple[str, bool]] = []
 
@@ -218,8 +197,7 @@ async def test_is_node_of_task(*, asynchronous: bool):
     def calls(state: State, config: RunnableConfig) -> None:
         own.invoke(state, config)
 
-    graph = above(own, calls).compile()
-    await (graph.ainvoke(QUESTION) if asynchronous else asyncio.to_thread(graph.invoke, QUESTION))
+    above(own, calls).compile().invoke(QUESTION)
     assert found == [("node1", True), ("node2", False)]
 
 
@@ -300,8 +278,7 @@ def test_graph_namespace():
 # --- what clients see, and the loop ------------------------------------------------------------
 
 
-@sync_and_async
-async def test_show_in_updates(*, asynchronous: bool):
+async def test_show_in_updates():
     """The value is the chunk of the node; the state has what the node returned."""
 
     def node(state: State, config: RunnableConfig) -> Command[Any]:
@@ -309,34 +286,14 @@ async def test_show_in_updates(*, asynchronous: bool):
         return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
 
     graph = above(node, state=State).compile(checkpointer=InMemorySaver())
-    if asynchronous:
-        chunks = [c async for c in graph.astream(QUESTION, THREAD, stream_mode="updates")]
-    else:
-        chunks = list(graph.stream(QUESTION, THREAD, stream_mode="updates"))
+    chunks = [c async for c in graph.astream(QUESTION, THREAD, stream_mode="updates")]
     assert chunks == [{"node1": {"note": "shown"}}]
     values = graph.get_state(THREAD).values
     assert (values["note"], len(values["messages"])) == ("a", 2)
     show_in_updates({}, {})  # outside of a graph it does nothing
 
 
-def test_a_task_that_showed_something_is_finished():
-    """That is why nothing is shown before the node has returned: it would not run again."""
-    runs = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        runs.append("run")
-        show_in_updates(config, {})
-        raise ConnectionError
-
-    graph = above(node).compile(checkpointer=InMemorySaver())
-    with pytest.raises(ConnectionError):
-        graph.invoke(QUESTION, THREAD)
-    graph.invoke(None, THREAD)
-    assert runs == ["run"]
-
-
-@sync_and_async
-async def test_allow_one_more_superstep(*, asynchronous: bool):
+def test_allow_one_more_superstep():
     """The limit of the run is one higher, and so is what a managed value says of it."""
 
     class Counted(State):
@@ -349,12 +306,7 @@ async def test_allow_one_more_superstep(*, asynchronous: bool):
         allow_one_more_superstep(config)
 
     last = lambda state: remaining.append(state["remaining"])
-    graph, config = above(node, last, state=Counted).compile(), {"recursion_limit": 2}
-    await (
-        graph.ainvoke(QUESTION, config)
-        if asynchronous
-        else asyncio.to_thread(graph.invoke, QUESTION, config)
-    )
+    above(node, last, state=Counted).compile().invoke(QUESTION, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
     allow_one_more_superstep({})  # outside of a graph it does nothing
 
@@ -368,7 +320,7 @@ def test_checkpoint_before_run_and_input_ended_tasks():
         return "asks" if len(seen) < 3 else "ends"
 
     builder = StateGraph(State).add_node("asks", lambda _: interrupt("?") and {})
-    builder.add_node("ends", nothing).add_conditional_edges(START, router, ["asks", "ends"])
+    builder.add_node("ends", lambda _: None).add_conditional_edges(START, router, ["asks", "ends"])
     graph = builder.compile(checkpointer=InMemorySaver())
     before = []
     for _ in range(4):
@@ -378,8 +330,7 @@ def test_checkpoint_before_run_and_input_ended_tasks():
     assert [each[1] for each in seen] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_input_ended_tasks_of_any_kind(durability: Any):
+def test_input_ended_tasks_of_any_kind():
     """Tasks of edges, joins and `Send`s count, whether they asked, failed, or never began."""
     seen = []
 
@@ -388,12 +339,12 @@ def test_input_ended_tasks_of_any_kind(durability: Any):
         return [Send("sent", {})] if state["messages"][-1].text == "send" else ["a", "b"]
 
     asks = lambda _: interrupt("?") and {}
-    builder = StateGraph(State).add_node("a", nothing).add_node("b", nothing)
+    builder = StateGraph(State).add_node("a", lambda _: None).add_node("b", lambda _: None)
     builder.add_node("sent", asks).add_node("joined", asks).add_edge(["a", "b"], "joined")
     builder.add_conditional_edges(START, router, ["a", "b", "sent"])
     graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a"])
     for text in ("send", "join", "join", "send"):
-        graph.invoke({"messages": [HumanMessage(text)]}, THREAD, durability=durability)
+        graph.invoke({"messages": [HumanMessage(text)]}, THREAD, durability="exit")
         if text == "join" and len(seen) > 2:
-            graph.invoke(None, THREAD, durability=durability)
+            graph.invoke(None, THREAD, durability="exit")
     assert seen == [False, True, True, True]

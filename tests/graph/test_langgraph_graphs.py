@@ -102,19 +102,12 @@ def test_keys():
     assert list(keys_read_by(root, "node1")) == [ROOT_CHANNEL]
 
 
-def test_node_runnables():
-    """The runnable of a graph that is a node is the compiled graph, also with a config."""
-    subgraph = build(nothing).compile().with_config(tags=["a"])
-    runnables = node_runnables(build(subgraph, nothing))
-    assert list(runnables) == ["node1", "node2"]
-    assert runnables["node1"] is subgraph
-
-
 def test_graph_that_returns():
     """A compiled graph that is a node is found, also in a wrapper, if it returns the key."""
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
     builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
+    assert node_runnables(builder)["node1"] is subgraph
     found = [graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
     assert found == [subgraph.builder, None, None, subgraph.builder, None]
     assert graph_that_returns(builder, "node1", "other") is None
@@ -308,8 +301,7 @@ class RunNames(BaseCallbackHandler):
         self.names.append(kwargs["name"])
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_run_start_untraced(*, asynchronous: bool):
+def test_run_start_untraced():
     """Conditional edges from START run without events, and everything else is as before."""
     seen, drawn, routed = [], [], []
     for change in (None, run_start_untraced):
@@ -321,13 +313,9 @@ async def test_run_start_untraced(*, asynchronous: bool):
         if change is not None:
             change(graph)
         drawn.append(graph.get_graph().draw_mermaid())
-        if asynchronous:
-            events = graph.astream_events(QUESTION, THREAD)
-            seen.append([event["name"] async for event in events])
-        else:
-            handler = RunNames()
-            graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
-            seen.append(handler.names)
+        handler = RunNames()
+        graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
+        seen.append(handler.names)
     assert START in seen[0]
     assert [name for name in seen[0] if name != START] == seen[1]
     assert drawn[0] == drawn[1]
@@ -347,31 +335,18 @@ class Around(AgentMiddleware[Any, Any, Any]):
         """Do nothing."""
 
 
-@pytest.mark.parametrize("kind", ["create_agent", "react_v2"])
-def test_sent_call(kind: str):
-    """Both prebuilt agents send one call to each task of the tools node."""
-    agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
-    agent.say("go")
-    saved = agent.graph.checkpointer.get_tuple(THREAD)
-    sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
-    assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
-
-
-@pytest.mark.parametrize(
-    ("payload", "is_call"),
-    [
-        ({"id": "c1", "name": "wire", "args": {}}, True),
-        ([{"id": "c1", "name": "wire", "args": {}}], True),
-        ({"tool_call": {"id": "c1", "name": "wire", "args": {}}, "state": {}}, True),
-        ({"id": "", "name": "wire", "args": {}}, False),
-        ({"id": "c1", "name": "wire"}, False),
-        ([{"id": "c1", "name": "wire", "args": {}}] * 2, False),
-        (None, False),
-    ],
-)
-def test_sent_call_of_any_payload(payload: Any, *, is_call: bool):
-    """The call itself, alone in a list, or with the state; it has an id, a name and arguments."""
-    assert (sent_call(Send("tools", payload)) is not None) is is_call
+def test_sent_call():
+    """Both prebuilt agents send one call to each task of the tools node, with an id and a name."""
+    for kind in ("create_agent", "react_v2"):
+        agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
+        agent.say("go")
+        saved = agent.graph.checkpointer.get_tuple(THREAD)
+        sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+        assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+    call = {"id": "c1", "name": "wire", "args": {}}
+    assert sent_call(Send("tools", [call])) == call
+    for payload in ({**call, "id": ""}, {"id": "c1", "name": "wire"}, [call] * 2, None):
+        assert sent_call(Send("tools", payload)) is None
 
 
 def test_a_copy_runs_other_functions():

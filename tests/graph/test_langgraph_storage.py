@@ -212,10 +212,6 @@ def test_reserved_and_triggering_channels():
     assert all(is_reserved(channel) for channel in channels if triggers[channel] is None)
     assert {triggered_node(key) for key in keys} == {None}
     assert state_keys(graph.channels) == sorted(keys)
-    versions = {
-        name for saved in checkpoints(saver) for name in saved.checkpoint["channel_versions"]
-    }
-    assert "branch:to:node1" in versions
     assert {channel for _, channel, _ in pending(saver)} == {"__interrupt__"}
     assert is_reserved("__interrupt__")
 
@@ -253,16 +249,15 @@ def delta_state(**options: Any) -> Any:
     return TypedDict("state", {"messages": Annotated[list[Any], channel]})  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("frequency", [1, 1000])
-def test_delta_channels(frequency: int):
+def test_delta_channels():
     """A delta channel stores its writes, and its value in a snapshot now and then."""
-    builder = build(nothing, schema=delta_state(snapshot_frequency=frequency))
+    builder = build(nothing, schema=delta_state(snapshot_frequency=1))
     assert is_delta_channel(builder.compile().channels["messages"])
     assert not is_delta_channel(build(nothing).compile().channels["messages"])
     saved = checkpoints(ran(builder))
     values = [each.checkpoint["channel_values"].get("messages") for each in saved]
     snapshots = [value for value in values if value is not None]
-    assert bool(snapshots) == (frequency == 1)
+    assert snapshots
     assert all(whole_value(value) == QUESTION["messages"] for value in snapshots)
     assert whole_value(QUESTION["messages"]) is QUESTION["messages"]
 

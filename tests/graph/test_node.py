@@ -164,15 +164,6 @@ def test_a_cached_result_is_found_again():
 # --- what LangGraph knows a node by, and streams -----------------------------------------
 
 
-def test_a_thread_id_that_is_no_text():
-    """LangGraph stores any id as text; its results are found under that."""
-    it = Agent("react_v2", calls(("mail", {"to": "bob"}), ("wire", {})))
-    it.config = {"configurable": {"thread_id": 7}}
-    it.say("go")
-    it.say("never mind")
-    assert it.results["c1"] == "sent to bob"
-
-
 async def test_a_chain_that_streams():
     """It streams as the bare node does, in a damaged turn too."""
 

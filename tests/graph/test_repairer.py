@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.types import Command, RetryPolicy
+from langgraph.graph import END, START, add_messages
+from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines, model_node, patched
-from langgraph_patch import is_placeholder, validate_messages
+from langgraph_patch import validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
@@ -77,33 +77,6 @@ def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     node = "patch_tool_calls" if place == "entry" else model
     assert config["metadata"]["langgraph_node"] == node
     assert logged() == INFO
-
-
-def test_one_line_for_all_attempts(logged):
-    """With a RetryPolicy a model node repairs in each attempt, and reports what it writes."""
-    reported: list[Any] = []
-    failures = [ConnectionError("one"), ConnectionError("two")]
-
-    def model(state):
-        if failures:
-            raise failures.pop()
-        return {"messages": [FINE]}
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
-        builder = StateGraph(MessagesState).add_node("model", model, retry_policy=policy)
-        return builder.add_edge(START, "model").compile(checkpointer=saver)
-
-    it = Agent(build)
-    damage = [BOTH, HumanMessage("never mind")]
-    it.graph.update_state(it.config, {"messages": damage}, as_node=START)
-    options = {"model_node": "model", "on_patch": lambda *each: reported.append(each)}
-    it = patched(it, recover=False, **options)
-    it.run(None)
-    assert len(reported) == 1
-    assert [level for level, _ in logged()] == [logging.INFO]
-    assert validate_messages(it.history) == []
-    assert sum(map(is_placeholder, it.history)) == 2
 
 
 def test_a_repair_of_a_nodes_input_is_not_reported(logged):

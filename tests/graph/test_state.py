@@ -33,15 +33,8 @@ from kit import (
 )
 from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
 from langgraph_patch.graph.state import (
-    get_value,
-    messages_before,
-    open_calls,
-    replace_values,
     tail_writes,
-    update_of,
-    values_in,
     whole_write,
-    with_update,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -410,49 +403,6 @@ def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
 # --- the functions ------------------------------------------------------------------------------
 
 PATCH = patch_messages([*OPEN, NEVER])
-
-
-def test_values_of_a_state_of_any_form():
-    """A value is read and replaced in each form; the state itself is not changed."""
-    for state in ({"messages": [GO]}, PydanticState(messages=[GO]), FrozenState([GO])):
-        copied = replace_values(state, {"messages": [NEVER]})
-        assert type(copied) is type(state)
-        assert (get_value(state, "messages"), get_value(copied, "messages")) == ([GO], [NEVER])
-        assert values_in(copied)["messages"] == [NEVER]
-        assert get_value(state, "other") is None
-    for value in ("text", FrozenState, GO, None):
-        assert values_in(value) == {}
-
-
-def test_open_calls():
-    """Those of the last message with calls or without, each result answering one call."""
-    twice = calls(("mail", {}), ("wire", {}), ("mail", {}))
-    twice.tool_calls[2]["id"] = "c1"
-    result = ToolMessage("r", tool_call_id="c1")
-    assert [*open_calls([twice, result])] == [1, 2]
-    assert open_calls([twice, result])[1]["type"] == "tool_call"
-    assert [*open_calls([result, twice])] == [0, 1, 2]
-    assert open_calls([twice, AIMessage("no")]) == {} == open_calls([GO])
-
-
-def test_update_of():
-    """Nothing, a dict, or one `Command` of this graph with a dict; None for any other form."""
-    parent = Command(update={"a": 1}, graph=Command.PARENT)
-    for output in (parent, Command(update=[("a", 1)]), [Command(), Command()], "text"):
-        assert update_of(output) is None
-    for output in ({"a": 1}, Command(update={"a": 1}), [Command(update={"a": 1})]):
-        assert update_of(output) == {"a": 1}
-        assert update_of(with_update(output, {"b": 2})) == {"a": 1, "b": 2}
-    assert update_of(with_update(None, {"b": 2})) == {"b": 2}
-
-
-def test_messages_before_those_of_a_node():
-    """Each once; a value that overwrites the history stays as it is."""
-    whole = Overwrite([GO])
-    assert messages_before([GO, BOTH], [BOTH, FINE]) == [GO, BOTH, FINE]
-    assert messages_before([GO], FINE) == [GO, FINE]
-    assert messages_before([GO], None) == [GO]
-    assert messages_before([GO], whole) is whole
 
 
 def refusing(left: Any, right: Any) -> Any:

@@ -17,7 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import CachePolicy, Command, RetryPolicy, Send
+from langgraph.types import CachePolicy, Command, RetryPolicy
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -130,23 +130,6 @@ def test_the_thread_goes_on_and_the_same_nodes_run(way: Any):
     assert lines(it.history) == [*turn, "human: hello", "ai: done"]
 
 
-@pytest.mark.parametrize("way", [by_router_and_edge, by_waiting_edge])
-def test_the_drawing(way: Any):
-    """The node is drawn, between START and where START led; all else is drawn as it was."""
-    bare = Agent(entered(way)).graph
-
-    def edges(graph: Any) -> set[tuple[Any, ...]]:
-        return {(e.source, e.target, e.data) for e in graph.get_graph().edges}
-
-    before, after = edges(bare), edges(with_patching(bare))
-    entry = {edge for edge in before if edge[0] == START}
-    ours = {edge for edge in after if edge[0] == "patch_tool_calls"}
-    assert {edge[1:] for edge in ours} == {edge[1:] for edge in entry}
-    targets = {target for source, target, _ in after if source == START}
-    assert targets == {*(target for _, target, _ in entry), "patch_tool_calls"}
-    assert {e for e in after - ours if e[0] != START} == before - entry
-
-
 # --- what a graph carries ----------------------------------------------------------------
 
 
@@ -229,15 +212,6 @@ def test_a_graph_as_a_node():
     [(name, inner)] = it.graph.get_subgraphs()
     assert name == "node1"
     assert "patch_tool_calls" in inner.nodes
-
-
-def test_a_child_that_is_patched_already():
-    """A nested graph that was patched by its owner is left as it is."""
-    child = with_patching(loop(StrictModel(), Desk().tools()).compile())
-    it = patched(Agent(lambda _, __, saver: above(child).compile(saver)), recover=False)
-    assert dict(it.graph.get_subgraphs())["node1"] is child
-    it.run({"messages": OPEN})
-    assert lines(it.history) == [*REPAIRED, "ai: done"]
 
 
 def test_a_patch_node_of_ones_own_is_left_as_it_is(caplog: pytest.LogCaptureFixture):
@@ -332,22 +306,6 @@ def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     it.run(Command(goto="agent"))
     assert lines(it.model.seen[0]) == REPAIRED[:-1]
     assert lines(it.graph.get_state(it.config).values["orders"]) == ["human: go", "ai c1: "]
-
-
-# --- keys and nodes of one's own ----------------------------------------------------------
-
-
-def test_a_send_without_the_history_is_not_affected():
-    """A node that reads something else runs as before."""
-
-    def work(state: Any) -> Any:
-        assert state == {"task": "dig"}
-        return {"messages": [HumanMessage("dug")]}
-
-    builder = StateGraph(MessagesState).add_node("work", work).add_edge(START, "plan")
-    builder.add_node("plan", lambda _: Command(goto=Send("work", {"task": "dig"})))
-    out = with_patching(builder.compile()).invoke({"messages": [GO]})
-    assert lines(out["messages"]) == ["human: go", "human: dug"]
 
 
 class ChatOnly(TypedDict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +20,6 @@ from kit import StrictModel, above, model_node
 from langgraph_patch import with_patching
 from langgraph_patch.errors import StreamError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.streaming import (
     RETRACTED_KEY,
     final_answers,
@@ -382,53 +379,10 @@ def test_what_a_failed_run_had_written_comes_before_its_error(io):
         next(shown)
 
 
-def test_other_modes_pass_unchanged_and_in_their_place():
-    """The items that are no tokens are the very items that LangGraph streams."""
-    graph = KINDS["create_agent"][0]()
-    items = list(graph.stream(INPUT, stream_mode=["messages", "updates", "custom"]))
-    shown = list(final_answers(iter(items), checker=live, other_modes=True))
-    others = [item for item in shown if item[0] == "updates"]
-    assert others == [item for item in items if item[0] == "updates"]
-    assert len(others) == 3
-    assert left([item for item in shown if item[0] != "updates"]) == SUNNY
-    last_token = max(n for n, item in enumerate(shown) if item[0] != "updates")
-    assert shown.index(others[-1]) > last_token > shown.index(others[-2])
-
-
-class Waiting(StrictModel):
-    """A model that goes on after its first token only when the client has it."""
-
-    shown: Any
-    waits: Any
-
-    def _stream(self, *args: Any, **kwargs: Any) -> Any:
-        for number, chunk in enumerate(super()._stream(*args, **kwargs)):
-            if number:
-                self.waits.append(self.shown.wait(10))
-            yield chunk
-
-
-async def test_a_client_sees_the_answer_while_the_model_is_still_writing():
-    """The model does not go on before its first token was shown."""
-    shown, waits = threading.Event(), []
-    model = Waiting(script=[[say("Sunny"), say(".")]], shown=shown, waits=waits)
-    stream = above(model_node(model)).compile().stream(INPUT, **PLAIN)
-    answers = final_answers(stream, checker=first_chunk_checker)
-    first = await asyncio.to_thread(next, answers)
-    shown.set()
-    assert first[0].text == "Sunny"
-    assert left([first, *answers]) == ["Sunny."]
-    assert set(waits) == {True}
-
-
-@pytest.mark.parametrize("patched", ["with_patching", "the middleware"])
-def test_the_answer_of_a_repaired_turn(patched):
+def test_the_answer_of_a_repaired_turn():
     """A repair writes tool messages; none of them is an answer, and they retract nothing."""
-    is_middleware = patched == "the middleware"
-    middleware = [PatchToolCallsMiddleware(recover=False)] if is_middleware else []
-    model = agent_model()
-    graph = create_agent(model, [weather], middleware=middleware, checkpointer=InMemorySaver())
-    graph = graph if middleware else with_patching(graph, recover=False)
+    graph = create_agent(agent_model(), [weather], checkpointer=InMemorySaver())
+    graph = with_patching(graph, recover=False)
     thread: Any = {"configurable": {"thread_id": "1"}}
     opened = AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "c0"}], id="a1")
     graph.update_state(thread, {"messages": [HumanMessage("hi", id="h"), opened]}, as_node="model")

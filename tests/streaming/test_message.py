@@ -170,12 +170,9 @@ def reason(key: str, value: Any, **fields: Any) -> AIMessageChunk:
 
 
 ENDS = [
-    *((key, "stop") for key in ("finish_reason", "done_reason")),
-    *(
-        ("finish_reason", each)
-        for each in ("function_call", "STOP", "eos", "eos_token", "stopstop")
-    ),
+    *(("finish_reason", each) for each in ("stop", "STOP", "eos", "eos_token", "stopstop")),
     *(("finish_reason", each) for each in ("tool_calls", "function_call", "COMPLETE")),  # Cohere
+    ("done_reason", "stop"),
     *(("stop_reason", each) for each in ("end_turn", "stop_sequence", "tool_use")),
     *(("stopReason", "tool_use"), ("status", "completed")),
 ]
@@ -356,12 +353,11 @@ def test_the_block_of_an_unfinished_call_keeps_its_place_with_empty_arguments(ki
     assert message.additional_kwargs == {}
 
 
-@pytest.mark.parametrize("version", [{"output_version": "v1"}, {}])
-def test_a_block_that_only_streams_have_becomes_the_standard_one(version):
+def test_a_block_that_only_streams_have_becomes_the_standard_one():
     """OpenAI and Anthropic refuse a `tool_call_chunk`; the chunk itself is not changed."""
     piece = {**PIECE, "args": '{"a": 1}'}
     block = {"type": "tool_call_chunk", **piece}
-    chunk = AIMessageChunk([block], tool_call_chunks=[piece], response_metadata=version)
+    chunk = AIMessageChunk([block], tool_call_chunks=[piece])
     (settled,) = message_from_stream([chunk]).content
     expected = {"type": "tool_call", "id": "c1", "name": "t", "args": {"a": 1}}
     assert {key: value for key, value in settled.items() if key != "index"} == expected
@@ -456,8 +452,7 @@ def test_the_raw_copy_of_an_unfinished_call_goes(text, kept):
 # --- a thread --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leaves", [False, True], ids=["the provider cuts", "the client leaves"])
-def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
+def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on():
     """What arrived is in the thread, each call is answered, and nothing is run."""
     parts = [say("Let me see."), *streamed(("weather", '{"city": "Rome"}'), ("weather", '{"ci'))]
     model = StrictModel(script=[[*parts, ConnectionError("reset by peer")], AIMessage("Hello.")])
@@ -465,11 +460,8 @@ def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on(leaves):
     thread: Any = {"configurable": {"thread_id": "1"}}
     stream = graph.stream(INPUT, thread, stream_mode="messages")
     chunks = [next(stream)[0] for _ in parts]
-    if leaves:
-        stream.close()
-    else:
-        with pytest.raises(ConnectionError, match="reset by peer"):
-            next(stream)
+    with pytest.raises(ConnectionError, match="reset by peer"):
+        next(stream)
     message = message_from_stream(chunks)
     assert listed(message) == ([("weather", {"city": "Rome"})], [("weather", '{"ci')])
     graph.update_state(thread, {"messages": [message]}, as_node="agent")

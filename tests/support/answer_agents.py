@@ -48,12 +48,6 @@ def direct(city: str) -> str:
 
 
 @tool
-def ask_model(city: str) -> str:
-    """Ask another model."""
-    return StrictModel(script=[[say("inner "), say(city)]]).invoke("hi").text
-
-
-@tool
 def ask_agent(city: str) -> str:
     """Ask another agent."""
     inner = create_agent(agent_model(), [weather])
@@ -138,7 +132,6 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: create_agent(agent_model("City"), [], response_format=ToolStrategy(City)),
         ["Returning structured response: city='Rome'"],
     ),
-    "a model in a tool": (lambda: create_agent(agent_model("ask_model"), [ask_model]), SUNNY),
     "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
     "a summary": (summarising, SUNNY),
     "an agent as a subgraph": (
@@ -146,10 +139,6 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         SUNNY,
     ),
     "two return_direct tools in one task": (two_direct, BOTH),
-    "a node without a model": (
-        lambda: above(lambda _: {"messages": AIMessage("Fixed.", id="fixed")}).compile(),
-        ["Fixed."],
-    ),
     "a supervisor": (supervisor, ["Sunny today.", "It is done."]),
     "a swarm": (swarm, SUNNY),
     "two models at once": (side_by_side, SUNNY),
