@@ -13,7 +13,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
+from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.errors import GraphError
 
@@ -197,20 +197,11 @@ def judged(model: Any, _: Any, name: str = "agent") -> Any:
     return builder.add_conditional_edges(name, tools_condition, {"tools": "judge", END: END})
 
 
-def team(model: Any, tools: Any) -> Any:
-    """A graph with its own model and tools is a node, and a writer comes after it."""
-    return above(loop(model, tools).compile(), lambda _: None)
-
-
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
         (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
         (lambda *parts: judged(*parts, "llm"), f"{LEFT}{HINT}'llm', 'judge'"),
-        (
-            team,
-            f"{WHOLE}'node1.agent'; {LEFT}{HINT}'node2'; {TOOLS}'node1.tools'; {LOST}'node1.tools'",
-        ),
         (lambda *parts: BARE["create_agent"](*parts, None), f"{WHOLE}'model'; {TOOLS}'tools'"),
     ],
 )

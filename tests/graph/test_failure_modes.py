@@ -5,8 +5,6 @@ The number in a test's name is that of the failure mode; `tests/CLAIMS.md` lists
 
 from __future__ import annotations
 
-import logging
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,14 +23,12 @@ from kit import (
     above,
     calls,
     lines,
-    loop,
     model_node,
     patched,
     streamed,
 )
-from langgraph_patch import is_placeholder, patch_messages, validate_messages
+from langgraph_patch import is_placeholder, validate_messages
 from langgraph_patch.streaming import message_from_stream
-from langgraph_patch.threads import repair_thread, scan_threads
 from support.placeholder_texts import (
     MALFORMED,
     NOT_APPROVED,
@@ -87,23 +83,6 @@ def test_f01_a_new_message_instead_of_an_answer():
     it.say("anybody?")
     middle = ["human: never mind", "human: hello?", "human: anybody?", "ai: done"]
     assert valid_lines(it) == ["human: go", "ai c1 c2: ", SENT, NOT_WIRED, *middle]
-
-
-def test_f04_a_live_pause_is_left_alone():
-    """A repair by hand loses the human's answer; `repair_thread` leaves the pause alone."""
-    by_hand = agent(calls(WIRE))
-    by_hand.say("go")
-    message = patch_messages(by_hand.history).messages[-1]
-    by_hand.graph.update_state(by_hand.config, {"messages": [message]}, as_node="tools")
-    by_hand.run(Command(resume="yes"))
-    assert not by_hand.desk.did
-
-    it = agent(BOTH, FINE)
-    it.say("go")
-    repaired = repair_thread(it.graph, it.config, min_age=0)
-    assert (repaired.outcome, repaired.after) == ("paused", None)
-    it.run(Command(resume="yes"))
-    assert valid_lines(it)[2:] == [SENT, "tool c2: wired 5: yes", "ai: fine"]
 
 
 # --- F7: a window that cuts through pairs ------------------------------------------------
@@ -184,45 +163,7 @@ def test_f19_every_other_message_stays():
     assert valid_lines(it)[-2:] == ["human: and?", "ai: fine"]
 
 
-def test_f20_between_two_model_calls_of_one_run():
-    """A tools node that answers one call of two: the model is asked again, in the same run."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = loop(model, tools)
-        builder.nodes.pop("tools")
-        result = ToolMessage("sent to bob", name="mail", tool_call_id="c1")
-        builder.add_node("tools", lambda _: {"messages": [result.model_copy()]})
-        return builder.compile(checkpointer=saver)
-
-    with pytest.raises(RefusedError, match="c2"):
-        Agent(build, BOTH).say("go")
-    it = patched(Agent(build, BOTH, FINE), recover=False)
-    it.say("go")
-    assert valid_lines(it)[2:] == [SENT, NOTHING_KNOWN[1], "ai: fine"]
-
-
 # --- F21, F22: inside, and cut short -----------------------------------------------------
-
-
-def test_f21_damage_in_the_namespace_of_a_subgraph():
-    """The parent is valid, its child with its own history is not: found and repaired there."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        child = BARE["create_agent"](model, tools, True)  # noqa: FBT003 - a memory of its own
-        return above(child).compile(checkpointer=saver)
-
-    bare, it = Agent(build, BOTH), patched(Agent(build, BOTH))
-    bare.say("go")
-    with pytest.raises(RefusedError, match="c1"):
-        bare.say("never mind")
-    reports = [(r.namespace, r.status) for r in scan_threads(bare.graph.checkpointer)]
-    assert reports == [("", "healthy"), ("node1", "damaged")]
-    it.say("go")
-    it.say("never mind")
-    place = {"configurable": {"thread_id": "1", "checkpoint_ns": "node1"}}
-    inside = it.graph.checkpointer.get_tuple(place).checkpoint["channel_values"]["messages"]
-    assert lines(inside)[2:4] == [SENT, NOT_WIRED]
-    assert [r.status for r in scan_threads(it.graph.checkpointer)] == ["healthy"] * 2
 
 
 def test_f22_the_recursion_limit():
@@ -303,52 +244,3 @@ def test_f33_a_stale_approval_runs_nothing():
     assert it.history == before
     assert valid_lines(it)[3] == NOT_WIRED
     assert it.desk.did == {"mail bob": 1}
-
-
-class KilledError(BaseException):
-    """Stands for `kill -9`: nothing of the process runs on."""
-
-
-@contextmanager
-def killed_after_tools(saver: Any) -> Any:
-    """The process dies before it stores the checkpoint that takes the results."""
-    put = saver.put
-
-    def dies(config: Any, checkpoint: Any, *rest: Any) -> Any:
-        if any(m.type == "tool" for m in checkpoint["channel_values"].get("messages", [])):
-            raise KilledError
-        return put(config, checkpoint, *rest)
-
-    saver.put = dies
-    with pytest.raises(KilledError):
-        yield
-    saver.put = put
-
-
-def test_f34_killed_between_the_tools_and_their_checkpoint():
-    """Every tool had written its result, and no checkpoint took it: all are recovered."""
-    it = agent(TWO_MAILS, FINE)
-    with killed_after_tools(it.graph.checkpointer):
-        it.say("go", durability="sync")
-    with pytest.raises(RefusedError, match="c1"):
-        it.say("and?")
-    patched(it).run(None)
-    assert valid_lines(it)[2:5] == [SENT, "tool c2: sent to eve", "human: and?"]
-    assert it.desk.did == {"mail bob": 1, "mail eve": 1}
-
-
-def test_f36_a_repair_is_made_once_and_always_alike(caplog: pytest.LogCaptureFixture):
-    """Two threads broken alike get the same bytes and ids; each says so once, in one line."""
-    damage = [HumanMessage("go", id="h1"), BOTH, HumanMessage("wait", id="h2")]
-    dumped = []
-    caplog.set_level(logging.DEBUG, logger="langgraph_patch")
-    for _ in range(2):
-        it = patched(agent(FINE, YES), recover=False)
-        damaged(it, *damage)
-        it.say("and?")
-        it.say("hello?")
-        assert valid_lines(it)[2:4] == NOTHING_KNOWN
-        dumped.append([m.model_dump_json() for m in it.history[:5]])
-    assert dumped[0] == dumped[1]
-    reports = [text for text in caplog.messages if not text.startswith("with_patching")]
-    assert len(reports) == 2

@@ -158,19 +158,6 @@ def test_has_interrupts():
     assert found == [(False, True)]  # the answer is taken when `interrupt` asks for it
 
 
-def test_values_of_has_managed_values():
-    """A node reads the values of its schema, with those that LangGraph computes."""
-
-    class Managed(MessagesState):
-        remaining_steps: RemainingSteps
-        unset: str
-
-    keys, found = ["messages", "remaining_steps", "unset"], []
-    node = noting(lambda config: sorted(values_of(config, keys, fresh=False)), found)
-    above(node, state=Managed).compile().invoke(QUESTION)
-    assert found == [["messages", "remaining_steps"]]
-
-
 def test_values_of_are_fresh_in_a_router():
     """A router reads what its source node has just written, also a key that its schema lacks."""
     values: list[Any] = []
@@ -309,25 +296,6 @@ def test_allow_one_more_superstep():
     above(node, last, state=Counted).compile().invoke(QUESTION, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
     allow_one_more_superstep({})  # outside of a graph it does nothing
-
-
-def test_checkpoint_before_run_and_input_ended_tasks():
-    """START sees which checkpoint the run loaded, and whether the input ended tasks of it."""
-    seen: list[tuple[str | None, bool]] = []
-
-    def router(state: State, config: RunnableConfig) -> str:
-        seen.append((checkpoint_before_run(config), input_ended_tasks(config)))
-        return "asks" if len(seen) < 3 else "ends"
-
-    builder = StateGraph(State).add_node("asks", lambda _: interrupt("?") and {})
-    builder.add_node("ends", lambda _: None).add_conditional_edges(START, router, ["asks", "ends"])
-    graph = builder.compile(checkpointer=InMemorySaver())
-    before = []
-    for _ in range(4):
-        before.append(graph.get_state(THREAD).config["configurable"].get("checkpoint_id"))
-        graph.invoke(QUESTION, THREAD)
-    assert [each[0] for each in seen][1:] == before[1:]
-    assert [each[1] for each in seen] == [False, True, True, False]
 
 
 def test_input_ended_tasks_of_any_kind():

@@ -12,7 +12,7 @@ from langgraph.graph import END, START, add_messages
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, above, calls, lines, model_node, patched
+from kit import BARE, Agent, above, calls, model_node, patched
 from langgraph_patch import validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -261,21 +261,6 @@ def test_a_placeholder_gives_way_to_a_late_result():
     assert it.history[3].id == "late"
     assert it.read == RESULTS | {"c2": "wired after all"}
     assert validate_messages(it.history) == []
-
-
-def test_nothing_gives_way_to_a_placeholder():
-    """A call that waited is searched once more; the texts stay, and then nothing is written."""
-    patches: list[Any] = []
-    bare, value = broken("entry")
-    it = patched(bare, on_patch=lambda *each: patches.append(each))
-    it.run(value)
-    first = it.history
-    it.say("hello?")
-    second = it.history
-    it.say("and now?")
-    assert lines(second)[: len(first)] == lines(first)
-    assert it.history[: len(second)] == second
-    assert len(patches) == 1
 
 
 @pytest.mark.parametrize("replace_foreign", [False, True])

@@ -12,16 +12,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import AgentState
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
-from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.types import Command, Overwrite, interrupt
+from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from kit import (
-    BARE,
     Agent,
     DeltaState,
     PydanticState,
@@ -37,7 +34,6 @@ from langgraph_patch.graph.state import (
     whole_write,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
 
@@ -224,52 +220,6 @@ def test_f46_the_chunk_of_a_model_node(name: str, *, asynchronous: bool):
     assert name == "overwrite" or set(NEW) <= set(lines(it.history))
     if name in WRITERS:
         assert it.graph.get_state(it.config).values.get("note") == (healthy or {}).get("note")
-
-
-# --- what a recovered result restores ------------------------------------------------------
-
-
-class Files(AgentState[Any], total=False):
-    """A state with a key that calls write."""
-
-    files: Annotated[dict[str, str], lambda old, new: {**(old or {}), **new}]
-
-
-@tool
-def write_file(path: str, call_id: Annotated[str, InjectedToolCallId]) -> Any:
-    """Write a file."""
-    done = ToolMessage(f"wrote {path}", tool_call_id=call_id, id=f"r {path}")
-    return Command(update={"files": {path: "x"}, "messages": [done]})
-
-
-@tool
-def ask() -> str:
-    """Ask a human."""
-    return str(interrupt("?"))
-
-
-@pytest.mark.parametrize(
-    ("by", "count", "asynchronous"),
-    [("entry", 2, False), ("middleware", 1, True)],
-)
-def test_f38_restored_keys_are_shown(by: str, count: int, *, asynchronous: bool):
-    """What the recovered calls wrote is in the chunk and in the state; one dict holds it all."""
-    named = [("write_file", {"path": path}) for path in "ab"[:count]]
-    middleware = [PatchToolCallsMiddleware()] if by == "middleware" else []
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        options = {"state_schema": Files, "middleware": middleware}
-        return BARE["create_agent"](model, [write_file, ask], saver, **options)
-
-    it = Agent(build, calls(*named, ("ask", {})), asynchronous=asynchronous)
-    it = patched(it) if by == "entry" else it
-    it.say("go")
-    [chunk] = it.stream({"messages": [HELLO]})[0].values()
-    files = dict.fromkeys("ab"[:count], "x")
-    assert it.graph.get_state(it.config).values["files"] == files
-    results = [m.text for m in chunk["messages"] if m.type == "tool"]
-    assert results[:-1] == [f"wrote {path}" for path in files]
-    assert chunk["files"] == files
 
 
 # --- under every reducer ------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 from langgraph_supervisor import create_supervisor
@@ -16,7 +16,6 @@ from langgraph_swarm import create_handoff_tool, create_swarm
 
 from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched
 from langgraph_patch import validate_messages, with_patching
-from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import UNKNOWN
 
 MAIL = ("mail", {"to": "bob"})
@@ -110,30 +109,6 @@ def test_a_swarm_that_died_goes_on(value: Any):
     it.run(value)
     assert SENT in lines(it.history)
     assert lines(it.history)[-1] == "ai: done"
-    assert validate_messages(it.history) == []
-
-
-def test_the_router_of_a_swarm_still_decides():
-    """START has no edge in a swarm, only a router: who was active goes on, damaged or not."""
-    alice, bob = StrictModel(), StrictModel()
-    it = swarm("create_agent", alice, bob)
-    start = {"messages": [HumanMessage("go"), calls(MAIL)], "active_agent": "bob"}
-    it.graph.update_state(it.config, start, as_node=START)
-    it.graph.update_state(it.config, None, as_node=END)
-    chunks = patched(it, recover=False).stream({"messages": [HumanMessage("hello")]})
-    assert [list(chunk) for chunk in chunks] == [["patch_tool_calls"], ["bob"]]
-    assert lines(it.history)[2:] == [LOST, "human: hello", "ai: done"]
-    assert alice.seen == []
-
-
-def test_agents_that_patch_themselves():
-    """Agents with the middleware in a bare swarm: Bob finds what Alice's tools did."""
-    alice = StrictModel(script=[calls(MAIL, TO_BOB)])
-    middleware = [PatchToolCallsMiddleware()]
-    it = swarm("create_agent", alice, StrictModel(), middleware=middleware)
-    it.say("go")
-    assert sorted(lines(it.history)[2:4]) == sorted([SENT, HANDOVER])
-    assert lines(it.history)[4:] == ["ai: done"]
     assert validate_messages(it.history) == []
 
 

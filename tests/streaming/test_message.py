@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.config import get_stream_writer
-from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command
+from langgraph.graph import END
 
 from kit import StrictModel, loop, streamed
 from langgraph_patch import with_patching
@@ -24,7 +21,6 @@ from langgraph_patch.streaming import (
     UNFINISHED_KEY,
     merge_tool_call_chunks,
     message_from_stream,
-    split_stream,
 )
 from support.answer_agents import INPUT, weather
 from support.streams import LAST, call, say, think
@@ -353,17 +349,6 @@ def test_the_block_of_an_unfinished_call_keeps_its_place_with_empty_arguments(ki
     assert message.additional_kwargs == {}
 
 
-def test_a_block_that_only_streams_have_becomes_the_standard_one():
-    """OpenAI and Anthropic refuse a `tool_call_chunk`; the chunk itself is not changed."""
-    piece = {**PIECE, "args": '{"a": 1}'}
-    block = {"type": "tool_call_chunk", **piece}
-    chunk = AIMessageChunk([block], tool_call_chunks=[piece])
-    (settled,) = message_from_stream([chunk]).content
-    expected = {"type": "tool_call", "id": "c1", "name": "t", "args": {"a": 1}}
-    assert {key: value for key, value in settled.items() if key != "index"} == expected
-    assert chunk.content == [{"type": "tool_call_chunk", **piece}]
-
-
 FINISHED = {"type": "tool_use", "id": "c1", "name": "t", "input": {}, "partial_json": "{}"}
 BARE = {"type": "tool_use", "id": "c1", "name": "t"}
 
@@ -472,29 +457,3 @@ def test_a_stream_that_was_cut_is_stored_and_the_thread_goes_on():
     assert (cut.text, human.text, answer.text) == ("Let me see.", "hello?", "Hello.")
     assert [m.tool_call_id for m in results] == ["c1", "c2"]
     assert all(PLACEHOLDER_KEY in m.additional_kwargs for m in results)
-
-
-def test_a_node_routes_on_the_decision():
-    """`split_stream` in a node: a call goes to the tools, an answer live to the client."""
-    asked = streamed(("weather", '{"city": "Rome"}'))
-    model = StrictModel(script=[asked, [say("Sunny"), say(".")]])
-
-    def think_aloud(state: MessagesState) -> Command[str]:
-        calls_tools, chunks = split_stream(model.stream(state["messages"]))
-        arrived = []
-        for chunk in chunks:
-            arrived.append(chunk)
-            if not calls_tools:
-                get_stream_writer()(chunk.text)
-        update = {"messages": [message_from_stream(arrived)]}
-        return Command(update=update, goto="tools" if calls_tools else END)
-
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", think_aloud, destinations=("tools", END))
-    builder.add_node("tools", ToolNode([weather]))
-    builder.add_edge(START, "agent")
-    builder.add_edge("tools", "agent")
-    shown = list(builder.compile().stream(INPUT, stream_mode=["custom", "values"]))
-    assert "".join(text for mode, text in shown if mode == "custom") == "Sunny."
-    history = shown[-1][1]["messages"]
-    assert [m.text for m in history[1:]] == ["", "sunny in Rome", "Sunny."]
