@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
-from langgraph_patch.errors import GraphError, MessagesError, OptionError
+from langgraph_patch.errors import GraphError, MessagesError
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
 
@@ -193,13 +193,6 @@ def test_the_texts_of_placeholders(placeholder: Any, expected: list[str]):
     node = PatchNode(placeholder=placeholder)
     after = above(node, ok).compile().invoke({"messages": OPEN})["messages"]
     assert [m.text for m in after if isinstance(m, ToolMessage)] == expected
-
-
-@pytest.mark.parametrize(("option", "value"), [("recover", "yes"), ("messages_key", 3)])
-def test_an_option_with_a_wrong_value(option: str, value: Any):
-    """It is quoted when the node is made."""
-    with pytest.raises(OptionError, match=f"{option}={value!r}: expected"):
-        PatchNode(**{option: value})
 
 
 def test_a_value_that_is_no_list_of_messages():

@@ -21,28 +21,7 @@ from langgraph.managed import RemainingSteps
 from langgraph.types import Command, Send, interrupt
 
 from kit import above
-from langgraph_patch import _langgraph
-from langgraph_patch._langgraph import (
-    allow_one_more_superstep,
-    channels_of,
-    checkpoint_before_run,
-    checkpointer_of,
-    current_config,
-    graph_namespace,
-    has_interrupts,
-    input_ended_tasks,
-    is_node_of_task,
-    node_of,
-    pending_sends,
-    runs_alone,
-    sent_payload,
-    show_in_updates,
-    state_of,
-    stored_value,
-    thread_config,
-    values_of,
-    writes_at_exit,
-)
+from langgraph_patch import _langgraph as lg
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
@@ -73,7 +52,7 @@ def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "syn
 
 def public_names() -> list[tuple[str, str]]:
     """The functions and constants that the modules define, each with its module."""
-    folder = Path(_langgraph.__file__ or "").parent
+    folder = Path(lg.__file__ or "").parent
     definition = re.compile(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", re.MULTILINE)
     return [
         (path.stem, name)
@@ -93,23 +72,23 @@ def test_there_is_a_test_for_each_name():
 
 
 READ: list[tuple[Any, Any, Any]] = [
-    (lambda c: type(checkpointer_of(c)), InMemorySaver, type(None)),
-    (lambda c: type(channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
-    (lambda c: stored_value(c, "messages"), QUESTION["messages"], None),
-    (lambda c: stored_value(c, "note"), None, None),
-    (lambda c: state_of(c).get("messages"), QUESTION["messages"], None),
-    (lambda c: "note" in state_of(c), False, False),
-    (lambda c: values_of(c, ["messages"], fresh=True), QUESTION, {}),
-    (lambda c: current_config() == c, True, True),
-    (node_of, "node1", None),
-    (runs_alone, True, True),
-    (has_interrupts, False, False),
-    (pending_sends, (), ()),
-    (sent_payload, None, None),
-    (writes_at_exit, False, False),
-    (lambda c: type(checkpoint_before_run(c)), str, type(None)),
-    (graph_namespace, "", ""),
-    (lambda c: is_node_of_task(c, print), False, False),
+    (lambda c: type(lg.checkpointer_of(c)), InMemorySaver, type(None)),
+    (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
+    (lambda c: lg.stored_value(c, "messages"), QUESTION["messages"], None),
+    (lambda c: lg.stored_value(c, "note"), None, None),
+    (lambda c: lg.state_of(c).get("messages"), QUESTION["messages"], None),
+    (lambda c: "note" in lg.state_of(c), False, False),
+    (lambda c: lg.values_of(c, ["messages"], fresh=True), QUESTION, {}),
+    (lambda c: lg.current_config() == c, True, True),
+    (lg.node_of, "node1", None),
+    (lg.runs_alone, True, True),
+    (lg.has_interrupts, False, False),
+    (lg.pending_sends, (), ()),
+    (lg.sent_payload, None, None),
+    (lg.writes_at_exit, False, False),
+    (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
+    (lg.graph_namespace, "", ""),
+    (lambda c: lg.is_node_of_task(c, print), False, False),
 ]
 """What is read of a config; its value in a node, and outside of a graph."""
 
@@ -126,7 +105,7 @@ def test_runs_alone():
     alone: dict[str, list[bool]] = {}
 
     def node(state: Any, config: RunnableConfig) -> None:
-        alone.setdefault(config["metadata"]["langgraph_node"], []).append(runs_alone(config))
+        alone.setdefault(config["metadata"]["langgraph_node"], []).append(lg.runs_alone(config))
 
     builder = above(node, node, state=State)
     for name in ("b1", "b2", "one", "two", "mixed", "joined"):
@@ -148,9 +127,9 @@ def test_has_interrupts():
     found: list[tuple[bool, bool]] = []
 
     def node(state: State, config: RunnableConfig) -> None:
-        before = has_interrupts(config)
+        before = lg.has_interrupts(config)
         interrupt("?")
-        found.append((before, has_interrupts(config)))
+        found.append((before, lg.has_interrupts(config)))
 
     graph = above(node).compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
@@ -163,7 +142,7 @@ def test_values_of_are_fresh_in_a_router():
     values: list[Any] = []
 
     def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append((values_of(config, ["note"], fresh=True), stored_value(config, "note")))
+        values.append((lg.values_of(config, ["note"], fresh=True), lg.stored_value(config, "note")))
         return END
 
     builder = above(lambda _: {"note": "new"}, state=State)
@@ -177,7 +156,7 @@ def test_is_node_of_task():
 
     class Own(Runnable[Any, Any]):
         def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-            found.append((node_of(config or {}) or "", is_node_of_task(config or {}, self)))
+            found.append((lg.node_of(config or {}) or "", lg.is_node_of_task(config or {}, self)))
 
     own = Own()
 
@@ -191,10 +170,10 @@ def test_is_node_of_task():
 def test_sent_payload():
     """A task that a `Send` made finds it, also in its router; an edge's task finds none."""
     found: list[Any] = []
-    node = noting(sent_payload, found)
+    node = noting(lg.sent_payload, found)
 
     def router(_: Any, config: RunnableConfig) -> str:
-        found.append(sent_payload(config))
+        found.append(lg.sent_payload(config))
         return END
 
     builder = above(node).add_node("sent", node)
@@ -210,21 +189,21 @@ def test_sent_payload():
 def test_thread_config_names_the_current_checkpoint():
     """The config of a node has the thread and the checkpoint that the run is at."""
     saver, found = InMemorySaver(), []
-    node = noting(lambda config: (thread_config(config), saver.get_tuple(THREAD)), found)
+    node = noting(lambda config: (lg.thread_config(config), saver.get_tuple(THREAD)), found)
     graph = above(node).compile(checkpointer=saver)
     graph.invoke(QUESTION, THREAD, durability="sync")
     [(config, saved)] = found
     assert config == saved.config
-    assert thread_config({}) is None
+    assert lg.thread_config({}) is None
 
 
 def test_thread_config_with_durability_exit():
     """The current checkpoint is not stored, so it is not named; one that is forked is."""
-    config = read_in_a_node(thread_config, durability="exit")
+    config = read_in_a_node(lg.thread_config, durability="exit")
     assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    assert read_in_a_node(writes_at_exit, durability="exit") is True
+    assert read_in_a_node(lg.writes_at_exit, durability="exit") is True
     found: list[Any] = []
-    graph = above(noting(thread_config, found)).compile(checkpointer=InMemorySaver())
+    graph = above(noting(lg.thread_config, found)).compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
     older = next(iter(graph.get_state_history(THREAD, limit=1))).config
     graph.invoke(QUESTION, THREAD)
@@ -238,7 +217,7 @@ def test_graph_namespace():
 
     def note() -> None:
         config = get_config()
-        found.append((graph_namespace(config), thread_config(config)))
+        found.append((lg.graph_namespace(config), lg.thread_config(config)))
 
     @task
     def inner() -> None:
@@ -269,7 +248,7 @@ async def test_show_in_updates():
     """The value is the chunk of the node; the state has what the node returned."""
 
     def node(state: State, config: RunnableConfig) -> Command[Any]:
-        show_in_updates(config, {"note": "shown"})
+        lg.show_in_updates(config, {"note": "shown"})
         return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
 
     graph = above(node, state=State).compile(checkpointer=InMemorySaver())
@@ -277,7 +256,7 @@ async def test_show_in_updates():
     assert chunks == [{"node1": {"note": "shown"}}]
     values = graph.get_state(THREAD).values
     assert (values["note"], len(values["messages"])) == ("a", 2)
-    show_in_updates({}, {})  # outside of a graph it does nothing
+    lg.show_in_updates({}, {})  # outside of a graph it does nothing
 
 
 def test_allow_one_more_superstep():
@@ -290,12 +269,12 @@ def test_allow_one_more_superstep():
 
     def node(state: Any, config: RunnableConfig) -> None:
         remaining.append(state["remaining"])
-        allow_one_more_superstep(config)
+        lg.allow_one_more_superstep(config)
 
     last = lambda state: remaining.append(state["remaining"])
     above(node, last, state=Counted).compile().invoke(QUESTION, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
-    allow_one_more_superstep({})  # outside of a graph it does nothing
+    lg.allow_one_more_superstep({})  # outside of a graph it does nothing
 
 
 def test_input_ended_tasks_of_any_kind():
@@ -303,7 +282,7 @@ def test_input_ended_tasks_of_any_kind():
     seen = []
 
     def router(state: Any, config: RunnableConfig) -> Any:
-        seen.append(input_ended_tasks(config))
+        seen.append(lg.input_ended_tasks(config))
         return [Send("sent", {})] if state["messages"][-1].text == "send" else ["a", "b"]
 
     asks = lambda _: interrupt("?") and {}

@@ -148,19 +148,6 @@ def test_a_node_whose_outputs_are_cached():
     assert len(it.model.seen) == 1
 
 
-def test_a_cached_result_is_found_again():
-    """The patched node has the key of the bare one, and two nodes have two keys."""
-    runs: list[str] = []
-    looks = RunnableLambda(lambda _: runs.append("looks"))
-    builder = StateGraph(MessagesState).add_node("looks", looks | RunnableLambda(lambda _: {}))
-    builder.add_node("notes", lambda _: runs.append("notes"), cache_policy=CachePolicy())
-    builder.nodes["looks"].cache_policy = CachePolicy()
-    bare = builder.add_edge(START, "looks").add_edge(START, "notes").compile(cache=InMemoryCache())
-    for graph in (bare, with_patching(bare)):
-        graph.invoke({"messages": [GO]})
-    assert sorted(runs) == ["looks", "notes"]
-
-
 # --- what LangGraph knows a node by, and streams -----------------------------------------
 
 

@@ -12,8 +12,8 @@ from langgraph.graph import END, START, add_messages
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, above, calls, model_node, patched
-from langgraph_patch import validate_messages
+from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
+from langgraph_patch import patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
@@ -97,6 +97,13 @@ def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     it.say("hello?")
     assert len(reported) == 1
     assert [level for level, _ in logged()[2:]] == [logging.INFO]
+
+
+def test_a_repair_of_a_models_input_is_logged(logged):
+    """`patch_model` repairs what it sends: a line on DEBUG, without a thread outside of a graph."""
+    patch_model(StrictModel()).invoke([calls(("wire", {})), HumanMessage("never mind")])
+    line = "repaired the input of a model in thread None: inserted 'wire' 'c1' (unknown)"
+    assert logged() == [(logging.DEBUG, line)]
 
 
 @pytest.mark.parametrize("kind", ["create_agent", "recorded"])

@@ -30,7 +30,10 @@ from kit import (
 )
 from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
 from langgraph_patch.graph.state import (
+    messages_in,
+    replace_values,
     tail_writes,
+    values_in,
     whole_write,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -353,6 +356,17 @@ def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
 # --- the functions ------------------------------------------------------------------------------
 
 PATCH = patch_messages([*OPEN, NEVER])
+
+
+def test_values_of_a_state_of_any_form():
+    """A value is read and replaced in each form; a list of dicts alone is no history."""
+    for state in ({"messages": [GO]}, PydanticState(messages=[GO]), FrozenState([GO])):
+        copied = replace_values(state, {"messages": [NEVER]})
+        assert values_in(copied)["messages"] == [NEVER]
+        assert messages_in(state, "messages") == [GO]
+    for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
+        assert messages_in({"messages": value}, "messages") is None
+    assert values_in(FrozenState) == {} == values_in(GO)
 
 
 def refusing(left: Any, right: Any) -> Any:

@@ -100,8 +100,8 @@ def _chat(turn: Turn, *, thinks: bool = False, whole: bool = False) -> list[byte
     return [*_sse([{**base, "choices": [each]} for each in choices]), b"data: [DONE]\n\n"]
 
 
-def _responses(turn: Turn, *, phases: bool = False, thinks: bool = False) -> list[bytes]:
-    """Responses; `phases` if texts are marked, `thinks` if reasoning comes first."""
+def _responses(turn: Turn, *, thinks: bool = False) -> list[bytes]:
+    """Responses; `thinks` if reasoning comes first."""
     events: Events = []
 
     def event(kind: str, **fields: Any) -> None:
@@ -126,15 +126,13 @@ def _responses(turn: Turn, *, phases: bool = False, thinks: bool = False) -> lis
             event("reasoning_summary_text.delta", **where, delta=word)
         event("output_item.done", output_index=0, item=item)
     if turn.words:
-        phase = {"phase": "commentary" if turn.calls else "final_answer"} if phases else {}
         item = {
             "type": "message",
             "id": f"msg_{number}",
             "role": "assistant",
             "content": [],
-            **phase,
         }
-        event("output_item.added", output_index=1, item={**item, **phase, "status": "in_progress"})
+        event("output_item.added", output_index=1, item={**item, "status": "in_progress"})
         where = {"output_index": 1, "item_id": f"msg_{number}", "content_index": 0, "logprobs": []}
         for word in turn.words:
             event("output_text.delta", **where, delta=word)
@@ -287,9 +285,6 @@ _thinker = partial(_claude, thinking={"type": "enabled", "budget_tokens": 1024})
 INTEGRATIONS = {
     "OpenAI Chat Completions": Integration("openai-chat", _chat, partial(_openai, responses=False)),
     "OpenAI Responses": Integration("openai-responses", _responses, _openai),
-    "OpenAI Responses, phases": Integration(
-        "openai-responses", partial(_responses, phases=True), _openai
-    ),
     "Anthropic": Integration("anthropic", _anthropic, _claude),
     "Anthropic, thinking": Integration("anthropic", partial(_anthropic, thinks=True), _thinker),
     "Mistral": Integration(
