@@ -64,6 +64,7 @@ def test_a_call_that_waits_for_the_frontend():
     ("messages", "options", "is_answered"),
     [
         ([CHART], {}, False),
+        ([HumanMessage("please"), CHART], {}, False),
         ([CHART, HumanMessage("never mind")], {}, True),
         ([CHART], {"model_node": "chat"}, True),
         ([calls(("show_chart", {}), ("mail", {"to": "b"}))], {}, True),

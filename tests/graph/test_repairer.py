@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, add_messages
+from langgraph.graph import START, add_messages
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
@@ -17,7 +17,7 @@ from langgraph_patch import patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN, WAITED
+from support.placeholder_texts import UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 FINE, YES = AIMessage("fine"), AIMessage("yes?")
@@ -256,32 +256,3 @@ def test_a_placeholder_gives_way_to_the_checkpoint():
     assert it.results == RESULTS
     it.say("hello?")
     assert it.read == RESULTS
-
-
-def test_a_placeholder_gives_way_to_a_late_result():
-    """A real result that arrives after the placeholder takes its place, beside its call."""
-    bare, value = broken("entry")
-    it = patched(bare)
-    it.run(value)
-    late = ToolMessage("wired after all", tool_call_id="c2", name="wire", id="late")
-    it.run({"messages": [late, HumanMessage("hello?")]})
-    assert it.history[3].id == "late"
-    assert it.read == RESULTS | {"c2": "wired after all"}
-    assert validate_messages(it.history) == []
-
-
-@pytest.mark.parametrize("replace_foreign", [False, True])
-def test_a_placeholder_of_another_package(replace_foreign):
-    """With `replace_foreign` the recorded results replace its texts; else these are results."""
-    bare, _ = broken("entry")
-    foreign = {c: DEEPAGENTS_INCOMPLETE.format(n, c) for c, n in (("c1", "mail"), ("c2", "wire"))}
-    messages = [ToolMessage(text, tool_call_id=call) for call, text in foreign.items()]
-    bare.graph.update_state(bare.config, {"messages": messages}, as_node=START)
-    bare.graph.update_state(bare.config, None, as_node=END)
-    it = patched(bare, replace_foreign=replace_foreign)
-    it.say("hello?")
-    assert it.read == it.results
-    assert (it.results == foreign) is not replace_foreign
-    if replace_foreign:
-        assert it.results["c1"] == "sent to bob"
-    assert it.desk.did == {"mail bob": 1}

@@ -284,20 +284,6 @@ def test_two_damaged_histories_are_repaired_by_one_node():
     assert [len(model.seen) for model in (it.model, it.chief)] == [1, 1]
 
 
-@pytest.mark.parametrize(("key", "start"), [("messages", "message"), ("orders", "goto")])
-def test_one_of_two_histories_is_damaged(key: str, start: str):
-    """The other one is left as it is, by the entry node and by a model node."""
-    it = Two()
-    other, node = {"messages": ("orders", "agent"), "orders": ("messages", "chief")}[key]
-    value: Any = {key: [NEVER]} if start == "message" else Command(goto=node)
-    state = {other: [GO, AIMessage("hello")], key: OPEN[: 2 if start == "message" else 3]}
-    it.graph.update_state(it.config, state, as_node="agent")
-    before = it.graph.get_state(it.config).values[other]
-    it.run(value)
-    assert it.lines(key)[:5] == REPAIRED
-    assert it.graph.get_state(it.config).values[other][:2] == before
-
-
 def test_a_model_node_of_one_history_leaves_the_calls_of_the_other_alone():
     """While the chief's calls wait for a human, the researcher answers its own only."""
     it = Two()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END
@@ -88,19 +85,6 @@ def test_the_chunks_of_a_stream_are_merged_by_the_rules(name):
     assert merged == expected
     assert chunks == before
     assert not {id(each) for each in merged} & {id(each) for each in chunks}
-
-
-@pytest.mark.parametrize(
-    ("second", "problem"),
-    [
-        ((0, None, "b", ""), "index 0 have different names: 'a' and 'b'. Expected one name for"),
-        ((0, None, None, "", {"type": "u"}), "index 0 have different types: 't' and 'u'"),
-    ],
-)
-def test_chunks_of_one_call_that_contradict_each_other_are_a_clear_error(second, problem):
-    """A name arrives whole, never in pieces."""
-    with pytest.raises(StreamError, match=problem):
-        merge_tool_call_chunks(pieces((0, "c1", "a", "", {"type": "t"}), second))
 
 
 @pytest.mark.parametrize("wrong", [{"args": 7}, {"type": []}, {"index": 1.5}, {"x": 300 * "y"}])
@@ -289,37 +273,6 @@ def test_what_are_not_the_chunks_of_one_message_is_a_clear_error(chunks, problem
     assert isinstance(raised.value.__cause__, TypeError) == ("merged" in problem)
 
 
-@given(
-    st.lists(
-        st.builds(
-            lambda index, begins, args: call(
-                args, index=index, **({"id": f"c{index}", "name": "t"} if begins else {})
-            ),
-            st.sampled_from([None, 0, 1]),
-            st.booleans(),
-            st.sampled_from([None, "", "{", '{"a": 1', "}", "{}"]),
-        ),
-        max_size=6,
-    ),
-    st.booleans(),
-)
-def test_in_any_stream_a_call_is_valid_only_if_its_own_text_is_an_object(chunks, ended):
-    """Each call is listed once, with an id; no text is lost, and the chunks are not changed."""
-    before = copy.deepcopy(chunks)
-    message = message_from_stream(chunks, ended=ended)
-    valid, invalid = [], []
-    for merged in merge_tool_call_chunks([each.tool_call_chunks[0] for each in chunks]):
-        text = merged["args"] or ""
-        if merged["name"] and (text in ("{}", '{"a": 1}') or (ended and not text)):
-            valid.append(json.loads(text or "{}"))
-        elif merged["name"] or text:
-            invalid.append(text)
-    assert [each["args"] for each in message.tool_calls] == valid
-    assert [each["args"] for each in message.invalid_tool_calls] == invalid
-    assert all(each["id"] for each in [*message.tool_calls, *message.invalid_tool_calls])
-    assert chunks == before
-
-
 # --- content blocks ------------------------------------------------------------------------------
 
 PIECE = {"name": "t", "args": '{"a', "id": "c1", "index": 1}
@@ -385,11 +338,6 @@ NAMELESS = {"type": "tool_use", "input": "{", "id": None}
         ([WORDS, SEARCH, REMOTE, STANDARD], [WORDS], [SEARCH, REMOTE, STANDARD]),
         ([THOUGHT, SEARCH], "", [THOUGHT, SEARCH]),
         ([SEARCH, FOUND], [SEARCH, FOUND], []),
-        (
-            [STANDARD, {"type": "server_tool_result", "tool_call_id": "s3"}],
-            [STANDARD, {"type": "server_tool_result", "tool_call_id": "s3"}],
-            [],
-        ),
         ([WORDS, FRAGMENT], [WORDS], [FRAGMENT]),
         ([WORDS, NAMELESS], [WORDS], [NAMELESS]),
         (["plain", THOUGHT], ["plain"], [THOUGHT]),
