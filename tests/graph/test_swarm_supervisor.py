@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command
-from langgraph_supervisor import create_supervisor
+from langgraph.graph import START
 from langgraph_swarm import create_handoff_tool, create_swarm
 
-from kit import BARE, Agent, Desk, StrictModel, calls, lines, patched
-from langgraph_patch import validate_messages, with_patching
+from kit import BARE, Agent, StrictModel, calls, lines, patched
+from langgraph_patch import validate_messages
 from support.placeholder_texts import UNKNOWN
 
 MAIL = ("mail", {"to": "bob"})
@@ -96,42 +91,3 @@ def test_the_updates_of_a_nested_agent_that_is_repaired():
     shown = [message.id for chunk in chunks for message in chunk["bob"]["messages"]]
     assert sorted(shown) == sorted(message.id for message in it.history)
     assert validate_messages(it.history) == []
-
-
-@pytest.mark.parametrize("value", [None, Command(goto="bob")])
-def test_a_swarm_that_died_goes_on(value: Any):
-    """A thread that the bare swarm broke: the patched one tells what was recorded weeks ago."""
-    alice = StrictModel(script=[calls(MAIL, TO_BOB)])
-    it = swarm("create_agent", alice, StrictModel())
-    with pytest.raises(ValueError, match="c1"):
-        it.say("go")
-    it = patched(it)
-    it.run(value)
-    assert SENT in lines(it.history)
-    assert lines(it.history)[-1] == "ai: done"
-    assert validate_messages(it.history) == []
-
-
-def test_a_full_history_that_broke_off():
-    """A supervised agent that ends with an open call hands it to the supervisor's history."""
-    stops = lambda _: {"messages": [calls(MAIL)]}
-    builder = StateGraph(MessagesState).add_node("model", stops).add_edge(START, "model")
-    builder.add_node("tools", ToolNode(Desk().tools()[:1]))
-
-    def build(model: Any, _: Any, saver: InMemorySaver) -> Any:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-            supervisor = create_supervisor(
-                [with_patching(builder.compile(name="clerk"))],
-                model=model,
-                output_mode="full_history",
-                add_handoff_back_messages=False,
-            )
-        return with_patching(supervisor).compile(checkpointer=saver)
-
-    it = Agent(build, calls(("transfer_to_clerk", {}), first=9))
-    it.say("go")
-    assert validate_messages(it.history) == []
-    assert LOST in lines(it.history)
-    it.say("hello")
-    assert lines(it.history)[-3:] == ["ai: done", "human: hello", "ai: done"]

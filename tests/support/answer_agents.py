@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -51,12 +50,6 @@ def ask_agent(city: str) -> str:
     return inner.invoke({"messages": [("user", city)]})["messages"][-1].text
 
 
-def calling(text: str, *cities: str, name: str = "weather", first: int = 1) -> list[Any]:
-    """A turn with a text, then a call for each city."""
-    raw = [json.dumps({"city": city}) for city in cities]
-    return [say(text), say(" "), *streamed(*((name, args) for args in raw), first=first)]
-
-
 def answer() -> list[Any]:
     """A turn with an answer."""
     return [say("Sunny"), say(" today.")]
@@ -67,9 +60,10 @@ def broken() -> list[Any]:
     return [say("So"), ConnectionError("reset by peer")]
 
 
-def agent_model(name: str = "weather", first: int = 1) -> StrictModel:
+def agent_model(name: str = "weather") -> StrictModel:
     """A model that writes, calls a tool, and answers."""
-    return StrictModel(script=[calling("Let me see.", "Rome", name=name, first=first), answer()])
+    called = streamed((name, '{"city": "Rome"}'))
+    return StrictModel(script=[[say("Let me see."), say(" "), *called], answer()])
 
 
 def by_hand(model: Any) -> Any:
