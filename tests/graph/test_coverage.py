@@ -170,17 +170,6 @@ def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool)
     assert [is_placeholder(m) for m in it.history].count(True) == 1
 
 
-def test_f45_a_named_model_node_answers_its_calls():
-    """The application says that the node is a model node: then its calls are answered."""
-    own = OwnTools()
-    it = Agent(own.build)
-    it.graph.update_state(it.config, {"messages": [GO, calls(("wire", {}))]}, as_node=START)
-    it = patched(it, model_node="agent", recover=False)
-    it.run(None)
-    assert own.ran == []
-    assert [m.type for m in it.history] == ["human", "ai", "tool", "ai"]
-
-
 # --- the log ------------------------------------------------------------------------------
 
 LEFT = "leaves calls at the end of the history alone in"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import EphemeralValue, Topic
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
-from langgraph.types import CachePolicy, Command, Overwrite
+from langgraph.types import CachePolicy, Overwrite
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, above, calls, lines, loop, model_node, patched
+from kit import BARE, Agent, above, calls, lines
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, MessagesError
 from support.placeholder_texts import UNKNOWN
@@ -46,8 +46,7 @@ class Hinted(TypedDict):
 
 
 @pytest.mark.parametrize(
-    ("value", "routed"),
-    [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({}, False)],
+    ("value", "routed"), [({"hint": "H"}, False), ({"papers": ["p"]}, True), ({}, False)]
 )
 def test_what_lives_for_one_step_reaches_the_first_node(value: Any, *, routed: bool):
     """In a damaged turn the first node sees what it sees in a valid one, and repairs the turn."""
@@ -123,35 +122,7 @@ def test_the_repair_does_not_count_against_the_recursion_limit(limit: int):
             assert graph.invoke({"messages": messages}, config)["messages"][-1].text == "ok"
 
 
-def test_a_goto_that_runs_the_model_beside_the_repair():
-    """A run stopped before its repair, a client goes to the model: messages keep their order."""
-    build = lambda model, _, saver: above(model_node(model)).compile(saver)
-    it = patched(Agent(build), model_node="node1", recover=False)
-    it.run({"messages": OPEN}, interrupt_before=["patch_tool_calls"])
-    it.run(Command(goto="node1"))
-    assert lines(it.history) == [*REPAIRED, "ai: done", "ai: done"]
-
-
 # --- a patch node that was placed by hand --------------------------------------------------
-
-
-def test_interrupt_then_a_new_message():
-    """A hand-placed node before the model heals the thread, and the calls at its end."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = loop(model, tools)
-        builder.edges = {("patch", "agent"), (START, "patch"), ("tools", "patch")}
-        return builder.add_node("patch", PatchNode(recover=False)).compile(checkpointer=saver)
-
-    it = Agent(build, BOTH, asynchronous=True)
-    it.say("go")
-    assert it.graph.get_state(it.config).next == ("tools",)
-    it.run({"messages": [NEVER]})
-    assert it.results.keys() == {"c1", "c2"}
-    it.run({"messages": [calls(("mail", {"to": "eve"}), first=3)]})
-    assert lines(it.history)[-2:] == [f"tool c3: {UNKNOWN.format('mail', 'c3')}", "ai: done"]
-    assert validate_messages(it.history) == []
-    assert it.desk.did == {"mail bob": 1}
 
 
 @pytest.mark.parametrize("kind", ["react_v1", "react_v2"])
@@ -178,21 +149,6 @@ async def test_outside_of_a_graph():
 
 
 # --- options and bad input -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("placeholder", "expected"),
-    [
-        ("gone: {name}", ["gone: mail", "gone: wire"]),
-        ({"failed": "no"}, [UNKNOWN.format("mail", "c1"), UNKNOWN.format("wire", "c2")]),
-        (lambda c: f"{c.args} {c.cause}", ["{'to': 'bob'} unknown", "{'amount': 5} unknown"]),
-    ],
-)
-def test_the_texts_of_placeholders(placeholder: Any, expected: list[str]):
-    """One text, a text for some causes, or a callable."""
-    node = PatchNode(placeholder=placeholder)
-    after = above(node, ok).compile().invoke({"messages": OPEN})["messages"]
-    assert [m.text for m in after if isinstance(m, ToolMessage)] == expected
 
 
 def test_a_value_that_is_no_list_of_messages():

@@ -8,39 +8,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import (
-    HumanInTheLoopMiddleware,
-    ToolCallLimitMiddleware,
-)
+from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START
 from langgraph.types import Command
 
-from kit import (
-    BARE,
-    Agent,
-    above,
-    calls,
-    lines,
-    model_node,
-    patched,
-    streamed,
-)
+from kit import BARE, Agent, above, calls, lines, model_node, patched
 from langgraph_patch import is_placeholder, validate_messages
-from langgraph_patch.streaming import message_from_stream
-from support.placeholder_texts import (
-    MALFORMED,
-    NOT_APPROVED,
-    UNKNOWN,
-    WAITED,
-)
+from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import RefusedError
 
 MAIL = ("mail", {"to": "bob"})
 WIRE = ("wire", {"amount": 5})
-BOOM = ("boom", {"text": "x"})
-SLOW = ("slow", {})
 BOTH = calls(MAIL, WIRE, id="a1")
 FINE = AIMessage("fine", id="fine")
 YES = AIMessage("yes?", id="yes")
@@ -51,10 +31,7 @@ NOTHING_KNOWN = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "ma
 
 def agent(*script: Any, kind: str = "create_agent", **options: Any) -> Agent:
     """A bare agent, with options of its maker."""
-    names = ("asynchronous", "saver")
-    own = {name: options.pop(name) for name in names if name in options}
-    build = lambda model, tools, saver: BARE[kind](model, tools, saver, **options)
-    return Agent(build, *script, **own)
+    return Agent(lambda *parts: BARE[kind](*parts, **options), *script)
 
 
 def valid_lines(it: Agent) -> list[str]:
@@ -68,24 +45,6 @@ def damaged(it: Agent, *messages: Any) -> None:
     it.graph.update_state(it.config, {"messages": [*messages]}, as_node=START)
     it.graph.update_state(it.config, None, as_node=END)
 
-
-# --- F1, F4: a pause --------------------------------------------------------------------------
-
-
-def test_f01_a_new_message_instead_of_an_answer():
-    """Bare, every later turn fails; the patched graph goes on with the thread that is dead."""
-    it = agent(BOTH)
-    it.say("go")
-    for text in ("never mind", "hello?"):
-        with pytest.raises(ValueError, match="c1"):
-            it.say(text)
-    it = patched(it)
-    it.say("anybody?")
-    middle = ["human: never mind", "human: hello?", "human: anybody?", "ai: done"]
-    assert valid_lines(it) == ["human: go", "ai c1 c2: ", SENT, NOT_WIRED, *middle]
-
-
-# --- F7: a window that cuts through pairs ------------------------------------------------
 
 TALK = [
     HumanMessage("q", id="h1"),
@@ -118,9 +77,6 @@ def test_f07_trimming_cuts_through_a_pair():
     assert (change.kind, change.before) == ("dropped", TALK[2])
 
 
-# --- F11: an id used again, beside LangGraph's own matching by id ------------------------
-
-
 def test_f11_a_reused_id_that_langgraph_takes_for_answered():
     """With a `post_model_hook` LangGraph skips the second call; the next turn repairs it.
 
@@ -143,9 +99,6 @@ def test_f11_a_reused_id_that_langgraph_takes_for_answered():
     assert it.desk.did == {"mail bob": 1}
 
 
-# --- F19, F20: what is left alone, and when -----------------------------------------------
-
-
 def test_f19_every_other_message_stays():
     """An answer that a person wrote after a dead call, and all that followed, are kept."""
     kept = [
@@ -163,9 +116,6 @@ def test_f19_every_other_message_stays():
     assert valid_lines(it)[-2:] == ["human: and?", "ai: fine"]
 
 
-# --- F21, F22: inside, and cut short -----------------------------------------------------
-
-
 def test_f22_the_recursion_limit():
     """Cut short before its tools, a thread goes on with the next message."""
     bare = agent(BOTH)
@@ -181,8 +131,6 @@ def test_f22_the_recursion_limit():
     assert valid_lines(it)[-2:] == ["human: hello!", "ai: done"]
     assert not it.desk.did
 
-
-# --- F23, F24, F43: others who answer or stop calls --------------------------------------
 
 TWO_MAILS = calls(MAIL, ("mail", {"to": "eve"}))
 MIXED = {"decisions": [{"type": "approve"}, {"type": "reject", "message": "not her"}]}
@@ -216,21 +164,6 @@ def test_f43_nothing_ran_before_an_approval():
     it.say("never mind")
     assert it.results == {call: NOT_APPROVED.format("mail", call) for call in ("c1", "c2")}
     assert not it.desk.did
-
-
-# --- F25: a stream that was cut inside arguments ------------------------------------
-
-
-def test_f25_a_call_that_only_looks_finished():
-    """Summed up it would run; of `message_from_stream` nothing is sent, the next turn says why."""
-    it = patched(agent(message_from_stream(streamed(("mail", '{"to": "bo')))), recover=False)
-    it.say("go")
-    it.say("hello?")
-    assert not it.desk.did
-    assert it.results == {"c1": MALFORMED.format("mail", "c1")}
-
-
-# --- F33, F34, F36 -----------------------------------------------------------------------
 
 
 def test_f33_a_stale_approval_runs_nothing():

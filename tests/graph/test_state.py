@@ -18,23 +18,13 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
-from kit import (
-    Agent,
-    DeltaState,
-    PydanticState,
-    above,
-    calls,
-    history_of,
-    lines,
-    patched,
-)
+from kit import Agent, DeltaState, PydanticState, above, calls, history_of, lines, patched
 from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
 from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
     tail_writes,
     values_in,
-    whole_write,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from support.placeholder_texts import UNKNOWN
@@ -372,19 +362,6 @@ def test_values_of_a_state_of_any_form():
 def refusing(left: Any, right: Any) -> Any:
     """A reducer that accepts nothing."""
     raise ValueError("no")
-
-
-def test_what_writes_a_whole_history():
-    """An `Overwrite`, with what the node adds; None if the node overwrites, or the channel fails.
-
-    Outside of a graph there is no channel.
-    """
-    adding = BinaryOperatorAggregate(list, add_messages)
-    assert whole_write(adding, PATCH).value == PATCH.messages
-    assert whole_write(adding, PATCH, [FINE]).value == [*PATCH.messages, FINE]
-    assert whole_write(adding, PATCH, Overwrite([])) is None
-    assert whole_write(BinaryOperatorAggregate(list, refusing), PATCH, [FINE]) is None
-    assert whole_write(None, PATCH).value == PATCH.messages
 
 
 def test_what_writes_the_end_of_a_history():

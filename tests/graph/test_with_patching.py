@@ -21,17 +21,7 @@ from langgraph.types import CachePolicy, Command, RetryPolicy
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from kit import (
-    Agent,
-    Desk,
-    StrictModel,
-    above,
-    calls,
-    lines,
-    loop,
-    model_node,
-    patched,
-)
+from kit import Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import PatchError, patch_node, validate_messages, with_patching
 from langgraph_patch.errors import GraphError, OptionError
 from support.placeholder_texts import UNKNOWN
@@ -86,12 +76,7 @@ def by_waiting_edge(builder: StateGraph[Any]) -> None:
     builder.add_edge(START, "note").add_edge(START, "look").add_edge(["note", "look"], "agent")
 
 
-WAYS = (
-    by_branch,
-    by_mapped_branch,
-    by_router_and_edge,
-    by_waiting_edge,
-)
+WAYS = (by_branch, by_mapped_branch, by_router_and_edge, by_waiting_edge)
 
 
 def entered(way: Callable[[Any], None]) -> Callable[..., Any]:

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from langchain.agents import create_agent
-from langchain_core.messages import (
-    AIMessage,
-    HumanMessage,
-    RemoveMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.messages.ai import add_ai_message_chunks
 
 from kit import Agent, above, loop, model_node
@@ -275,8 +270,7 @@ CHECKERS = (full_stream_checker, first_chunk_checker, live)
 
 
 @pytest.mark.parametrize(
-    ("name", "turn"),
-    [(name, turn) for name in STREAMS for turn in ("text", "text, then a call")],
+    ("name", "turn"), [(name, turn) for name in STREAMS for turn in ("text", "text, then a call")]
 )
 def test_a_client_has_the_text_of_an_answer_and_nothing_else(name, turn):
     """Whatever the integration's chunks look like; only text before a call is retracted."""

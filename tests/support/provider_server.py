@@ -58,10 +58,7 @@ class Turn:
         ]
 
 
-TURNS = {
-    "text": Turn(WORDS),
-    "text, then a call": Turn(WORDS, [("weather", '{"city": "Rome"}')]),
-}
+TURNS = {"text": Turn(WORDS), "text, then a call": Turn(WORDS, [("weather", '{"city": "Rome"}')])}
 
 
 # --- what the providers send ------------------------------------------------------------------
@@ -126,12 +123,7 @@ def _responses(turn: Turn, *, thinks: bool = False) -> list[bytes]:
             event("reasoning_summary_text.delta", **where, delta=word)
         event("output_item.done", output_index=0, item=item)
     if turn.words:
-        item = {
-            "type": "message",
-            "id": f"msg_{number}",
-            "role": "assistant",
-            "content": [],
-        }
+        item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": []}
         event("output_item.added", output_index=1, item={**item, "status": "in_progress"})
         where = {"output_index": 1, "item_id": f"msg_{number}", "content_index": 0, "logprobs": []}
         for word in turn.words:
@@ -317,12 +309,7 @@ WITH_BLOCKS = {
     for version in ("v0", "v1")
     for name, wire, events, new_model in (
         ("OpenAI", "openai-responses", partial(_responses, thinks=True), _openai),
-        (
-            "Anthropic",
-            "anthropic",
-            partial(_anthropic, thinks=True, searches=True),
-            _thinker,
-        ),
+        ("Anthropic", "anthropic", partial(_anthropic, thinks=True, searches=True), _thinker),
     )
 }
 """Turns with reasoning, a search by the provider and a call without arguments."""
