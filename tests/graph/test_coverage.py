@@ -14,7 +14,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, model_node, patched
+from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
 from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
@@ -122,25 +122,17 @@ def test_a_history_of_dicts_stays_one():
 # --- agents that run their tools in the model node, and judges ---------------------------
 
 
-class OwnTools:
-    """One node: it runs the open calls of the history, or else calls the model; then it repeats."""
+@pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
+def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
+    """The calls at the end are left to it, through a pause too; behind a message they are not."""
+    ran: list[str] = []
 
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-
-    def build(self, model: Any, _: Any, saver: Any, *, inside: bool = False) -> Any:
-        """The graph, or a graph in which it is a node."""
-
+    def build(model: Any, _: Any, saver: Any) -> Any:
         def agent(state: Any) -> Any:
-            last = state["messages"][-1]
-            if not getattr(last, "tool_calls", []):
-                return {"messages": [model.invoke(state["messages"])]}
-            results = []
-            for call in last.tool_calls:
-                answer = interrupt("sure?")
-                self.ran.append(call["id"])
-                results.append(ToolMessage(f"ran: {answer}", tool_call_id=call["id"]))
-            return {"messages": results}
+            made = getattr(state["messages"][-1], "tool_calls", [])
+            results = [ToolMessage(interrupt("sure?"), tool_call_id=call["id"]) for call in made]
+            ran.extend(call["id"] for call in made)
+            return {"messages": results or [model.invoke(state["messages"])]}
 
         def onward(state: Any) -> str:
             last = state["messages"][-1]
@@ -148,25 +140,17 @@ class OwnTools:
 
         builder = StateGraph(MessagesState).add_node("agent", agent).add_edge(START, "agent")
         builder.add_conditional_edges("agent", onward, ["agent", END])
-        if inside:
-            builder = above(builder.compile())
+        builder = above(builder.compile()) if inside else builder
         return builder.compile(checkpointer=saver)
 
-
-@pytest.mark.parametrize(("inside", "asynchronous"), [(False, True), (True, False)])
-def test_f45_a_node_that_runs_its_own_tools(*, inside: bool, asynchronous: bool):
-    """The calls at the end are left to it, through a pause too; behind a message they are not."""
-    own = OwnTools()
-    build = lambda *parts: own.build(*parts, inside=inside)
     made = calls(("wire", {})), AIMessage("ok"), calls(("wire", {}), first=2)
     it = patched(Agent(build, *made, asynchronous=asynchronous))
     it.say("go")
     it.run(Command(resume="yes"))
-    assert own.ran == ["c1"]
-    assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: ran: yes", "ai: ok"]
+    assert lines(it.history) == ["human: go", "ai c1: ", "tool c1: yes", "ai: ok"]
     it.say("again")
     it.say("never mind")
-    assert own.ran == ["c1"]
+    assert ran == ["c1"]
     assert [is_placeholder(m) for m in it.history].count(True) == 1
 
 
@@ -182,18 +166,18 @@ LOST = (
 )
 
 
-def judged(model: Any, _: Any, name: str = "agent") -> Any:
+def judged(model: Any, _: Any) -> Any:
     """A judge looks at the calls and answers them itself."""
-    builder = StateGraph(MessagesState).add_node(name, model_node(model))
-    builder.add_node("judge", lambda _: None).add_edge(START, name).add_edge("judge", name)
-    return builder.add_conditional_edges(name, tools_condition, {"tools": "judge", END: END})
+    builder = StateGraph(MessagesState).add_node("agent", model_node(model))
+    builder.add_node("judge", lambda _: None).add_edge(START, "agent").add_edge("judge", "agent")
+    return builder.add_conditional_edges("agent", tools_condition, {"tools": "judge", END: END})
 
 
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
         (judged, f"{WHOLE}'agent'; {LEFT}{HINT}'judge'"),
-        (lambda *parts: judged(*parts, "llm"), f"{LEFT}{HINT}'llm', 'judge'"),
+        (loop, f"{WHOLE}'agent'; {TOOLS}'tools'; {LOST}'tools'"),
         (lambda *parts: BARE["create_agent"](*parts, None), f"{WHOLE}'model'; {TOOLS}'tools'"),
     ],
 )

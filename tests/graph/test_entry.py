@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls, lines
 from langgraph_patch import PatchNode, patch_node, validate_messages, with_patching
-from langgraph_patch.errors import GraphError, MessagesError
+from langgraph_patch.errors import GraphError, MessagesError, OptionError
 from support.placeholder_texts import UNKNOWN
 from support.strict import refuse
 
@@ -164,3 +164,5 @@ def test_a_key_that_the_state_does_not_have():
     with pytest.raises(GraphError, match=r"messages_key='chat'.*expected one of 'messages'"):
         it.run({"messages": OPEN})
     assert it.history == OPEN
+    with pytest.raises(OptionError, match="messages_key=3: expected the name of a state key"):
+        PatchNode(messages_key=3)

@@ -40,6 +40,8 @@ STREAMS: dict[str, tuple[list[AIMessageChunk], tuple[int, int, int]]] = {
     "reasoning and then a call": ([say(), think("hm"), START, LAST], (3, 3, -2)),
     "reasoning and then text": ([think("hm"), TEXT, LAST], (-2, -3, -1)),
     "reasoning beside the content": ([BESIDE, START, REST, LAST], (2, 2, -1)),
+    "v1 reasoning": ([say([{"type": "reasoning", "reasoning": "hm"}]), START], (2, 2, -1)),
+    "Bedrock's reasoning": ([say([{"type": "reasoning_content"}]), START], (2, 2, -1)),
     "hidden reasoning": ([say([{"type": "redacted_thinking", "data": "x"}]), START], (2, 2, -1)),
     "empty first chunks": ([say(), say([]), say([""]), START, LAST], (4, 4, 4)),
     "white space and then a call": ([say("\n\n"), START, REST, LAST], (2, 2, 2)),

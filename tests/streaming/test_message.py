@@ -83,10 +83,10 @@ def test_the_chunks_of_a_stream_are_merged_by_the_rules(name):
     assert not {id(each) for each in merged} & {id(each) for each in chunks}
 
 
-@pytest.mark.parametrize("wrong", [{"args": 7}, {"type": []}, {"index": 1.5}, {"x": 300 * "y"}])
+@pytest.mark.parametrize("wrong", ["x", {"args": 7}, {"index": 1.5}, {"x": 300 * "y"}])
 def test_what_is_no_tool_call_chunk_is_a_clear_error(wrong):
     """The value is quoted, and its form is named."""
-    wrong = {"index": {}, **wrong}
+    wrong = {"index": {}, **wrong} if isinstance(wrong, dict) else wrong
     with pytest.raises(StreamError, match=r"is not a tool call chunk\. Expected a dict") as raised:
         merge_tool_call_chunks([wrong])
     assert str(raised.value).startswith(repr(wrong)[:200])

@@ -278,14 +278,6 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
             *(FunctionMessage("r1", name="look"), "thanks"),
         ],
     ),
-    "mixed-used-again-and-misplaced": (
-        "CRAGMB",
-        [
-            *(result("r0", "gone"), "hi", (Call("c1"), Call("c2", "")), "steer"),
-            *(result("r1", "c1"), AIMessage("hm"), "and?"),
-            *((Call("c1"), Call(None)), result("r2", "c1"), "thanks"),
-        ],
-    ),
 }
 
 DAMAGED: dict[str, list[BaseMessage]] = {}
