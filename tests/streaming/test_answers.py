@@ -91,12 +91,6 @@ def test_an_answer_is_shown_as_soon_as_its_checker_says_so(checker, read):
     assert same(list(shown), stream[1:])
 
 
-def test_an_id_may_be_used_again_when_its_message_has_ended():
-    """The decision about one message is not kept for the next one."""
-    stream = tokens("agent", *(("1", chunk) for chunk in (START, LAST, say("Sunny."), LAST)))
-    assert same(answers(stream), stream[2:])
-
-
 def test_a_late_call_retracts_what_was_shown(io):
     """The retraction comes with the call, once; nothing more of the message passes."""
     chunks = (say("Let "), say("me"), START, say("Hm"), REST, LAST)
