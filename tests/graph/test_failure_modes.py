@@ -1,81 +1,37 @@
 """Each failure mode on a real graph: the bare graph fails or misleads, the patched does not.
 
-The number in a test's name is that of the failure mode. The last test checks that every number has
-a test; those that concern a list of messages alone are in `tests/history`. What cannot be repaired
-is tested as it is.
+The number in a test's name is that of the failure mode; `tests/CLAIMS.md` lists all of them.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import re
-from collections.abc import Callable
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import (
-    HumanInTheLoopMiddleware,
-    ToolCallLimitMiddleware,
-    before_model,
-)
+from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolCallLimitMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.errors import GraphRecursionError
-from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.graph import END, START
 from langgraph.types import Command
 
-from kit import (
-    BARE,
-    Agent,
-    DeltaState,
-    StrictModel,
-    above,
-    calls,
-    lines,
-    loop,
-    model_node,
-    patched,
-    streamed,
-)
-from langgraph_patch import is_placeholder, patch_messages, validate_messages
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
-from langgraph_patch.streaming import message_from_stream
-from langgraph_patch.threads import arepair_thread, repair_thread, scan_threads
-from support.paths import TESTS
-from support.placeholder_texts import (
-    INCOMPLETE,
-    MALFORMED,
-    NOT_APPROVED,
-    UNKNOWN,
-    WAITED,
-    WAITED_UNTIL_ENDED,
-)
+from kit import BARE, Agent, above, calls, lines, model_node, patched
+from langgraph_patch import is_placeholder, validate_messages
+from support.placeholder_texts import NOT_APPROVED, UNKNOWN, WAITED
 from support.strict import RefusedError
 
 MAIL = ("mail", {"to": "bob"})
 WIRE = ("wire", {"amount": 5})
-BOOM = ("boom", {"text": "x"})
-SLOW = ("slow", {})
 BOTH = calls(MAIL, WIRE, id="a1")
 FINE = AIMessage("fine", id="fine")
 YES = AIMessage("yes?", id="yes")
 SENT = "tool c1: sent to bob"
 NOT_WIRED = f"tool c2: {WAITED.format('wire', 'c2')}"
-PAUSE_ENDED = f"tool c2: {WAITED_UNTIL_ENDED.format('wire', 'c2')}"
 NOTHING_KNOWN = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
-
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True])
 
 
 def agent(*script: Any, kind: str = "create_agent", **options: Any) -> Agent:
     """A bare agent, with options of its maker."""
-    names = ("asynchronous", "saver")
-    own = {name: options.pop(name) for name in names if name in options}
-    build = lambda model, tools, saver: BARE[kind](model, tools, saver, **options)
-    return Agent(build, *script, **own)
+    return Agent(lambda *parts: BARE[kind](*parts, **options), *script)
 
 
 def valid_lines(it: Agent) -> list[str]:
@@ -90,51 +46,6 @@ def damaged(it: Agent, *messages: Any) -> None:
     it.graph.update_state(it.config, None, as_node=END)
 
 
-# --- F1, F4, F5: a pause, and not now ------------------------------------------------------
-
-
-def test_f01_a_new_message_instead_of_an_answer():
-    """Bare, every later turn fails; the patched graph goes on with the thread that is dead."""
-    it = agent(BOTH)
-    it.say("go")
-    for text in ("never mind", "hello?"):
-        with pytest.raises(ValueError, match="c1"):
-            it.say(text)
-    it = patched(it)
-    it.say("anybody?")
-    middle = ["human: never mind", "human: hello?", "human: anybody?", "ai: done"]
-    assert valid_lines(it) == ["human: go", "ai c1 c2: ", SENT, NOT_WIRED, *middle]
-
-
-def test_f04_a_live_pause_is_left_alone():
-    """A repair by hand loses the human's answer; `repair_thread` leaves the pause alone."""
-    by_hand = agent(calls(WIRE))
-    by_hand.say("go")
-    message = patch_messages(by_hand.history).messages[-1]
-    by_hand.graph.update_state(by_hand.config, {"messages": [message]}, as_node="tools")
-    by_hand.run(Command(resume="yes"))
-    assert not by_hand.desk.did
-
-    it = agent(BOTH, FINE)
-    it.say("go")
-    repaired = repair_thread(it.graph, it.config, min_age=0)
-    assert (repaired.outcome, repaired.after) == ("paused", None)
-    it.run(Command(resume="yes"))
-    assert valid_lines(it)[2:] == [SENT, "tool c2: wired 5: yes", "ai: fine"]
-
-
-def test_f05_a_thread_in_which_a_tool_may_be_at_work():
-    """A thread so young is skipped, and nothing is written."""
-    it = agent()
-    damaged(it, HumanMessage("go"), BOTH)
-    before = list(it.graph.checkpointer.list(it.config))
-    repaired = repair_thread(it.graph, it.config)
-    assert (repaired.outcome, repaired.skipped) == ("young", True)
-    assert list(it.graph.checkpointer.list(it.config)) == before
-
-
-# --- F7: a window that cuts through pairs ------------------------------------------------
-
 TALK = [
     HumanMessage("q", id="h1"),
     calls(MAIL, id="a1"),
@@ -143,42 +54,27 @@ TALK = [
 ]
 
 
-@before_model
-def keep_the_last_three(state: Any, runtime: Any) -> dict[str, Any]:
-    """The last three messages, as LangChain's guide trims."""
-    return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *state["messages"][-3:]]}
-
-
-def trims_by_middleware(model: Any, tools: Any, saver: Any) -> Any:
-    """An agent with a middleware that trims the state."""
-    return BARE["create_agent"](model, tools, saver, middleware=[keep_the_last_three])
-
-
 def trims_by_node(model: Any, tools: Any, saver: Any) -> Any:
     """A graph with a node that trims the state before the model."""
     trim = lambda state: {"messages": [RemoveMessage(m.id) for m in state["messages"][:-3]]}
     return above(trim, model_node(model)).compile(checkpointer=saver)
 
 
-@pytest.mark.parametrize(
-    ("build", "name"), [(trims_by_middleware, "model"), (trims_by_node, "node2")]
-)
-def test_f07_trimming_cuts_through_a_pair(build: Any, name: str):
+def test_f07_trimming_cuts_through_a_pair():
     """Bare, the model reads a result without its call; patched it is dropped and reported."""
-    bare = Agent(build)
+    bare = Agent(trims_by_node)
     damaged(bare, *TALK)
     with pytest.raises(RefusedError, match="answers no call"):
         bare.say("and?")
     reported: list[Any] = []
-    it = patched(Agent(build), model_node=name, on_patch=lambda patch, _: reported.append(patch))
+    it = patched(
+        Agent(trims_by_node), model_node="node2", on_patch=lambda patch, _: reported.append(patch)
+    )
     damaged(it, *TALK)
     it.say("and?")
     assert valid_lines(it) == ["ai: sent", "human: and?", "ai: done"]
     [change] = [change for patch in reported for change in patch.changes]
     assert (change.kind, change.before) == ("dropped", TALK[2])
-
-
-# --- F11: an id used again, beside LangGraph's own matching by id ------------------------
 
 
 def test_f11_a_reused_id_that_langgraph_takes_for_answered():
@@ -203,77 +99,6 @@ def test_f11_a_reused_id_that_langgraph_takes_for_answered():
     assert it.desk.did == {"mail bob": 1}
 
 
-# --- F14 to F16: how a stored thread is written ------------------------------------------
-
-
-def guarded(model: Any, tools: Any, saver: Any) -> Any:
-    """Model, guard, tools, and a breakpoint before the tools."""
-    builder = StateGraph(MessagesState).add_node("model", model_node(model))
-    builder.add_node("guard", lambda _: None).add_node("tools", ToolNode(tools))
-    builder.add_edge(START, "model").add_edge("guard", "tools").add_edge("tools", "model")
-    builder.add_conditional_edges("model", tools_condition, {"tools": "guard", END: END})
-    return builder.compile(checkpointer=saver, interrupt_before=["tools"])
-
-
-@sync_and_async
-def test_f14_a_repair_does_not_start_the_tools(*, asynchronous: bool):
-    """A repair by hand leaves `next` on the tools, which run again; `repair_thread` does not."""
-    by_hand = Agent(guarded, calls(MAIL))
-    by_hand.say("go")
-    message = patch_messages(by_hand.history).messages[-1]
-    by_hand.graph.update_state(by_hand.config, {"messages": [message]})
-    with pytest.raises(RefusedError, match="answers no call"):
-        by_hand.run(None)
-    assert by_hand.desk.did == {"mail bob": 1}
-
-    it = Agent(guarded, calls(MAIL), asynchronous=asynchronous)
-    it.say("go")
-    if asynchronous:
-        options = {"min_age": 0, "on_pause": "abandon"}
-        repaired = asyncio.run(arepair_thread(it.graph, it.config, **options))
-    else:
-        repaired = repair_thread(it.graph, it.config, min_age=0, on_pause="abandon")
-    assert repaired.outcome == "repaired"
-    assert it.graph.get_state(it.config).next == ()
-    it.run(None)
-    it.say("never mind")
-    assert valid_lines(it)[-2:] == ["human: never mind", "ai: done"]
-    assert not it.desk.did
-
-
-def test_f15_a_repair_keeps_what_a_sibling_has_just_finished():
-    """A repair by hand as the tools node destroys the mail's result; `repair_thread` keeps it."""
-    by_hand, it = agent(BOTH), agent(BOTH)
-    by_hand.say("go")
-    message = patch_messages(by_hand.history).messages[-1]
-    by_hand.graph.update_state(by_hand.config, {"messages": [message]}, as_node="tools")
-    assert SENT not in lines(by_hand.history)
-    it.say("go")
-    repair_thread(it.graph, it.config, min_age=0, on_pause="abandon")
-    assert valid_lines(it)[2:] == [SENT, PAUSE_ENDED]
-    it.say("and?")
-    assert valid_lines(it)[-1] == "ai: done"
-
-
-def delta_graph(model: Any, tools: Any, saver: Any) -> Any:
-    """A graph whose history is spread over checkpoints."""
-    return loop(model, tools, state=DeltaState).compile(checkpointer=saver)
-
-
-def test_f16_a_repair_erases_nothing():
-    """Delta state, and a graph compiled without its checkpointer: all messages are still there."""
-    it = Agent(delta_graph, BOTH)
-    it.say("go")
-    saver = it.graph.checkpointer
-    graph = delta_graph(StrictModel(), it.desk.tools(), None).copy({"checkpointer": saver})
-    assert repair_thread(graph, it.config, min_age=0, on_pause="abandon").outcome == "repaired"
-    assert valid_lines(it)[:2] == ["human: go", "ai c1 c2: "]
-    assert it.results.keys() == {"c1", "c2"}
-
-
-# --- F19, F20: what is left alone, and when -----------------------------------------------
-
-
 def test_f19_every_other_message_stays():
     """An answer that a person wrote after a dead call, and all that followed, are kept."""
     kept = [
@@ -291,47 +116,6 @@ def test_f19_every_other_message_stays():
     assert valid_lines(it)[-2:] == ["human: and?", "ai: fine"]
 
 
-def test_f20_between_two_model_calls_of_one_run():
-    """A tools node that answers one call of two: the model is asked again, in the same run."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        builder = loop(model, tools)
-        builder.nodes.pop("tools")
-        result = ToolMessage("sent to bob", name="mail", tool_call_id="c1")
-        builder.add_node("tools", lambda _: {"messages": [result.model_copy()]})
-        return builder.compile(checkpointer=saver)
-
-    with pytest.raises(RefusedError, match="c2"):
-        Agent(build, BOTH).say("go")
-    it = patched(Agent(build, BOTH, FINE), recover=False)
-    it.say("go")
-    assert valid_lines(it)[2:] == [SENT, NOTHING_KNOWN[1], "ai: fine"]
-
-
-# --- F21, F22: inside, and cut short -----------------------------------------------------
-
-
-def test_f21_damage_in_the_namespace_of_a_subgraph():
-    """The parent is valid, its child with its own history is not: found and repaired there."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        child = BARE["create_agent"](model, tools, True)  # noqa: FBT003 - a memory of its own
-        return above(child).compile(checkpointer=saver)
-
-    bare, it = Agent(build, BOTH), patched(Agent(build, BOTH))
-    bare.say("go")
-    with pytest.raises(RefusedError, match="c1"):
-        bare.say("never mind")
-    reports = [(r.namespace, r.status) for r in scan_threads(bare.graph.checkpointer)]
-    assert reports == [("", "healthy"), ("node1", "damaged")]
-    it.say("go")
-    it.say("never mind")
-    place = {"configurable": {"thread_id": "1", "checkpoint_ns": "node1"}}
-    inside = it.graph.checkpointer.get_tuple(place).checkpoint["channel_values"]["messages"]
-    assert lines(inside)[2:4] == [SENT, NOT_WIRED]
-    assert [r.status for r in scan_threads(it.graph.checkpointer)] == ["healthy"] * 2
-
-
 def test_f22_the_recursion_limit():
     """Cut short before its tools, a thread goes on with the next message."""
     bare = agent(BOTH)
@@ -347,8 +131,6 @@ def test_f22_the_recursion_limit():
     assert valid_lines(it)[-2:] == ["human: hello!", "ai: done"]
     assert not it.desk.did
 
-
-# --- F23, F24, F43: others who answer or stop calls --------------------------------------
 
 TWO_MAILS = calls(MAIL, ("mail", {"to": "eve"}))
 MIXED = {"decisions": [{"type": "approve"}, {"type": "reject", "message": "not her"}]}
@@ -384,55 +166,6 @@ def test_f43_nothing_ran_before_an_approval():
     assert not it.desk.did
 
 
-# --- F25, F37: a stream that was cut inside arguments ------------------------------------
-
-CUT = streamed(("mail", '{"to": "bo'))
-
-
-@pytest.mark.parametrize("made_by", ["sum", "message_from_stream"])
-def test_f25_a_call_that_only_looks_finished(made_by: str):
-    """Summed up, the truncated call is valid and runs: nothing is between the model and the tools.
-
-    `message_from_stream` knows better: nothing is sent, and the next turn says why.
-    """
-    added = CUT[0]
-    for chunk in [*CUT[1:], type(CUT[0])("", chunk_position="last")]:
-        added += chunk
-    it = patched(agent(added if made_by == "sum" else message_from_stream(CUT)), recover=False)
-    it.say("go")
-    it.say("hello?")
-    ran = made_by == "sum"
-    assert dict(it.desk.did) == ({"mail bo": 1} if ran else {})
-    assert it.results == {"c1": "sent to bo" if ran else MALFORMED.format("mail", "c1")}
-
-
-def test_f25_a_stored_chunk_that_was_cut():
-    """Where the state keeps the raw text, the call is answered as malformed."""
-    it = Agent(delta_graph)
-    added = CUT[0].model_copy(update={"id": "a1"})
-    for chunk in CUT[1:]:
-        added += chunk
-    damaged(it, HumanMessage("go"), added, HumanMessage("and?"))
-    patched(it).say("hello?")
-    [answer] = [m for m in it.history if isinstance(m, ToolMessage)]
-    raw = {"cause": "malformed", "arguments": '{"to": "bo'}
-    assert answer.additional_kwargs[PLACEHOLDER_KEY].items() >= raw.items()
-    assert answer.text == INCOMPLETE.format("mail", "c1")
-    assert valid_lines(it)[-1] == "ai: done"
-
-
-def test_f37_a_truncated_call_is_not_run():
-    """Bare, the tool runs with arguments that the model did not write; patched, it does not."""
-    for wrap, did in ((lambda it: it, {"mail bo": 1}), (patched, {})):
-        it = wrap(agent(CUT, kind="hand_built"))
-        it.model.streaming = True
-        it.say("go")
-        assert dict(it.desk.did) == did
-
-
-# --- F33, F34, F36 -----------------------------------------------------------------------
-
-
 def test_f33_a_stale_approval_runs_nothing():
     """After the human moved on, an answer by the old id runs no node, so nothing can repair."""
     it = patched(agent(BOTH, FINE))
@@ -444,65 +177,3 @@ def test_f33_a_stale_approval_runs_nothing():
     assert it.history == before
     assert valid_lines(it)[3] == NOT_WIRED
     assert it.desk.did == {"mail bob": 1}
-
-
-class KilledError(BaseException):
-    """Stands for `kill -9`: nothing of the process runs on."""
-
-
-@contextmanager
-def killed_after_tools(saver: Any) -> Any:
-    """The process dies before it stores the checkpoint that takes the results."""
-    put = saver.put
-
-    def dies(config: Any, checkpoint: Any, *rest: Any) -> Any:
-        if any(m.type == "tool" for m in checkpoint["channel_values"].get("messages", [])):
-            raise KilledError
-        return put(config, checkpoint, *rest)
-
-    saver.put = dies
-    with pytest.raises(KilledError):
-        yield
-    saver.put = put
-
-
-@pytest.mark.parametrize("value", [None, {"messages": [HumanMessage("well?")]}])
-def test_f34_killed_between_the_tools_and_their_checkpoint(value: Any):
-    """Every tool had written its result, and no checkpoint took it: all are recovered."""
-    it = agent(TWO_MAILS, FINE)
-    with killed_after_tools(it.graph.checkpointer):
-        it.say("go", durability="sync")
-    with pytest.raises(RefusedError, match="c1"):
-        it.say("and?")
-    patched(it).run(value)
-    assert valid_lines(it)[2:5] == [SENT, "tool c2: sent to eve", "human: and?"]
-    assert it.desk.did == {"mail bob": 1, "mail eve": 1}
-
-
-def test_f36_a_repair_is_made_once_and_always_alike(caplog: pytest.LogCaptureFixture):
-    """Two threads broken alike get the same bytes and ids; each says so once, in one line."""
-    damage = [HumanMessage("go", id="h1"), BOTH, HumanMessage("wait", id="h2")]
-    dumped = []
-    caplog.set_level(logging.DEBUG, logger="langgraph_patch")
-    for _ in range(2):
-        it = patched(agent(FINE, YES), recover=False)
-        damaged(it, *damage)
-        it.say("and?")
-        it.say("hello?")
-        assert valid_lines(it)[2:4] == NOTHING_KNOWN
-        dumped.append([m.model_dump_json() for m in it.history[:5]])
-    assert dumped[0] == dumped[1]
-    reports = [r for r in caplog.records if not r.getMessage().startswith("with_patching")]
-    assert [record.name for record in reports] == ["langgraph_patch"] * 2
-
-
-NUMBERS = {*range(1, 28), 29, 32, 33, 34, *range(36, 48)}
-"""The numbers of the failure modes that have a test in every run; the others were dropped."""
-
-
-def test_every_failure_mode_has_a_test():
-    """The name of its test has the number after an `f`, or after an `r` if it is an example."""
-    names: Callable[[str], list[str]] = re.compile(r"def test_([rf]\d+_\w+)").findall
-    found = [name for path in TESTS.rglob("test_*.py") for name in names(path.read_text("utf-8"))]
-    numbers = {int(number) for name in found for number in re.findall(r"(?:^|_)[rf](\d+)", name)}
-    assert NUMBERS - numbers == set()

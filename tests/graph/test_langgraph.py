@@ -5,13 +5,11 @@ Each test compares details with the LangGraph that is installed, and fails if on
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.channels.binop import BinaryOperatorAggregate
@@ -23,42 +21,16 @@ from langgraph.managed import RemainingSteps
 from langgraph.types import Command, Send, interrupt
 
 from kit import above
-from langgraph_patch import _langgraph
-from langgraph_patch._langgraph import (
-    allow_one_more_superstep,
-    channels_of,
-    checkpoint_before_run,
-    checkpointer_of,
-    current_config,
-    graph_namespace,
-    has_interrupts,
-    input_ended_tasks,
-    is_node_of_task,
-    node_of,
-    pending_sends,
-    runs_alone,
-    sent_payload,
-    show_in_updates,
-    state_of,
-    stored_value,
-    thread_config,
-    values_of,
-    writes_at_exit,
-)
+from langgraph_patch import _langgraph as lg
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 QUESTION: Any = {"messages": [HumanMessage("hi", id="h1")]}
-sync_and_async = pytest.mark.parametrize("asynchronous", [False, True])
 
 
 class State(MessagesState):
     """A state with a second key."""
 
     note: str
-
-
-def nothing(state: Any) -> None:
-    """A node that writes nothing."""
 
 
 def noting(read: Callable[[RunnableConfig], Any], found: list[Any]) -> Callable[..., None]:
@@ -80,7 +52,7 @@ def read_in_a_node(read: Callable[[RunnableConfig], Any], durability: Any = "syn
 
 def public_names() -> list[tuple[str, str]]:
     """The functions and constants that the modules define, each with its module."""
-    folder = Path(_langgraph.__file__ or "").parent
+    folder = Path(lg.__file__ or "").parent
     definition = re.compile(r"^(?:def )?([A-Za-z]\w*)(?:\(|: Final)", re.MULTILINE)
     return [
         (path.stem, name)
@@ -99,46 +71,33 @@ def test_there_is_a_test_for_each_name():
     assert missing == []
 
 
-@pytest.mark.parametrize(
-    ("read", "expected", "outside"),
-    [
-        (lambda c: type(checkpointer_of(c)), InMemorySaver, type(None)),
-        (lambda c: type(channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
-        (lambda c: stored_value(c, "messages"), QUESTION["messages"], None),
-        (lambda c: stored_value(c, "note"), None, None),
-        (lambda c: state_of(c).get("messages"), QUESTION["messages"], None),
-        (lambda c: "note" in state_of(c), False, False),
-        (lambda c: values_of(c, ["messages"], fresh=True), QUESTION, {}),
-        (lambda c: current_config() == c, True, True),
-        (node_of, "node1", None),
-        (runs_alone, True, True),
-        (has_interrupts, False, False),
-        (pending_sends, (), ()),
-        (sent_payload, None, None),
-        (writes_at_exit, False, False),
-        (lambda c: type(checkpoint_before_run(c)), str, type(None)),
-        (graph_namespace, "", ""),
-        (lambda c: is_node_of_task(c, nothing), False, False),
-    ],
-)
-def test_what_a_node_reads(read: Any, expected: Any, outside: Any):
+READ: list[tuple[Any, Any, Any]] = [
+    (lambda c: type(lg.checkpointer_of(c)), InMemorySaver, type(None)),
+    (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
+    (lambda c: lg.stored_value(c, "messages"), QUESTION["messages"], None),
+    (lambda c: lg.stored_value(c, "note"), None, None),
+    (lambda c: lg.state_of(c).get("messages"), QUESTION["messages"], None),
+    (lambda c: "note" in lg.state_of(c), False, False),
+    (lambda c: lg.values_of(c, ["messages"], fresh=True), QUESTION, {}),
+    (lambda c: lg.current_config() == c, True, True),
+    (lg.node_of, "node1", None),
+    (lg.runs_alone, True, True),
+    (lg.has_interrupts, False, False),
+    (lg.pending_sends, (), ()),
+    (lg.sent_payload, None, None),
+    (lg.writes_at_exit, False, False),
+    (lambda c: type(lg.checkpoint_before_run(c)), str, type(None)),
+    (lg.graph_namespace, "", ""),
+    (lambda c: lg.is_node_of_task(c, print), False, False),
+]
+"""What is read of a config; its value in a node, and outside of a graph."""
+
+
+def test_what_a_node_reads():
     """The value in the config of a node, and outside of a graph."""
-    assert read_in_a_node(read) == expected
-    assert read({}) == outside
-
-
-def test_the_input_of_the_run():
-    """The input of the run is available while START runs, and not later."""
-    inputs: list[Any] = []
-    note = noting(lambda config: stored_value(config, START), inputs)
-
-    def router(state: State, config: RunnableConfig) -> str:
-        note(state, config)
-        return "n1"
-
-    builder = StateGraph(State).add_node("n1", note).add_conditional_edges(START, router)
-    builder.compile().invoke(QUESTION)
-    assert inputs == [QUESTION, None]
+    found = read_in_a_node(lambda config: [read(config) for read, *_ in READ])
+    assert found == [expected for _, expected, _ in READ]
+    assert [read({}) for read, *_ in READ] == [outside for *_, outside in READ]
 
 
 def test_runs_alone():
@@ -146,7 +105,7 @@ def test_runs_alone():
     alone: dict[str, list[bool]] = {}
 
     def node(state: Any, config: RunnableConfig) -> None:
-        alone.setdefault(config["metadata"]["langgraph_node"], []).append(runs_alone(config))
+        alone.setdefault(config["metadata"]["langgraph_node"], []).append(lg.runs_alone(config))
 
     builder = above(node, node, state=State)
     for name in ("b1", "b2", "one", "two", "mixed", "joined"):
@@ -168,9 +127,9 @@ def test_has_interrupts():
     found: list[tuple[bool, bool]] = []
 
     def node(state: State, config: RunnableConfig) -> None:
-        before = has_interrupts(config)
+        before = lg.has_interrupts(config)
         interrupt("?")
-        found.append((before, has_interrupts(config)))
+        found.append((before, lg.has_interrupts(config)))
 
     graph = above(node).compile(checkpointer=InMemorySaver())
     graph.invoke(QUESTION, THREAD)
@@ -178,25 +137,12 @@ def test_has_interrupts():
     assert found == [(False, True)]  # the answer is taken when `interrupt` asks for it
 
 
-def test_values_of_has_managed_values():
-    """A node reads the values of its schema, with those that LangGraph computes."""
-
-    class Managed(MessagesState):
-        remaining_steps: RemainingSteps
-        unset: str
-
-    keys, found = ["messages", "remaining_steps", "unset"], []
-    node = noting(lambda config: sorted(values_of(config, keys, fresh=False)), found)
-    above(node, state=Managed).compile().invoke(QUESTION)
-    assert found == [["messages", "remaining_steps"]]
-
-
 def test_values_of_are_fresh_in_a_router():
     """A router reads what its source node has just written, also a key that its schema lacks."""
     values: list[Any] = []
 
     def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append((values_of(config, ["note"], fresh=True), stored_value(config, "note")))
+        values.append((lg.values_of(config, ["note"], fresh=True), lg.stored_value(config, "note")))
         return END
 
     builder = above(lambda _: {"note": "new"}, state=State)
@@ -204,32 +150,30 @@ def test_values_of_are_fresh_in_a_router():
     assert values == [({"note": "new"}, None)]
 
 
-@sync_and_async
-async def test_is_node_of_task(*, asynchronous: bool):
+def test_is_node_of_task():
     """True for the runnable that LangGraph runs as the node, not for one that a function calls."""
     found: list[tuple[str, bool]] = []
 
     class Own(Runnable[Any, Any]):
         def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> None:
-            found.append((node_of(config or {}) or "", is_node_of_task(config or {}, self)))
+            found.append((lg.node_of(config or {}) or "", lg.is_node_of_task(config or {}, self)))
 
     own = Own()
 
     def calls(state: State, config: RunnableConfig) -> None:
         own.invoke(state, config)
 
-    graph = above(own, calls).compile()
-    await (graph.ainvoke(QUESTION) if asynchronous else asyncio.to_thread(graph.invoke, QUESTION))
+    above(own, calls).compile().invoke(QUESTION)
     assert found == [("node1", True), ("node2", False)]
 
 
 def test_sent_payload():
     """A task that a `Send` made finds it, also in its router; an edge's task finds none."""
     found: list[Any] = []
-    node = noting(sent_payload, found)
+    node = noting(lg.sent_payload, found)
 
     def router(_: Any, config: RunnableConfig) -> str:
-        found.append(sent_payload(config))
+        found.append(lg.sent_payload(config))
         return END
 
     builder = above(node).add_node("sent", node)
@@ -245,26 +189,19 @@ def test_sent_payload():
 def test_thread_config_names_the_current_checkpoint():
     """The config of a node has the thread and the checkpoint that the run is at."""
     saver, found = InMemorySaver(), []
-    node = noting(lambda config: (thread_config(config), saver.get_tuple(THREAD)), found)
+    node = noting(lambda config: (lg.thread_config(config), saver.get_tuple(THREAD)), found)
     graph = above(node).compile(checkpointer=saver)
     graph.invoke(QUESTION, THREAD, durability="sync")
     [(config, saved)] = found
     assert config == saved.config
-    assert thread_config({}) is None
+    assert lg.thread_config({}) is None
 
 
 def test_thread_config_with_durability_exit():
-    """The current checkpoint is not stored, so it is not named; one that is forked is."""
-    config = read_in_a_node(thread_config, durability="exit")
+    """The current checkpoint is not stored, so it is not named."""
+    config = read_in_a_node(lg.thread_config, durability="exit")
     assert config == {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-    assert read_in_a_node(writes_at_exit, durability="exit") is True
-    found: list[Any] = []
-    graph = above(noting(thread_config, found)).compile(checkpointer=InMemorySaver())
-    graph.invoke(QUESTION, THREAD)
-    older = next(iter(graph.get_state_history(THREAD, limit=1))).config
-    graph.invoke(QUESTION, THREAD)
-    graph.invoke(QUESTION, older, durability="exit")
-    assert found[-1] == older
+    assert read_in_a_node(lg.writes_at_exit, durability="exit") is True
 
 
 def test_graph_namespace():
@@ -273,7 +210,7 @@ def test_graph_namespace():
 
     def note() -> None:
         config = get_config()
-        found.append((graph_namespace(config), thread_config(config)))
+        found.append((lg.graph_namespace(config), lg.thread_config(config)))
 
     @task
     def inner() -> None:
@@ -300,43 +237,22 @@ def test_graph_namespace():
 # --- what clients see, and the loop ------------------------------------------------------------
 
 
-@sync_and_async
-async def test_show_in_updates(*, asynchronous: bool):
+async def test_show_in_updates():
     """The value is the chunk of the node; the state has what the node returned."""
 
     def node(state: State, config: RunnableConfig) -> Command[Any]:
-        show_in_updates(config, {"note": "shown"})
+        lg.show_in_updates(config, {"note": "shown"})
         return Command(update=[("note", "a"), ("messages", HumanMessage("x", id="h2"))])
 
     graph = above(node, state=State).compile(checkpointer=InMemorySaver())
-    if asynchronous:
-        chunks = [c async for c in graph.astream(QUESTION, THREAD, stream_mode="updates")]
-    else:
-        chunks = list(graph.stream(QUESTION, THREAD, stream_mode="updates"))
+    chunks = [c async for c in graph.astream(QUESTION, THREAD, stream_mode="updates")]
     assert chunks == [{"node1": {"note": "shown"}}]
     values = graph.get_state(THREAD).values
     assert (values["note"], len(values["messages"])) == ("a", 2)
-    show_in_updates({}, {})  # outside of a graph it does nothing
+    lg.show_in_updates({}, {})  # outside of a graph it does nothing
 
 
-def test_a_task_that_showed_something_is_finished():
-    """That is why nothing is shown before the node has returned: it would not run again."""
-    runs = []
-
-    def node(state: State, config: RunnableConfig) -> None:
-        runs.append("run")
-        show_in_updates(config, {})
-        raise ConnectionError
-
-    graph = above(node).compile(checkpointer=InMemorySaver())
-    with pytest.raises(ConnectionError):
-        graph.invoke(QUESTION, THREAD)
-    graph.invoke(None, THREAD)
-    assert runs == ["run"]
-
-
-@sync_and_async
-async def test_allow_one_more_superstep(*, asynchronous: bool):
+def test_allow_one_more_superstep():
     """The limit of the run is one higher, and so is what a managed value says of it."""
 
     class Counted(State):
@@ -346,54 +262,29 @@ async def test_allow_one_more_superstep(*, asynchronous: bool):
 
     def node(state: Any, config: RunnableConfig) -> None:
         remaining.append(state["remaining"])
-        allow_one_more_superstep(config)
+        lg.allow_one_more_superstep(config)
 
     last = lambda state: remaining.append(state["remaining"])
-    graph, config = above(node, last, state=Counted).compile(), {"recursion_limit": 2}
-    await (
-        graph.ainvoke(QUESTION, config)
-        if asynchronous
-        else asyncio.to_thread(graph.invoke, QUESTION, config)
-    )
+    above(node, last, state=Counted).compile().invoke(QUESTION, {"recursion_limit": 2})
     assert remaining[0] == remaining[1]
-    allow_one_more_superstep({})  # outside of a graph it does nothing
+    lg.allow_one_more_superstep({})  # outside of a graph it does nothing
 
 
-def test_checkpoint_before_run_and_input_ended_tasks():
-    """START sees which checkpoint the run loaded, and whether the input ended tasks of it."""
-    seen: list[tuple[str | None, bool]] = []
-
-    def router(state: State, config: RunnableConfig) -> str:
-        seen.append((checkpoint_before_run(config), input_ended_tasks(config)))
-        return "asks" if len(seen) < 3 else "ends"
-
-    builder = StateGraph(State).add_node("asks", lambda _: interrupt("?") and {})
-    builder.add_node("ends", nothing).add_conditional_edges(START, router, ["asks", "ends"])
-    graph = builder.compile(checkpointer=InMemorySaver())
-    before = []
-    for _ in range(4):
-        before.append(graph.get_state(THREAD).config["configurable"].get("checkpoint_id"))
-        graph.invoke(QUESTION, THREAD)
-    assert [each[0] for each in seen][1:] == before[1:]
-    assert [each[1] for each in seen] == [False, True, True, False]
-
-
-@pytest.mark.parametrize("durability", ["sync", "exit"])
-def test_input_ended_tasks_of_any_kind(durability: Any):
+def test_input_ended_tasks_of_any_kind():
     """Tasks of edges, joins and `Send`s count, whether they asked, failed, or never began."""
     seen = []
 
     def router(state: Any, config: RunnableConfig) -> Any:
-        seen.append(input_ended_tasks(config))
+        seen.append(lg.input_ended_tasks(config))
         return [Send("sent", {})] if state["messages"][-1].text == "send" else ["a", "b"]
 
     asks = lambda _: interrupt("?") and {}
-    builder = StateGraph(State).add_node("a", nothing).add_node("b", nothing)
+    builder = StateGraph(State).add_node("a", lambda _: None).add_node("b", lambda _: None)
     builder.add_node("sent", asks).add_node("joined", asks).add_edge(["a", "b"], "joined")
     builder.add_conditional_edges(START, router, ["a", "b", "sent"])
     graph = builder.compile(checkpointer=InMemorySaver(), interrupt_before=["a"])
     for text in ("send", "join", "join", "send"):
-        graph.invoke({"messages": [HumanMessage(text)]}, THREAD, durability=durability)
+        graph.invoke({"messages": [HumanMessage(text)]}, THREAD, durability="exit")
         if text == "join" and len(seen) > 2:
-            graph.invoke(None, THREAD, durability=durability)
+            graph.invoke(None, THREAD, durability="exit")
     assert seen == [False, True, True, True]

@@ -25,36 +25,7 @@ from langgraph.types import CachePolicy, Command, RetryPolicy, Send
 from typing_extensions import TypedDict
 
 from kit import BARE, Agent, above, calls
-from langgraph_patch._langgraph_graphs import (
-    AFTER_MODEL,
-    branches_into,
-    call_with_state,
-    can_be_followed,
-    compile_like,
-    copy_builder,
-    graph_that_returns,
-    has_cache,
-    input_of_node,
-    keys_read_by,
-    leads_to_model,
-    node_runnables,
-    nodes_after,
-    output_keys,
-    put_branch,
-    read_by_branches,
-    replace_runnable,
-    route_edge,
-    run_start_untraced,
-    runs_after_model,
-    schema_keys,
-    sends_each_call,
-    sent_call,
-    starts_it_whole,
-    take_edges,
-    take_routers,
-    tool_messages_key,
-    with_functions,
-)
+from langgraph_patch import _langgraph_graphs as lg
 from langgraph_patch._langgraph_storage import ROOT_CHANNEL
 from langgraph_patch.graph.node import PatchedNode
 
@@ -89,25 +60,17 @@ def test_keys():
     The state may be a single value.
     """
     builder = build(nothing).add_node("own", nothing, input_schema=Note)
-    assert set(schema_keys(builder)) == set(output_keys(builder)) == {"messages", "note"}
-    assert output_keys(StateGraph(State, output_schema=Note)) == ("note",)
-    assert (set(keys_read_by(builder, "node1")), set(keys_read_by(builder, "own"))) == (
+    assert set(lg.schema_keys(builder)) == set(lg.output_keys(builder)) == {"messages", "note"}
+    assert lg.output_keys(StateGraph(State, output_schema=Note)) == ("note",)
+    assert (set(lg.keys_read_by(builder, "node1")), set(lg.keys_read_by(builder, "own"))) == (
         {"messages", "note"},
         {"note"},
     )
-    assert input_of_node(builder, "own")[0] is Note
-    assert input_of_node(builder, "node1")[0] is State
-    assert set(input_of_node(builder, "own")[1]) == {"note"}
+    assert lg.input_of_node(builder, "own")[0] is Note
+    assert lg.input_of_node(builder, "node1")[0] is State
+    assert set(lg.input_of_node(builder, "own")[1]) == {"note"}
     root = StateGraph(Annotated[list[Any], operator.add]).add_node("node1", nothing)
-    assert list(keys_read_by(root, "node1")) == [ROOT_CHANNEL]
-
-
-def test_node_runnables():
-    """The runnable of a graph that is a node is the compiled graph, also with a config."""
-    subgraph = build(nothing).compile().with_config(tags=["a"])
-    runnables = node_runnables(build(subgraph, nothing))
-    assert list(runnables) == ["node1", "node2"]
-    assert runnables["node1"] is subgraph
+    assert list(lg.keys_read_by(root, "node1")) == [ROOT_CHANNEL]
 
 
 def test_graph_that_returns():
@@ -115,9 +78,10 @@ def test_graph_that_returns():
     subgraph = build(nothing).compile()
     silent = StateGraph(State, output_schema=Note).add_node("n", nothing).add_edge(START, "n")
     builder = build(subgraph, nothing, silent.compile(), PatchedNode(subgraph, {}, (), ()))
-    found = [graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
+    assert lg.node_runnables(builder)["node1"] is subgraph
+    found = [lg.graph_that_returns(builder, f"node{i}", "messages") for i in range(1, 6)]
     assert found == [subgraph.builder, None, None, subgraph.builder, None]
-    assert graph_that_returns(builder, "node1", "other") is None
+    assert lg.graph_that_returns(builder, "node1", "other") is None
 
 
 def test_edges_that_lead_to_a_node():
@@ -134,9 +98,9 @@ def test_edges_that_lead_to_a_node():
         "node1", "later"
     )
     builder.add_conditional_edges("node1", lambda _: "routed", ["routed"])
-    assert [name for name, *_ in branches_into(builder, ["routed"])] == ["node1"]
-    assert branches_into(builder, ["plain"]) == []
-    reasons = {node: starts_it_whole(builder, node) for node in nodes}
+    assert [name for name, *_ in lg.branches_into(builder, ["routed"])] == ["node1"]
+    assert lg.branches_into(builder, ["plain"]) == []
+    reasons = {node: lg.starts_it_whole(builder, node) for node in nodes}
     assert reasons == {
         "plain": "",
         "routed": "",
@@ -151,9 +115,9 @@ def test_has_cache():
     """A cache policy of a node, or of all nodes, is found."""
     policy = CachePolicy()
     builder = build(nothing).add_node("own", nothing, cache_policy=policy)
-    assert [has_cache(builder, node) for node in ("node1", "own")] == [False, True]
+    assert [lg.has_cache(builder, node) for node in ("node1", "own")] == [False, True]
     if hasattr(builder, "set_node_defaults"):  # since langgraph 1.2
-        assert has_cache(builder.set_node_defaults(cache_policy=policy), "node1")
+        assert lg.has_cache(builder.set_node_defaults(cache_policy=policy), "node1")
 
 
 def test_route_edge():
@@ -163,7 +127,7 @@ def test_route_edge():
     builder = build(nothing, nothing)
     builder.edges.discard(("node1", "node2"))
     builder.add_edge("node1", "node2")
-    route_edge(builder, "node1", "node2", router)
+    lg.route_edge(builder, "node1", "node2", router)
     assert ("node1", "node2") not in builder.edges
     builder.compile().invoke(QUESTION)
     assert routed == [1]
@@ -177,9 +141,9 @@ def test_sends_each_call():
         return "seen"
 
     agent = create_agent(FakeListChatModel(responses=["x"]), [look])
-    assert sends_each_call(agent.builder, "tools")
+    assert lg.sends_each_call(agent.builder, "tools")
     builder = build(nothing).add_node("alone", nothing)
-    assert not any(sends_each_call(builder, node) for node in builder.nodes)
+    assert not any(lg.sends_each_call(builder, node) for node in builder.nodes)
 
 
 def test_nodes_after():
@@ -198,7 +162,7 @@ def test_nodes_after():
     builder.add_edge(["node1", "node2"], "node4").add_edge("node3", "node4")
     builder.add_conditional_edges("loops", lambda _: "loops", ["loops", END])
     builder.add_conditional_edges("anywhere", lambda _: END)
-    after = {node: nodes_after(builder, node) for node in builder.nodes}
+    after = {node: lg.nodes_after(builder, node) for node in builder.nodes}
     assert after == {
         "node1": {"node2", "node3", "node4"},
         "node2": {"node4"},
@@ -207,7 +171,7 @@ def test_nodes_after():
         "loops": {"loops", END},
         "anywhere": None,
     }
-    followed = [node for node in builder.nodes if can_be_followed(builder, node)]
+    followed = [node for node in builder.nodes if lg.can_be_followed(builder, node)]
     assert followed == ["node1", "node2", "node3", "anywhere"]
 
 
@@ -216,7 +180,7 @@ def test_copy_builder():
     builder = build(nothing, nothing).add_conditional_edges("node2", lambda _: "node1")
     builder.set_node_defaults(retry_policy=RetryPolicy(), error_handler=nothing)
     builder.compile()
-    copied = copy_builder(builder)
+    copied = lg.copy_builder(builder)
     assert (builder.compiled, copied.compiled) == (True, False)
     before = str(sorted(vars(builder).items()))
     copied.add_node("node3", nothing).add_edge("node1", "node3").add_conditional_edges(
@@ -236,7 +200,7 @@ def test_replace_runnable():
     """A node runs another runnable with the same policies."""
     builder = StateGraph(State).add_edge(START, "node1")
     builder.add_node("node1", nothing, retry_policy=RetryPolicy(max_attempts=7), defer=True)
-    replace_runnable(builder, "node1", RunnableLambda(lambda _: {"note": "replaced"}))
+    lg.replace_runnable(builder, "node1", RunnableLambda(lambda _: {"note": "replaced"}))
     spec = builder.nodes["node1"]
     assert (spec.retry_policy, spec.defer) == (RetryPolicy(max_attempts=7), True)
     assert builder.compile().invoke(QUESTION)["note"] == "replaced"
@@ -252,13 +216,13 @@ def test_take_edges_and_put_branches():
         StateGraph(State).add_node("node1", nothing).add_node("node2", lambda _: {"note": "node2"})
     )
     builder.add_edge(START, "node1").add_conditional_edges("node1", router, ["node1", "node2"])
-    assert (take_edges(builder, START), take_routers(builder, START)) == (["node1"], {})
-    branches = take_routers(builder, "node1")
-    assert (take_edges(builder, "node1"), list(branches)) == ([], ["router"])
+    assert (lg.take_edges(builder, START), lg.take_routers(builder, START)) == (["node1"], {})
+    branches = lg.take_routers(builder, "node1")
+    assert (lg.take_edges(builder, "node1"), list(branches)) == ([], ["router"])
     assert (builder.edges, dict(builder.branches)) == (set(), {})
     (branch,) = branches.values()
     assert (branch.ends, branch.input_schema) == ({"node1": "node1", "node2": "node2"}, State)
-    put_branch(builder, START, "router", branch, ends={"node2": "node2"})
+    lg.put_branch(builder, START, "router", branch, ends={"node2": "node2"})
     assert builder.branches[START]["router"].ends == {"node2": "node2"}
     assert builder.compile().invoke(QUESTION)["note"] == "node2"
 
@@ -268,7 +232,7 @@ def test_read_by_branches():
     inputs: list[Any] = []
     builder = StateGraph(State).add_node("node1", nothing, input_schema=Note)
     builder.add_conditional_edges(START, lambda state: inputs.append(state) or "node1")
-    read_by_branches(builder, START, Note)
+    lg.read_by_branches(builder, START, Note)
     builder.compile().invoke({**QUESTION, "note": "x"})
     assert inputs == [{"note": "x"}]
 
@@ -290,7 +254,7 @@ def test_compile_like():
     graph = builder.compile(**options).with_config(tags=["a"])
     graph.step_timeout, graph.stream_mode, graph.stream_eager = 7.0, "values", True
     graph.retry_policy, graph.cache_policy = (RetryPolicy(),), None
-    new = compile_like(graph, builder)
+    new = lg.compile_like(graph, builder)
     made_again = {"nodes", "channels", "builder", "managed", "stream_channels", "output_channels"}
     names = [name for name in vars(graph) if not name.startswith("_") and name not in made_again]
     assert {name: getattr(new, name) for name in names} == {
@@ -308,11 +272,10 @@ class RunNames(BaseCallbackHandler):
         self.names.append(kwargs["name"])
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_run_start_untraced(*, asynchronous: bool):
+def test_run_start_untraced():
     """Conditional edges from START run without events, and everything else is as before."""
     seen, drawn, routed = [], [], []
-    for change in (None, run_start_untraced):
+    for change in (None, lg.run_start_untraced):
         builder = StateGraph(State).add_node("node1", nothing).add_node("node2", nothing)
         builder.add_conditional_edges(
             START, lambda _: routed.append(1) or "node2", ["node1", "node2"]
@@ -321,13 +284,9 @@ async def test_run_start_untraced(*, asynchronous: bool):
         if change is not None:
             change(graph)
         drawn.append(graph.get_graph().draw_mermaid())
-        if asynchronous:
-            events = graph.astream_events(QUESTION, THREAD)
-            seen.append([event["name"] async for event in events])
-        else:
-            handler = RunNames()
-            graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
-            seen.append(handler.names)
+        handler = RunNames()
+        graph.invoke(QUESTION, {**THREAD, "callbacks": [handler]})
+        seen.append(handler.names)
     assert START in seen[0]
     assert [name for name in seen[0] if name != START] == seen[1]
     assert drawn[0] == drawn[1]
@@ -347,31 +306,18 @@ class Around(AgentMiddleware[Any, Any, Any]):
         """Do nothing."""
 
 
-@pytest.mark.parametrize("kind", ["create_agent", "react_v2"])
-def test_sent_call(kind: str):
-    """Both prebuilt agents send one call to each task of the tools node."""
-    agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
-    agent.say("go")
-    saved = agent.graph.checkpointer.get_tuple(THREAD)
-    sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
-    assert [(sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
-
-
-@pytest.mark.parametrize(
-    ("payload", "is_call"),
-    [
-        ({"id": "c1", "name": "wire", "args": {}}, True),
-        ([{"id": "c1", "name": "wire", "args": {}}], True),
-        ({"tool_call": {"id": "c1", "name": "wire", "args": {}}, "state": {}}, True),
-        ({"id": "", "name": "wire", "args": {}}, False),
-        ({"id": "c1", "name": "wire"}, False),
-        ([{"id": "c1", "name": "wire", "args": {}}] * 2, False),
-        (None, False),
-    ],
-)
-def test_sent_call_of_any_payload(payload: Any, *, is_call: bool):
-    """The call itself, alone in a list, or with the state; it has an id, a name and arguments."""
-    assert (sent_call(Send("tools", payload)) is not None) is is_call
+def test_sent_call():
+    """Both prebuilt agents send one call to each task of the tools node, with an id and a name."""
+    for kind in ("create_agent", "react_v2"):
+        agent = Agent(BARE[kind], calls(("wire", {"amount": 1}), ("wire", {"amount": 2})))
+        agent.say("go")
+        saved = agent.graph.checkpointer.get_tuple(THREAD)
+        sends = saved.checkpoint["channel_values"]["__pregel_tasks"]
+        assert [(lg.sent_call(send) or {}).get("id") for send in sends] == ["c1", "c2"]
+    call = {"id": "c1", "name": "wire", "args": {}}
+    assert lg.sent_call(Send("tools", [call])) == call
+    for payload in ({**call, "id": ""}, {"id": "c1", "name": "wire"}, [call] * 2, None):
+        assert lg.sent_call(Send("tools", payload)) is None
 
 
 def test_a_copy_runs_other_functions():
@@ -382,13 +328,13 @@ def test_a_copy_runs_other_functions():
         received.append(sorted(kwargs))
 
     node = ToolNode([], messages_key="chat")
-    copied = with_functions(node, func, None)
+    copied = lg.with_functions(node, func, None)
     above(copied).compile().invoke(QUESTION)
     assert isinstance(copied, ToolNode)
     assert copied.tools_by_name is node.tools_by_name
     assert node.func is not func
     assert received == [["config", "runtime"]]
-    keys = [tool_messages_key(each) for each in (copied, ToolNode([]), object())]
+    keys = [lg.tool_messages_key(each) for each in (copied, ToolNode([]), object())]
     assert keys == ["chat", "messages", "messages"]
 
 
@@ -403,7 +349,7 @@ def test_a_call_with_its_state():
 
     node = ToolNode([look])
     call = {"name": "look", "args": {}, "id": "c1", "type": "tool_call"}
-    sent = call_with_state(call, {"a": 1})
+    sent = lg.call_with_state(call, {"a": 1})
 
     def tools(_: Any, config: RunnableConfig) -> Any:
         return node.invoke(sent, config)
@@ -422,11 +368,11 @@ def test_the_nodes_around_the_model_of_the_prebuilt_agents():
     )
     agent = create_agent(model, middleware=[Around()])
     names = {*react.nodes, *agent.nodes} - {START}
-    assert {name for name in names if runs_after_model(name)} == {
-        AFTER_MODEL[0],
-        f"Around{AFTER_MODEL[1]}",
+    assert {name for name in names if lg.runs_after_model(name)} == {
+        lg.AFTER_MODEL[0],
+        f"Around{lg.AFTER_MODEL[1]}",
     }
-    assert {name for name in names if leads_to_model(name)} == {
+    assert {name for name in names if lg.leads_to_model(name)} == {
         "agent",
         "model",
         "pre_model_hook",

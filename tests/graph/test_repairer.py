@@ -8,29 +8,27 @@ from typing import Annotated, Any
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
-from langgraph.types import Command, RetryPolicy
+from langgraph.graph import START, add_messages
+from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from kit import BARE, Agent, StrictModel, above, calls, lines, model_node, patched
-from langgraph_patch import is_placeholder, patch_model, validate_messages
+from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
+from langgraph_patch import patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
 from langgraph_patch.threads import repair_thread
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN, WAITED
+from support.placeholder_texts import UNKNOWN, WAITED
 
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 FINE, YES = AIMessage("fine"), AIMessage("yes?")
-PLACES = ["entry", "model node"]
 RESULTS = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 LINE = "repaired thread '1': recovered 'mail' 'c1'; inserted 'wire' 'c2' (awaiting_input)"
 INFO = [(logging.INFO, LINE)]
 
 each_way = pytest.mark.parametrize(
     ("place", "kind", "asynchronous"),
-    [("entry", "react_v2", True), ("model node", "create_agent", True),
-     ("entry", "create_agent", False), ("model node", "react_v2", False)],
-)  # fmt: skip
+    [("entry", "react_v2", True), ("model node", "create_agent", False)],
+)
 
 
 @pytest.fixture
@@ -81,34 +79,6 @@ def test_one_repair_one_call_one_line(place, kind, asynchronous, logged):
     assert logged() == INFO
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_one_line_for_all_attempts(place, logged):
-    """With a RetryPolicy a model node repairs in each attempt, and reports what it writes."""
-    reported: list[Any] = []
-    failures = [ConnectionError("one"), ConnectionError("two")]
-
-    def model(state):
-        if failures:
-            raise failures.pop()
-        return {"messages": [FINE]}
-
-    def build(_: Any, __: Any, saver: Any) -> Any:
-        policy = RetryPolicy(initial_interval=0.01, max_attempts=3, jitter=False)
-        builder = StateGraph(MessagesState).add_node("model", model, retry_policy=policy)
-        return builder.add_edge(START, "model").compile(checkpointer=saver)
-
-    it = Agent(build)
-    damage = [BOTH, HumanMessage("never mind")]
-    it.graph.update_state(it.config, {"messages": damage}, as_node=START)
-    options = {"model_node": "model", "on_patch": lambda *each: reported.append(each)}
-    it = patched(it, recover=False, **options)
-    it.run(None if place == "model node" else {"messages": [HumanMessage("?")]})
-    assert len(reported) == 1
-    assert [level for level, _ in logged()] == [logging.INFO]
-    assert validate_messages(it.history) == []
-    assert sum(map(is_placeholder, it.history)) == 2
-
-
 def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     """Nothing is written before the next message: a line on DEBUG, and no call of `on_patch`."""
     reported: list[Any] = []
@@ -122,12 +92,11 @@ def test_a_repair_of_a_nodes_input_is_not_reported(logged):
     it = patched(it, recover=False, on_patch=lambda *each: reported.append(each))
     it.run(None)
     assert reported == []
-    changes = "inserted 'mail' 'c1' (unknown); inserted 'wire' 'c2' (unknown)"
-    nodes = [f"repaired the input of the node '{n}': {changes}" for n in ("node1", "beside")]
-    assert sorted(logged()) == sorted((logging.DEBUG, line) for line in nodes)
+    assert [level for level, _ in logged()] == [logging.DEBUG] * 2
+    assert all("repaired the input of the node" in line for _, line in logged())
     it.say("hello?")
     assert len(reported) == 1
-    assert logged()[-1] == (logging.INFO, f"repaired thread '1': {changes}")
+    assert [level for level, _ in logged()[2:]] == [logging.INFO]
 
 
 def test_a_repair_of_a_models_input_is_logged(logged):
@@ -137,7 +106,7 @@ def test_a_repair_of_a_models_input_is_logged(logged):
     assert logged() == [(logging.DEBUG, line)]
 
 
-@pytest.mark.parametrize("kind", ["react_v2", "create_agent", "recorded"])
+@pytest.mark.parametrize("kind", ["create_agent", "recorded"])
 def test_a_goto_beside_a_pause_is_reported_once(kind, logged):
     """The superstep of the goto is never committed, so nothing is reported before the next turn."""
     reported: list[Any] = []
@@ -262,10 +231,9 @@ def test_a_failure_of_the_repair(failure, place, kind, asynchronous, logged):
     assert validate_messages(it.history) == []
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_unreadable_evidence_does_not_end_the_run(place, logged):
+def test_unreadable_evidence_does_not_end_the_run(logged):
     """The calls are unknown, and one WARNING names the error."""
-    bare, value = broken(place, saver=Failing())
+    bare, value = broken("entry", saver=Failing())
     it = patched(bare)
     it.graph.checkpointer.down = True
     it.run(value)
@@ -288,49 +256,3 @@ def test_a_placeholder_gives_way_to_the_checkpoint():
     assert it.results == RESULTS
     it.say("hello?")
     assert it.read == RESULTS
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_placeholder_gives_way_to_a_late_result(asynchronous):
-    """A real result that arrives after the placeholder takes its place, beside its call."""
-    bare, value = broken("entry", asynchronous=asynchronous)
-    it = patched(bare)
-    it.run(value)
-    assert it.results == RESULTS
-    late = ToolMessage("wired after all", tool_call_id="c2", name="wire", id="late")
-    it.run({"messages": [late, HumanMessage("hello?")]})
-    assert it.history[3].id == "late"
-    assert it.read == RESULTS | {"c2": "wired after all"}
-    assert validate_messages(it.history) == []
-
-
-def test_nothing_gives_way_to_a_placeholder():
-    """A call that waited is searched once more; the texts stay, and then nothing is written."""
-    patches: list[Any] = []
-    bare, value = broken("entry")
-    it = patched(bare, on_patch=lambda *each: patches.append(each))
-    it.run(value)
-    first = it.history
-    it.say("hello?")
-    second = it.history
-    it.say("and now?")
-    assert lines(second)[: len(first)] == lines(first)
-    assert it.history[: len(second)] == second
-    assert len(patches) == 1
-
-
-@pytest.mark.parametrize("replace_foreign", [False, True])
-def test_a_placeholder_of_another_package(replace_foreign):
-    """With `replace_foreign` the recorded results replace its texts; else these are results."""
-    bare, _ = broken("entry")
-    foreign = {c: DEEPAGENTS_INCOMPLETE.format(n, c) for c, n in (("c1", "mail"), ("c2", "wire"))}
-    messages = [ToolMessage(text, tool_call_id=call) for call, text in foreign.items()]
-    bare.graph.update_state(bare.config, {"messages": messages}, as_node=START)
-    bare.graph.update_state(bare.config, None, as_node=END)
-    it = patched(bare, replace_foreign=replace_foreign)
-    it.say("hello?")
-    assert it.read == it.results
-    assert (it.results == foreign) is not replace_foreign
-    if replace_foreign:
-        assert it.results["c1"] == "sent to bob"
-    assert it.desk.did == {"mail bob": 1}

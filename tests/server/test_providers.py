@@ -5,21 +5,12 @@ from __future__ import annotations
 import copy
 import re
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from langchain.agents import create_agent
-from langchain_core.messages import (
-    AIMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.messages.ai import add_ai_message_chunks
 
 from kit import Agent, above, loop, model_node
@@ -38,7 +29,7 @@ from langgraph_patch.streaming import (
 )
 from support import wires
 from support.answer_agents import INPUT, weather
-from support.damaged import DAMAGED, SHAPES, VERDICTS, Call, history, result
+from support.damaged import DAMAGED, VERDICTS
 from support.provider_server import (
     INTEGRATIONS,
     THINKING,
@@ -51,7 +42,7 @@ from support.provider_server import (
 )
 from support.strategies import broken_histories
 from support.streams import LAST, left, live
-from support.wires import WIRES, broken_rules, payload, refusals
+from support.wires import WIRES, payload, refusals
 
 LETTERS = dict(zip(WIRES, "CRAGMB", strict=True))
 BASES = list(dict.fromkeys(name.partition("@")[0] for name in DAMAGED))
@@ -66,11 +57,6 @@ def carrying(messages: list[Any]) -> tuple[str, ...]:
     return ("anthropic",) if has_search else WIRES
 
 
-def shapes_of(base: str) -> list[str]:
-    """The names of a damage, in every shape of the AI message."""
-    return [name for name in DAMAGED if name.partition("@")[0] == base]
-
-
 # --- what is sent of a damaged history ----------------------------------------------------------
 
 
@@ -78,7 +64,7 @@ def shapes_of(base: str) -> list[str]:
 def test_the_repair_is_taken_by_every_wire_that_can_carry_the_history(base):
     """Before it exactly the wires of the table refuse; after it none, by whatever rule."""
     found = {}
-    for name in shapes_of(base):
+    for name in [name for name in DAMAGED if name.partition("@")[0] == base]:
         repaired = patch_messages(DAMAGED[name]).messages
         letters = {
             letter: "-" if refusals(wire, repaired, ours_only=False) else letter
@@ -99,54 +85,14 @@ def test_valid_on_every_wire(broken):
     wires.assert_accepted(repaired, carrying(repaired))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_healthy_history_with_parallel_calls_is_taken_everywhere(shape):
-    """Two answered calls in a turn, results in any order, then a second turn: no wire refuses."""
-    healthy = history(
-        shape,
-        *("hi", (Call("c1"), Call("c2", "wire")), result("r2", "c2"), result("r1", "c1")),
-        *(Call("c3"), result("r3", "c3"), AIMessage("done"), "thanks"),
-    )
-    assert {wire: refusals(wire, healthy, ours_only=False) for wire in WIRES} == {
-        wire: [] for wire in WIRES
-    }
-
-
-def gemini_parts(messages: list[Any], kind: str) -> list[dict[str, Any]]:
-    """The parts of one kind that Gemini gets of a history; it is sent no ids."""
-    parts = [part for content in payload("gemini", messages) for part in content["parts"]]
-    return [part for part in parts if kind in part]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_gemini_hears_the_second_result_of_an_id_used_again(shape):
+def test_gemini_hears_the_second_result_of_an_id_used_again():
     """Unrepaired, the first result is sent for both calls; repaired, each call has its own."""
-    name = "F11-id-used-again-answered"
-    broken = DAMAGED[name if shape == "string" else f"{name}@{shape}"]
-
-    def outputs(messages: list[Any]) -> list[str]:
-        parts = gemini_parts(messages, "function_response")
-        return [part["function_response"]["response"]["output"] for part in parts]
-
-    assert outputs(broken) == ["r1", "r1"]
-    assert outputs(patch_messages(broken).messages) == ["r1", "r2"]
-
-
-WITHOUT_ID = ("F12-id-none", "F12-id-empty", "mixed-used-again-and-misplaced")
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_gemini_hears_each_result_under_the_name_of_its_call_and_every_signature(base):
-    """A name that changed has changed in the result too; a new id keeps its signature."""
-    for name in shapes_of(base):
-        repaired = patch_messages(DAMAGED[name]).messages
-        calls = gemini_parts(repaired, "function_call")
-        answers = gemini_parts(repaired, "function_response")
-        called = sorted(part["function_call"]["name"] for part in calls)
-        assert called == sorted(part["function_response"]["name"] for part in answers), name
-        if name.endswith("@gemini") and base not in WITHOUT_ID:
-            assert calls, name
-            assert all("thought_signature" in part for part in calls), name
+    broken = DAMAGED["F11-id-used-again-answered"]
+    repaired = patch_messages(broken).messages
+    for messages, expected in ((broken, ["r1", "r1"]), (repaired, ["r1", "r2"])):
+        parts = [part for content in payload("gemini", messages) for part in content["parts"]]
+        heard = [part["function_response"] for part in parts if "function_response" in part]
+        assert [each["response"]["output"] for each in heard] == expected
 
 
 @pytest.mark.parametrize("name", wires.INTEGRATIONS)
@@ -176,115 +122,7 @@ def test_a_renamed_custom_call_keeps_its_output():
     assert ids[0] != ids[2]
 
 
-# --- the rules themselves -----------------------------------------------------------------------
-
-UNNAMED = {"name": None, "args": None, "id": "c1", "error": "cut off"}
-NAMELESS = [AIMessage("", invalid_tool_calls=[UNNAMED]), result("r", "c1")]
-TEXT_INPUT = {"type": "tool_use", "id": "c1", "name": "look", "input": '{"a', "caller": {"x": 1}}
-RESULT_BLOCK = {"type": "tool_result", "tool_use_id": "c1", "content": "r"}
-NESTED = ToolMessage([RESULT_BLOCK], tool_call_id="c1")
-SERVER_CALL = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
-CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sh", "input": "ls"}
-OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "r"}
-CHAT_CALL = {"id": "c1", "function": {"name": "look", "arguments": "{}"}}
-ORPHAN = ["hi", AIMessage("ho"), result("r", "gone")]
-TWICE = ["hi", Call("c1"), result("r1", "c1"), Call("c1"), result("r2", "c1")]
-TWO_RESULTS = ["hi", Call("c1"), result("r", "c1"), result("r", "c1")]
-LATE = ["hi", Call("c1"), "steer", result("r", "c1")]
-OPEN = ["hi", Call("c1"), "never mind"]
-SAME = ["hi", (Call("c1"), Call("c1")), result("r", "c1")]
-LEGACY = ["hi", Call("c1"), FunctionMessage("r", name="look")]
-
-
-def gemini_turn(kind: str, **fields: Any) -> dict[str, Any]:
-    """One turn of Gemini's payload."""
-    return {"role": "model" if kind == "function_call" else "user", "parts": [{kind: fields}]}
-
-
 # (wire, rule, what breaks it). Dicts are a payload's messages, for what no integration builds.
-BROKEN = [
-    ("openai-chat", "bad-id", ["hi", Call(41 * "x"), result("r", 41 * "x")]),
-    ("openai-chat", "bad-id", ["hi", Call(""), result("r", "")]),
-    ("openai-chat", "bad-id", ["hi", Call(None)]),
-    ("openai-chat", "bad-name", ["hi", Call("c1", "look it up"), result("r", "c1")]),
-    ("openai-chat", "bad-arguments", ["hi", *NAMELESS]),
-    ("openai-chat", "repeated-id", SAME),
-    ("openai-chat", "repeated-result", TWO_RESULTS),
-    ("openai-chat", "orphan-result", ORPHAN),
-    ("openai-chat", "orphan-result", ["hi", Call("c1"), ChatMessage("r", role="tool")]),
-    ("openai-chat", "unanswered-call", ["hi", Call("c1")]),
-    ("openai-chat", "unanswered-call", LATE),
-    ("openai-chat", "result-in-content", ["hi", Call("c1"), HumanMessage([RESULT_BLOCK])]),
-    ("openai-chat", "foreign-content", ["hi", AIMessage([SERVER_CALL])]),
-    ("openai-responses", "bad-id", ["hi", Call(65 * "x"), result("r", 65 * "x")]),
-    ("openai-responses", "bad-name", ["hi", Call("c1", ""), result("r", "c1")]),
-    ("openai-responses", "bad-arguments", ["hi", *NAMELESS]),
-    ("openai-responses", "repeated-result", TWICE),
-    ("openai-responses", "orphan-result", ORPHAN),
-    ("openai-responses", "unanswered-call", OPEN),
-    ("openai-responses", "unanswered-call", [CUSTOM, OUTPUT]),
-    ("openai-responses", "repeated-id", [CUSTOM, CUSTOM]),
-    ("openai-responses", "bad-role", LEGACY),
-    ("openai-responses", "lonely-reasoning", [{"type": "reasoning", "id": "rs_1"}]),
-    ("anthropic", "bad-id", ["hi", Call(""), result("r", "")]),
-    ("anthropic", "bad-name", ["hi", Call("c1", ""), result("r", "c1")]),
-    ("anthropic", "bad-arguments", ["hi", AIMessage([TEXT_INPUT]), result("r", "c1")]),
-    ("anthropic", "repeated-id", TWICE),
-    ("anthropic", "repeated-result", TWO_RESULTS),
-    ("anthropic", "orphan-result", ORPHAN),
-    ("anthropic", "unanswered-call", OPEN),
-    ("anthropic", "late-result", LATE),
-    ("anthropic", "raised", LEGACY),
-    ("anthropic", "raised", ["hi", SystemMessage("a"), "so", SystemMessage("b")]),
-    (
-        "anthropic",
-        "text-after-call",
-        ["hi", AIMessage([Call("c1").block("anthropic"), "so"]), result("r", "c1")],
-    ),
-    ("anthropic", "open-server-tool", ["hi", AIMessage([SERVER_CALL])]),
-    ("anthropic", "empty-message", [""]),
-    ("anthropic", "foreign-content", ["hi", AIMessage([Call("c1").block("v1")])]),
-    ("gemini", "bad-name", ["hi", Call("c1", ""), result("r", "c1", name="look")]),
-    ("gemini", "bad-name", [gemini_turn("function_response", response={})]),
-    ("gemini", "bad-arguments", [gemini_turn("function_call", name="look", args="{}")]),
-    ("gemini", "unanswered-call", OPEN),
-    ("gemini", "orphan-result", [gemini_turn("function_response", name="look")]),
-    ("gemini", "raised", ["hi", Call("c1"), HumanMessage([RESULT_BLOCK])]),
-    ("gemini", "call-after-model", ["hi", AIMessage("ho"), Call("c1"), result("r", "c1")]),
-    ("mistral", "bad-id", [{"role": "assistant", "content": "", "tool_calls": [CHAT_CALL]}]),
-    ("mistral", "unanswered-call", LATE),
-    ("mistral", "empty-message", ["hi", AIMessage("")]),
-    ("mistral", "foreign-content", ["hi", AIMessage([SERVER_CALL])]),
-    ("bedrock", "bad-id", ["hi", Call("c 1"), result("r", "c 1")]),
-    (
-        "bedrock",
-        "bad-arguments",
-        [{"content": [{"toolUse": {"toolUseId": "c1", "name": "look", "input": "{}"}}]}],
-    ),
-    ("bedrock", "repeated-id", TWICE),
-    ("bedrock", "repeated-result", TWO_RESULTS),
-    ("bedrock", "orphan-result", ORPHAN),
-    ("bedrock", "unanswered-call", OPEN),
-    ("bedrock", "late-result", LATE),
-    ("bedrock", "bad-shape", ["hi", Call("c1"), NESTED]),
-]
-
-
-@pytest.mark.parametrize(("wire", "rule", "steps"), BROKEN)
-def test_a_broken_rule_is_named(wire, rule, steps):
-    """What breaks a rule of the provider is refused under that rule's name."""
-    if all(isinstance(step, dict) for step in steps):
-        found = [str(refusal) for refusal in broken_rules(wire, steps)]
-    else:
-        shape = "anthropic" if wire in ("anthropic", "bedrock") else "string"
-        found = refusals(wire, history(shape, *steps), ours_only=False)
-    assert rule in {refusal.partition(":")[0] for refusal in found}
-
-
-def test_every_rule_has_a_case():
-    """No rule goes untested."""
-    named = re.findall(r'Refusal\(\s*"([a-z-]+)"', Path(wires.__file__).read_text("utf-8"))
-    assert set(named) == {rule for _, rule, _ in BROKEN}
 
 
 # --- clients of providers that refuse a bad history -----------------------------------------------
@@ -314,7 +152,7 @@ def talk(server: ProviderServer, build: str, *, asynchronous: bool = False) -> A
     return made
 
 
-@pytest.mark.parametrize("name", INTEGRATIONS)
+@pytest.mark.parametrize("name", ["OpenAI Chat Completions", "Anthropic", "Bedrock"])
 def test_f01_unpatched_it_is_refused(name):
     """A new message instead of an approval: status 400, now and at every later message."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
@@ -332,7 +170,7 @@ def test_f01_unpatched_it_is_refused(name):
         for place, name in enumerate(INTEGRATIONS)
     ],
 )
-def test_f02_patched_the_conversation_goes_on(name, build, asynchronous):
+def test_f46_patched_the_conversation_goes_on(name, build, asynchronous):
     """The provider accepts the request: it has the real result and a placeholder."""
     with ProviderServer(INTEGRATIONS[name], BOOK, TURNS["text"]) as server:
         agent = talk(server, build, asynchronous=asynchronous)
@@ -417,16 +255,6 @@ def test_f25_a_cut_behind_every_chunk_leaves_a_history_that_every_wire_accepts(n
     assert {each["name"] for each in message.tool_calls} >= {"weather"}
 
 
-@pytest.mark.parametrize("name", ["OpenAI Chat Completions", "OpenAI Responses", "Anthropic"])
-def test_a_connection_that_breaks_off_anywhere_leaves_a_history_that_goes_on(name):
-    """The server goes away in the middle of an event: what the integration made of it is stored."""
-    body = b"".join(STREAMS[name].events(TURNS["text, then a call"]))
-    with ProviderServer(STREAMS[name], []) as server:
-        for cut in range(1, len(body), len(body) // 20):
-            server.script = [[body[:cut]]]
-            assert_goes_on(message_from_stream(streamed(server)), STREAMS[name])
-
-
 @pytest.mark.parametrize("name", [name for name in INTEGRATIONS if name != "Gemini"])
 def test_a_call_without_arguments_is_one_only_if_the_provider_says_that_the_model_ended(name):
     """The same stream, ended by the model or at the token limit."""
@@ -442,15 +270,11 @@ CHECKERS = (full_stream_checker, first_chunk_checker, live)
 
 
 @pytest.mark.parametrize(
-    ("name", "turn", "checker"),
-    [
-        (name, turn, CHECKERS[(n + m) % len(CHECKERS)])
-        for n, name in enumerate(STREAMS)
-        for m, turn in enumerate(TURNS)
-    ],
+    ("name", "turn"), [(name, turn) for name in STREAMS for turn in ("text", "text, then a call")]
 )
-def test_a_client_has_the_text_of_an_answer_and_nothing_else(name, turn, checker):
+def test_a_client_has_the_text_of_an_answer_and_nothing_else(name, turn):
     """Whatever the integration's chunks look like; only text before a call is retracted."""
+    checker = CHECKERS[[*STREAMS].index(name) % len(CHECKERS)]
     with ProviderServer(STREAMS[name], TURNS[turn]) as server:
         graph = above(model_node(server.model.bind_tools([weather]))).compile()
         shown = list(final_answers(graph.stream(INPUT, stream_mode="messages"), checker=checker))

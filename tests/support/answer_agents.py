@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import (
-    ModelFallbackMiddleware,
-    ModelRetryMiddleware,
-    SummarizationMiddleware,
-)
+from langchain.agents.middleware import ModelFallbackMiddleware, ModelRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
 from langgraph.types import RetryPolicy
 from langgraph_supervisor import create_supervisor
-from langgraph_swarm import create_handoff_tool, create_swarm
 from pydantic import BaseModel
 
 from kit import StrictModel, above, loop, model_node, streamed
-from support.streams import left, say
-
-__all__ = ["INPUT", "KINDS", "RETRIES", "SUNNY", "agent_model", "broken", "by_hand", "left"]
+from support.streams import say
 
 INPUT = {"messages": [HumanMessage("How is the weather?", id="h1")]}
 SUNNY = ["Sunny today."]
@@ -50,22 +41,10 @@ def direct(city: str) -> str:
 
 
 @tool
-def ask_model(city: str) -> str:
-    """Ask another model."""
-    return StrictModel(script=[[say("inner "), say(city)]]).invoke("hi").text
-
-
-@tool
 def ask_agent(city: str) -> str:
     """Ask another agent."""
     inner = create_agent(agent_model(), [weather])
     return inner.invoke({"messages": [("user", city)]})["messages"][-1].text
-
-
-def calling(text: str, *cities: str, name: str = "weather", first: int = 1) -> list[Any]:
-    """A turn with a text, then a call for each city."""
-    raw = [json.dumps({"city": city}) for city in cities]
-    return [say(text), say(" "), *streamed(*((name, args) for args in raw), first=first)]
 
 
 def answer() -> list[Any]:
@@ -78,20 +57,15 @@ def broken() -> list[Any]:
     return [say("So"), ConnectionError("reset by peer")]
 
 
-def agent_model(name: str = "weather", first: int = 1) -> StrictModel:
+def agent_model(name: str = "weather") -> StrictModel:
     """A model that writes, calls a tool, and answers."""
-    return StrictModel(script=[calling("Let me see.", "Rome", name=name, first=first), answer()])
+    called = streamed((name, '{"city": "Rome"}'))
+    return StrictModel(script=[[say("Let me see."), say(" "), *called], answer()])
 
 
 def by_hand(model: Any) -> Any:
     """Model, tools, model."""
     return loop(model, [weather]).compile()
-
-
-def two_direct() -> Any:
-    """One tool node runs two tools, and their results are the answer."""
-    model = StrictModel(script=[calling("Let me see.", "Rome", "Oslo", name="direct")])
-    return above(model_node(model), ToolNode([direct])).compile()
 
 
 def supervisor() -> Any:
@@ -100,22 +74,6 @@ def supervisor() -> Any:
     boss = StrictModel(script=[[say("I ask."), *transfer], [say("It is done.")]])
     helper = create_agent(agent_model(), [weather], name="helper")
     return create_supervisor([helper], model=boss).compile()
-
-
-def swarm() -> Any:
-    """An agent that hands over to another one."""
-    first = StrictModel(script=[[say("I hand over."), *streamed(("transfer_to_two", "{}"))]])
-    one = create_agent(first, [create_handoff_tool(agent_name="two")], name="one")
-    two = create_agent(agent_model(first=2), [weather], name="two")
-    return create_swarm([one, two], default_active_agent="one").compile()
-
-
-def summarising() -> Any:
-    """An agent that summarises its history before it thinks."""
-    model = StrictModel(script=[[say("sum"), say("mary")]])
-    options: Any = {"trigger": ("messages", 1), "keep": ("messages", 1)}
-    middleware = SummarizationMiddleware(model=model, **options)
-    return create_agent(agent_model(), [weather], middleware=[middleware])
 
 
 def side_by_side() -> Any:
@@ -127,7 +85,6 @@ def side_by_side() -> Any:
     return builder.compile()
 
 
-BOTH = ["sunny in Rome", "sunny in Oslo"]
 KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "a graph by hand": (lambda: by_hand(agent_model()), SUNNY),
     "create_agent": (lambda: create_agent(agent_model(), [weather]), SUNNY),
@@ -135,26 +92,17 @@ KINDS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: create_agent(StrictModel(script=[AIMessage("whole")], disable_streaming=True), []),
         ["whole"],
     ),
-    "return_direct": (lambda: create_agent(agent_model("direct"), [direct]), BOTH[:1]),
+    "return_direct": (lambda: create_agent(agent_model("direct"), [direct]), ["sunny in Rome"]),
     "ToolStrategy": (
         lambda: create_agent(agent_model("City"), [], response_format=ToolStrategy(City)),
         ["Returning structured response: city='Rome'"],
     ),
-    "a model in a tool": (lambda: create_agent(agent_model("ask_model"), [ask_model]), SUNNY),
     "an agent in a tool": (lambda: create_agent(agent_model("ask_agent"), [ask_agent]), SUNNY),
-    "a summary": (summarising, SUNNY),
     "an agent as a subgraph": (
         lambda: above(create_agent(agent_model(), [weather])).compile(),
         SUNNY,
     ),
-    "two return_direct tools in one task": (two_direct, BOTH),
-    "the same in a subgraph": (lambda: above(two_direct()).compile(), BOTH),
-    "a node without a model": (
-        lambda: above(lambda _: {"messages": AIMessage("Fixed.", id="fixed")}).compile(),
-        ["Fixed."],
-    ),
     "a supervisor": (supervisor, ["Sunny today.", "It is done."]),
-    "a swarm": (swarm, SUNNY),
     "two models at once": (side_by_side, SUNNY),
 }
 """Kind of agent -> how to make it, and the answers that a client must have in the end."""

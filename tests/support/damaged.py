@@ -110,7 +110,6 @@ _CUT = '{"of": "c'
 _LONG = "call_" + 40 * "x"
 _MADE_UP = result("made up", "c1", additional_kwargs={PLACEHOLDER_KEY: {"cause": "unknown"}})
 _THINKING = {"type": "thinking", "thinking": "which?", "signature": "c2lnbmF0dXJl"}
-_REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
 _SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}
 _SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 _CUSTOM = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "sh", "input": "ls"}
@@ -118,11 +117,9 @@ _RAW = {"id": "c1", "type": "function", "function": {"name": "look", "arguments"
 _LOOK = {"name": "look", "args": {"of": "c1"}, "id": "c1"}
 _BLOCK = Call("c1").block("anthropic")
 _CUT_OFF = Call("c1", raw=_CUT).invalid()
-
-
-def _results(*call_ids: str) -> list[Any]:
-    """Blocks with results, as Anthropic's API takes them."""
-    return [{"type": "tool_result", "tool_use_id": id_, "content": "r"} for id_ in call_ids]
+_RESULTS: list[Any] = [
+    {"type": "tool_result", "tool_use_id": id_, "content": "r"} for id_ in ("c1", "c2")
+]
 
 
 def _said(content: Any, provider: str = "", version: str = "", **fields: Any) -> list[Any]:
@@ -144,24 +141,11 @@ def _stored_chunk() -> AIMessageChunk:
 # if it cannot carry the content, whatever is done to its calls. A shape may have its own verdict.
 _DAMAGES: dict[str, tuple[str, list[Any]]] = {
     "F1-new-message": ("CRAGMB", ["hi", Call("c1"), "never mind"]),
-    "F1-still-pending": ("CRAGMB", ["hi", (Call("c1"), Call("c2")), result("r1", "c1")]),
-    "F1-answered-by-hand": (
-        "CRAGMB",
-        ["hi", Call("c1"), AIMessage("by hand"), "more", AIMessage("done"), "thanks"],
-    ),
     "F2-sibling-lost": (
         "CRAGMB",
         ["hi", (Call("c1"), Call("c2", "wire"), Call("c3", "boom")), result("r1", "c1"), "no"],
     ),
-    "F2-second-of-two-alike": (
-        "CRAGMB",
-        ["hi", (Call("c1"), Call("c2")), result("r2", "c2"), "never mind"],
-    ),
     "F6-steering-message": ("C.A.MB", ["hi", Call("c1"), "steer", result("r1", "c1"), "go on"]),
-    "F6-steering-between-siblings": (
-        "C.A.MB",
-        ["hi", (Call("c1"), Call("c2")), result("r1", "c1"), "steer", result("r2", "c2")],
-    ),
     "F6-streamed-text": (
         "C.A.M.",
         ["hi", Call("c1"), AIMessage("one moment"), result("r1", "c1"), "go on"],
@@ -172,10 +156,6 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
     ),
     "F6-result-before-call": ("C.A.MB", ["hi", result("r1", "c1"), Call("c1"), "go on"]),
     "F7-orphan": ("CRA.MB", ["hi", result("r1", "gone"), "thanks"]),
-    "F7-trimmed-front": (
-        "CRA.MB",
-        [result("r1", "c1"), result("r2", "c2"), AIMessage("done"), "thanks"],
-    ),
     "F8-two-handoffs": (
         "CRAGMB",
         ["hi", (Call("c1", "transfer_to_bob"), Call("c2", "transfer_to_eve")), result("r", "c2")],
@@ -188,10 +168,6 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
         "...... string=.....B gemini=.....B",
         ["hi", Call("c1", raw=_CUT), result("r1", "c1", status="error"), "hello?"],
     ),
-    "F9-cut-arguments-beside-a-call": (
-        "CRA.MB string=CRA.M. gemini=CRA.M.",
-        ["hi", (Call("c1"), Call("c2", raw=_CUT)), result("r1", "c1"), "hello?"],
-    ),
     "F9-nothing-known": (
         "CR..M.",
         _said("", invalid_tool_calls=[{"id": None, "name": None, "args": None, "error": "cut"}]),
@@ -201,13 +177,7 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
         _said([{**_BLOCK, "input": _CUT}], "anthropic", invalid_tool_calls=[_CUT_OFF]),
     ),
     "F10-tool-use": ("..A..B", _said([_BLOCK], "anthropic")),
-    "F10-tool-use-no-provider": ("..A..B", _said([_BLOCK])),
-    "F10-tool-use-thinking": ("..A..B", _said([_THINKING, _BLOCK], "anthropic")),
     "F10-function-call": (".R....", _said([Call("c1").block("responses")], "openai")),
-    "F10-function-call-reasoning": (
-        ".R....",
-        _said([_REASONING, Call("c1").block("responses")], "openai"),
-    ),
     "F10-standard-block": (".RAG.B", _said([Call("c1").block("v1")], "anthropic", "v1")),
     "F10-invalid-block": ("..A..B", _said([Call("c1", raw=_CUT).block("v1")], "anthropic", "v1")),
     "F10-block-and-another-call": (
@@ -219,10 +189,6 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
     "F10-custom-tool-call-known": (
         "-R-G--",
         _said([_CUSTOM], "openai", tool_calls=[{**_LOOK, "name": "sh", "args": {"__arg1": "ls"}}]),
-    ),
-    "F10-custom-tool-call-standard": (
-        "-R-.--",
-        _said([{"type": "non_standard", "value": _CUSTOM}], "openai", "v1"),
     ),
     "F11-id-used-again": (
         "C.A.MB responses=CRA.MB v1=CRA.MB",
@@ -244,19 +210,12 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
             *(result("r1", "c1", name="look"), result("r2", "c1", name="wire"), "thanks"),
         ],
     ),
-    "F12-id-twice-one-result": (
-        "CRAGMB",
-        ["hi", (Call("c1"), Call("c1", "wire")), result("r1", "c1", name="look"), "thanks"],
-    ),
     "F12-result-under-a-siblings-id": (
         "CRAGMB",
         ["hi", (Call("c1"), Call("c2")), result("r1", "c1"), result("r2", "c1"), "thanks"],
     ),
     "F12-id-too-long": ("C.....", ["hi", Call(_LONG), result("r1", _LONG), "thanks"]),
-    "F12-id-of-500": (
-        "CR...B",
-        ["hi", (Call(500 * "x"), Call("c2")), result("r1", 500 * "x"), result("r2", "c2"), "ok"],
-    ),
+    "F12-id-of-500": ("CR...B", ["hi", Call(500 * "x"), result("r1", 500 * "x"), "thanks"]),
     "F12-name-empty": ("CRAGMB", ["hi", Call("c1", ""), result("r1", "c1"), "thanks"]),
     "F12-name-odd": (
         "CRA.MB",
@@ -271,7 +230,6 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
     ),
     "F13-late-real-result": ("CRA.MB", ["hi", Call("c1"), _MADE_UP, "go on", result("r1", "c1")]),
     "F25-stored-chunk": ("CRAGMB", ["hi", _stored_chunk(), "hello?"]),
-    "F25-stored-chunk-answered": ("......", ["hi", _stored_chunk(), result("r1", "c1"), "hello?"]),
     "F25-left-over-delta": (
         "-.-..B",
         _said(
@@ -299,54 +257,25 @@ _DAMAGES: dict[str, tuple[str, list[Any]]] = {
         "-RAGM-",
         _said([_SERVER_CALL, _SERVER_RESULT, _BLOCK], "anthropic", tool_calls=[_LOOK]),
     ),
-    "F27-server-tool-still-running": ("-.-.-.", _said([_SERVER_CALL], "anthropic")),
     "F29-function-message": (
         "CRA.MB",
         ["hi", Call("c1"), FunctionMessage("r1", name="look"), "thanks"],
     ),
     "F29-tool-role": ("CRAGMB", ["hi", Call("c1"), ChatMessage("r1", role="tool"), "thanks"]),
-    "F29-function-role": (
-        "CRAGMB",
-        ["hi", Call("c1"), ChatMessage("r1", role="function"), "thanks"],
-    ),
     "F29-result-blocks": (
         "CR.GM.",
-        ["hi", (Call("c1"), Call("c2")), HumanMessage(_results("c1", "c2")), "thanks"],
-    ),
-    "F29-result-blocks-and-text": (
-        "CRAGMB",
-        [
-            *("hi", Call("c1")),
-            *(HumanMessage([{"type": "text", "text": "here"}, *_results("c1")]), "thanks"),
-        ],
+        ["hi", (Call("c1"), Call("c2")), HumanMessage(_RESULTS), "thanks"],
     ),
     "F29-human-with-tool-call-id": (
         "CRAGMB",
         ["hi", Call("c1"), HumanMessage("r1", additional_kwargs={"tool_call_id": "c1"}), "thanks"],
     ),
-    "F29-human-talks-about-it": ("CRAGMB", ["hi", Call("c1"), "the tool returned r1"]),
     "F29-legacy-function-call": (
         ".RA.MB",
         [
             "hi",
             AIMessage("", additional_kwargs={"function_call": {"name": "look", "arguments": "{}"}}),
             *(FunctionMessage("r1", name="look"), "thanks"),
-        ],
-    ),
-    "mixed-used-again-and-misplaced": (
-        "CRAGMB",
-        [
-            *(result("r0", "gone"), "hi", (Call("c1"), Call("c2", "")), "steer"),
-            *(result("r1", "c1"), AIMessage("hm"), "and?"),
-            *((Call("c1"), Call(None)), result("r2", "c1"), "thanks"),
-        ],
-    ),
-    "mixed-wrong-role-and-cut": (
-        "CRAGMB",
-        [
-            *("hi", (Call("c1"), Call("c2", raw=_CUT), Call(_LONG))),
-            *(FunctionMessage("r1", name="look"), "steer"),
-            *(result("r2", _LONG), result("r3", _LONG), "thanks"),
         ],
     ),
 }

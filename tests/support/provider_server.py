@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from binascii import crc32
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,13 +40,7 @@ THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer of a model.
-
-    Attributes:
-        words: The words of its text.
-        calls: The name of each call, and the text of its arguments, complete or not.
-        cut: Whether it ends at the token limit.
-    """
+    """A model's words, its calls (name and text of the arguments), and if it hits the limit."""
 
     words: Sequence[str] = ()
     calls: Sequence[tuple[str, str]] = ()
@@ -65,11 +58,7 @@ class Turn:
         ]
 
 
-TURNS = {
-    "text": Turn(WORDS),
-    "text, then a call": Turn(WORDS, [("weather", '{"city": "Rome"}')]),
-    "a call": Turn((), [("weather", '{"city": "Rome"}')]),
-}
+TURNS = {"text": Turn(WORDS), "text, then a call": Turn(WORDS, [("weather", '{"city": "Rome"}')])}
 
 
 # --- what the providers send ------------------------------------------------------------------
@@ -108,8 +97,8 @@ def _chat(turn: Turn, *, thinks: bool = False, whole: bool = False) -> list[byte
     return [*_sse([{**base, "choices": [each]} for each in choices]), b"data: [DONE]\n\n"]
 
 
-def _responses(turn: Turn, *, phases: bool = False, thinks: bool = False) -> list[bytes]:
-    """Responses; `phases` if texts are marked, `thinks` if reasoning comes first."""
+def _responses(turn: Turn, *, thinks: bool = False) -> list[bytes]:
+    """Responses; `thinks` if reasoning comes first."""
     events: Events = []
 
     def event(kind: str, **fields: Any) -> None:
@@ -134,15 +123,8 @@ def _responses(turn: Turn, *, phases: bool = False, thinks: bool = False) -> lis
             event("reasoning_summary_text.delta", **where, delta=word)
         event("output_item.done", output_index=0, item=item)
     if turn.words:
-        phase = {"phase": "commentary" if turn.calls else "final_answer"} if phases else {}
-        item = {
-            "type": "message",
-            "id": f"msg_{number}",
-            "role": "assistant",
-            "content": [],
-            **phase,
-        }
-        event("output_item.added", output_index=1, item={**item, **phase, "status": "in_progress"})
+        item = {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": []}
+        event("output_item.added", output_index=1, item={**item, "status": "in_progress"})
         where = {"output_index": 1, "item_id": f"msg_{number}", "content_index": 0, "logprobs": []}
         for word in turn.words:
             event("output_text.delta", **where, delta=word)
@@ -262,13 +244,7 @@ def _gemini(turn: Turn) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Integration:
-    """How a provider streams a turn, and the chat model that reads it.
-
-    Attributes:
-        wire: The rules that a request must obey.
-        events: The bytes of each event of a turn.
-        new_model: Makes the chat model for the server's address.
-    """
+    """The rules of a provider, how it streams a turn, and how to make a model for its address."""
 
     wire: str
     events: Callable[[Turn], list[bytes]]
@@ -301,9 +277,6 @@ _thinker = partial(_claude, thinking={"type": "enabled", "budget_tokens": 1024})
 INTEGRATIONS = {
     "OpenAI Chat Completions": Integration("openai-chat", _chat, partial(_openai, responses=False)),
     "OpenAI Responses": Integration("openai-responses", _responses, _openai),
-    "OpenAI Responses, phases": Integration(
-        "openai-responses", partial(_responses, phases=True), _openai
-    ),
     "Anthropic": Integration("anthropic", _anthropic, _claude),
     "Anthropic, thinking": Integration("anthropic", partial(_anthropic, thinks=True), _thinker),
     "Mistral": Integration(
@@ -336,12 +309,7 @@ WITH_BLOCKS = {
     for version in ("v0", "v1")
     for name, wire, events, new_model in (
         ("OpenAI", "openai-responses", partial(_responses, thinks=True), _openai),
-        (
-            "Anthropic",
-            "anthropic",
-            partial(_anthropic, thinks=True, searches=True),
-            _thinker,
-        ),
+        ("Anthropic", "anthropic", partial(_anthropic, thinks=True, searches=True), _thinker),
     )
 }
 """Turns with reasoning, a search by the provider and a call without arguments."""
@@ -351,23 +319,14 @@ WITH_BLOCKS = {
 
 
 class ProviderServer:
-    """A running server for one integration.
+    """A running server for one integration, with a script of turns.
 
-    Args:
-        integration: What it speaks.
-        *turns: Its script: turns, or the bytes of events.
-        pause: Seconds before each event. Default: 0.
-
-    Attributes:
-        requests: The histories that were sent to it, in order.
-        refused: The rules that each of them breaks.
-        script: What it will answer; the last entry is repeated.
+    `requests` are the histories that were sent to it, `refused` the rules that each of them breaks.
     """
 
-    def __init__(self, integration: Integration, *turns: Turn | list[bytes], pause: float = 0):
+    def __init__(self, integration: Integration, *turns: Turn):
         self.integration = integration
         self.script = list(turns)
-        self.pause = pause
         self.requests: list[Events] = []
         self.refused: list[list[str]] = []
         handler = type("Handler", (_Handler,), {"provider": self})
@@ -392,8 +351,9 @@ class ProviderServer:
         self.refused.append(broken)
         if broken:
             return "; ".join(broken)
-        turn = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        return self.integration.events(turn) if isinstance(turn, Turn) else turn
+        return self.integration.events(
+            self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -415,7 +375,6 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"type": "invalid_request_error", "code": 400, "message": answer}
             answer = [json.dumps({"type": "error", "error": error, "message": answer}).encode()]
         for event in answer:
-            time.sleep(self.provider.pause)
             self.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
 

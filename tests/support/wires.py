@@ -25,14 +25,11 @@ from typing import Any, NamedTuple, TypeAlias
 import botocore.session
 from botocore.validate import ParamValidator
 from langchain_anthropic import ChatAnthropic
-from langchain_aws.chat_models.bedrock import ChatPromptAdapter
 from langchain_aws.chat_models.bedrock_converse import _messages_to_bedrock
 from langchain_core.messages import BaseMessage, convert_to_messages
-from langchain_deepseek import ChatDeepSeek
 from langchain_google_genai import ChatGoogleGenerativeAI
-from langchain_groq import ChatGroq
 from langchain_mistralai import ChatMistralAI
-from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from langchain_openai import ChatOpenAI
 
 WIRES = ("openai-chat", "openai-responses", "anthropic", "gemini", "mistral", "bedrock")
 
@@ -68,11 +65,6 @@ def _sent_by_mistral(sent: list[BaseMessage]) -> Payload:
     return model._create_message_dicts(sent, None)[0]
 
 
-def _sent_by_azure(sent: list[BaseMessage]) -> Any:
-    options = {"azure_deployment": "d", "api_version": "2024-10-21", "azure_endpoint": "http://x"}
-    return _model(AzureChatOpenAI, api_key=_KEY, **options)._get_request_payload(sent)
-
-
 INTEGRATIONS: dict[str, Callable[[list[BaseMessage]], Any]] = {
     "openai-chat": partial(_sent_by_openai, "messages", use_responses_api=False),
     "openai-responses": partial(_sent_by_openai, "input", use_responses_api=True),
@@ -80,16 +72,8 @@ INTEGRATIONS: dict[str, Callable[[list[BaseMessage]], Any]] = {
     "gemini": _sent_by_gemini,
     "mistral": _sent_by_mistral,
     "bedrock": lambda sent: _messages_to_bedrock(sent, model_id=_CLAUDE, provider="anthropic")[0],
-    "azure": _sent_by_azure,
-    "bedrock-invoke": lambda sent: ChatPromptAdapter.format_messages("anthropic", sent),
-    "deepseek": lambda sent: _model(
-        ChatDeepSeek, model="deepseek-chat", api_key=_KEY
-    )._get_request_payload(sent),
-    "groq": lambda sent: _model(ChatGroq, model="llama", api_key=_KEY)._create_message_dicts(
-        sent, None
-    ),
 }
-"""All chat model integrations of the test environment -> what they send for a history."""
+"""Wire -> what its integration sends for a history."""
 
 # What the integrations say about content which they move or drop: true, and not the claim here.
 _SPOKEN = (
