@@ -154,7 +154,7 @@ def test_an_option_with_a_wrong_value():
         patch_model(patched, recover="always")
 
 
-@pytest.mark.parametrize("value", ["go", BROKEN[:1], 7], ids=str)
+@pytest.mark.parametrize("value", ["go", BROKEN[:1], 7])
 def test_what_needs_no_repair_is_passed_on_as_it_is(value):
     """No copy is made of a valid history; what is no input of a model, the model refuses."""
     received = []
@@ -224,7 +224,7 @@ WIRED = {"wire": lambda call: f"wired by {call.tool_call_id}"}
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"placeholder": "no answer", "reconcile": {}}, FOREIGN.text),
+        ({}, FOREIGN.text),
         ({"placeholder": "no answer", "replace_foreign": True}, "no answer"),
         ({"reconcile": WIRED, "replace_foreign": True}, "wired by c1"),
     ],

@@ -351,25 +351,20 @@ def test_content_of_langchains_own_form(name):
     assert_asked_again(agent, name)
 
 
-def test_all_protections_at_once_ask_once():
-    """The node, the middleware and the model are patched; the middleware asks again."""
-
-    def build(model, tools, saver):
-        middleware = [PatchToolCallsMiddleware()]
-        model = patch_model(model)
-        return with_patching(create_agent(model, tools, middleware=middleware, checkpointer=saver))
-
-    agent = Agent(build, BAD, BAD)
-    agent.say("go")
-    assert len(agent.model.seen) == 2
-    agent.say("hello")
-    assert agent.history[-1].text == "done"
+def all_at_once(model, tools, saver, **options):
+    """The node, the middleware and the model are patched; the middleware repairs and asks."""
+    middleware = [PatchToolCallsMiddleware(**options)]
+    agent = create_agent(patch_model(model), tools, middleware=middleware, checkpointer=saver)
+    return with_patching(agent, **options)
 
 
-@pytest.mark.parametrize("name", ["hand_built", "middleware"])
-def test_a_damaged_history_and_a_cut_call_in_one_turn(name):
-    """Both repairs are written."""
-    agent = Agent(name, said("blocks", "stream", name, CUT), recover=False)
+@pytest.mark.parametrize("kind", ["hand_built", "middleware", all_at_once])
+def test_a_damaged_history_and_a_cut_call_in_one_turn(kind):
+    """Both repairs are written once, and the model is asked again once."""
+    patches: list[Any] = []
+    report = lambda *seen: patches.append(seen)
+    script = said("blocks", "stream", "", CUT)
+    agent = Agent(kind, script, recover=False, on_patch=report)
     agent.model.streaming = True
     history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
     agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
@@ -378,6 +373,7 @@ def test_a_damaged_history_and_a_cut_call_in_one_turn(name):
     assert [m.type for m in agent.history] == types
     assert validate_messages(agent.history) == []
     assert agent.desk.did == {}
+    assert (len(agent.model.seen), len(patches)) == (2, 1)
 
 
 # --- what stands between a node and its model ----------------------------------------------------
