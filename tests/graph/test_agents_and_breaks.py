@@ -13,17 +13,16 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
 from langgraph.types import Command, Send, interrupt
 from langgraph_supervisor import create_supervisor
 from typing_extensions import TypedDict
@@ -128,38 +127,6 @@ def schemas(model: Any, tools: Any) -> Any:
     return builder.add_conditional_edges("agent", send_each, ["tools", END])
 
 
-class Private(TypedDict):
-    """What a node may ask for that is in no other schema."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    notes: str
-
-
-@dataclass
-class Ann:
-    """The context of a run."""
-
-    user: str
-
-
-def private(model: Any, tools: Any) -> Any:
-    """A node with a private value and a context, in a graph that is a node of another one."""
-
-    def plan(state: MessagesState) -> Private:
-        return {"messages": [], "notes": "quietly"}
-
-    def call(state: Private, runtime: Runtime[Ann]) -> dict[str, Any]:
-        assert (state["notes"], runtime.context.user) == ("quietly", "ann")
-        return {"messages": [model.invoke(state["messages"])]}
-
-    child = StateGraph(MessagesState, context_schema=Ann).add_node("plan", plan)
-    child.add_node("agent", call).add_node("tools", ToolNode(tools))
-    child.add_edge(START, "plan").add_edge("plan", "agent").add_edge("tools", "agent")
-    child.add_conditional_edges("agent", send_each, ["tools", END])
-    builder = StateGraph(Debate, context_schema=Ann).add_node("node1", child.compile())
-    return builder.add_edge(START, "node1")
-
-
 def in_a_tool(model: Any, tools: Any, saver: Any) -> Any:
     """An agent with a tool that runs a graph, which asks the human."""
 
@@ -231,7 +198,6 @@ KINDS = {
     "with_approval": Kind(application(with_approval), "model", records=True, asks_first=True),
     "schemas": Kind(compiled(schemas), records=True),
     "in_a_tool": Kind(application(in_a_tool), "model", records=True),
-    "private": Kind(compiled(private), "node1", records=True, writes=False),
     "supervisor": Kind(supervisor, "supervisor", records=True, writes=False),
     "as_node": Kind(
         compiled(lambda *parts: above(BARE["create_agent"](*parts, None))),
@@ -269,12 +235,11 @@ class Play:
         self.bare = agent(lambda graph: graph)
         self.patched = agent(lambda graph: with_patching(graph, **options))
         self.patched.model.script = self.bare.model.script
-        self.options = {"context": Ann("ann")} if name == "private" else {}
 
     def run(self, value: Any, *, bare: bool = False, **options: Any) -> Any:
         """Run a graph with a text, or with any other input."""
         value = {"messages": [HumanMessage(value)]} if isinstance(value, str) else value
-        return (self.bare if bare else self.patched).run(value, **self.options, **options)
+        return (self.bare if bare else self.patched).run(value, **options)
 
     @property
     def history(self) -> list[Any]:
@@ -319,7 +284,7 @@ def broken_off(play: Play, how: str) -> None:
 async def cancelled(play: Play, value: Any) -> None:
     """Cancel the run when the mail is sent, and recorded if that is to be."""
     graph, config = play.patched.graph, play.patched.config
-    running = asyncio.create_task(graph.ainvoke(value, config, **play.options))
+    running = asyncio.create_task(graph.ainvoke(value, config))
     async with asyncio.timeout(20):
         await play.began.wait()
         while play.kind.records and "sent to bob" not in written(play):  # noqa: ASYNC110 - the saver has no event
@@ -352,14 +317,12 @@ def expected_results(kind: Kind, how: str) -> dict[str, str]:
 
 def rows(number: int, *hows: str) -> list[Any]:
     """Each kind with that number of the breaks in turn, sync and async in turn."""
-    found = []
-    for n, name in enumerate(KINDS):
-        for k in {(n + more) % len(hows) for more in range(number)}:
-            # A private value needs a synchronous model node, and a cancelled run is asynchronous.
-            asynchronous = name != "private" and bool((n + k) % 2)
-            if hows[k] != "cancelled" or (KINDS[name].records and name != "private"):
-                found.append(pytest.param(name, hows[k], asynchronous, id=f"{name}-{hows[k]}"))
-    return found
+    return [
+        pytest.param(name, hows[k], bool((n + k) % 2), id=f"{name}-{hows[k]}")
+        for n, name in enumerate(KINDS)
+        for k in {(n + more) % len(hows) for more in range(number)}
+        if hows[k] != "cancelled" or KINDS[name].records
+    ]
 
 
 @pytest.mark.parametrize(("name", "how", "asynchronous"), rows(2, *SECOND))
@@ -431,9 +394,8 @@ WIRED = {"c1": "sent to bob", "c2": "wired 5: yes"}
 def test_the_answer_reaches_the_tool_that_waits(name: str):
     """Whichever of the two graphs paused and resumes, and after a goto beside the pause."""
     number = list(KINDS).index(name)
-    asynchronous = name != "private" and number % 2 == 1
     made = calls(MAIL, SECOND["paused"])
-    play = Play(name, made, asynchronous=asynchronous, recover=False)
+    play = Play(name, made, asynchronous=number % 2 == 1, recover=False)
     play.run("go", bare=number % 3 == 0)
     goes = number % 3 != 1
     if goes:
@@ -474,18 +436,18 @@ def shown(value: Any) -> str:
     return IDS.sub("<id>", repr(value))
 
 
-async def seen_by_clients(agent: Agent, how: str, **options: Any) -> list[str]:
+async def seen_by_clients(agent: Agent, how: str) -> list[str]:
     """All that the streams show of a healthy thread: a pause, its answer, a turn more."""
     turns = [{"messages": [HumanMessage(text, id=text)]} for text in ("go", "thanks")]
     asks = [APPROVED] if "HumanInTheLoopMiddleware.after_model" in agent.graph.nodes else []
     seen: list[Any] = []
     for value in (turns[0], *asks, Command(resume="yes"), *turns[1:]):
         if how == "events":
-            events = agent.graph.astream_events(value, agent.config, version="v2", **options)
+            events = agent.graph.astream_events(value, agent.config, version="v2")
             found = [event async for event in events if "langsmith:hidden" not in event["tags"]]
             seen += [{**event, "parent_ids": len(event["parent_ids"])} for event in found]
             continue
-        modes = {"stream_mode": MODES, "subgraphs": True, **options}
+        modes = {"stream_mode": MODES, "subgraphs": True}
         if how == "async":
             seen += [part async for part in agent.graph.astream(value, agent.config, **modes)]
         else:
@@ -493,10 +455,7 @@ async def seen_by_clients(agent: Agent, how: str, **options: Any) -> list[str]:
     return list(map(shown, seen))
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [(n, "sync" if n == "private" else WAYS[i % 3]) for i, n in enumerate(KINDS)],
-)
+@pytest.mark.parametrize(("name", "how"), [(n, WAYS[i % 3]) for i, n in enumerate(KINDS)])
 async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
     """The same chunks in all stream modes, the same events, checkpoints, schemas and calls."""
     found = []
@@ -505,7 +464,7 @@ async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
         made = [SECOND["paused"]] if how == "events" else [MAIL, SECOND["paused"]]
         play = Play(name, calls(*made, id="a1"))
         agent = play.bare if bare else play.patched
-        seen = await seen_by_clients(agent, how, **play.options)
+        seen = await seen_by_clients(agent, how)
         states = [
             shown((state.values, state.next, state.metadata, state.tasks))
             for state in agent.graph.get_state_history(agent.config)

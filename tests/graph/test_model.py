@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
-from langchain.chat_models import init_chat_model
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, trim_messages
@@ -23,7 +22,6 @@ from pydantic import BaseModel
 from kit import Agent, Desk, StrictModel, calls, loop, streamed
 from langgraph_patch import patch_model
 from langgraph_patch.errors import ModelError, OptionError
-from langgraph_patch.graph.model import PatchedModel
 from support.placeholder_texts import DEEPAGENTS_CANCELLED
 
 BROKEN = [HumanMessage("go"), calls(("wire", {})), HumanMessage("never mind")]
@@ -101,12 +99,6 @@ def test_structured_output_is_typed():
     ):
         assert patched.invoke(BROKEN) == Answer(text="done")
         assert [m.type for m in model.seen[-1]] == REPAIRED
-
-
-def test_a_model_that_is_made_at_each_call():
-    """`init_chat_model` without a model makes one when it is called."""
-    patched = patch_model(init_chat_model(configurable_fields=("model",)))
-    assert isinstance(patched.bind_tools([]), PatchedModel)
 
 
 NO_ATTRIBUTE = (
