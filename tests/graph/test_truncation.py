@@ -25,7 +25,6 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
-from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
@@ -42,6 +41,7 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
+CUT_STREAM = streamed(CUT)
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
@@ -84,12 +84,7 @@ def blocks(named: Any, reason: Any, *, whole: bool) -> Any:
     """Arguments are text in streams and objects otherwise: Anthropic, Bedrock."""
     metadata = {"stop_reason": reason and "max_tokens", "model_provider": "anthropic"}
     if whole:
-        made = calls(*((name, as_object(raw)) for name, raw in named), response_metadata=metadata)
-        made.content = [
-            {"type": "tool_use", "id": each["id"], "name": each["name"], "input": each["args"]}
-            for each in made.tool_calls
-        ]
-        return made
+        return calls(*((name, as_object(raw)) for name, raw in named), response_metadata=metadata)
     chunks = streamed(*named)
     for chunk in chunks:
         (part,) = chunk.tool_call_chunks
@@ -105,12 +100,11 @@ def as_object(raw: str) -> Any:
     return json.loads(raw if raw.endswith("}") else raw + '"}')
 
 
-def empty(named: Any, reason: Any, *, whole: bool) -> Any:
+def empty(_: Any, __: Any, *, whole: bool) -> Any:
     """What Gemini returns instead of a call that it could not read."""
     metadata = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
-    if whole:
-        return AIMessage("", response_metadata=metadata)
-    return [AIMessageChunk("", response_metadata=metadata)]
+    message = (AIMessage if whole else AIMessageChunk)("", response_metadata=metadata)
+    return message if whole else [message]
 
 
 SHAPES = {"text": text, "blocks": blocks, "objects": objects, "empty": empty}
@@ -173,23 +167,21 @@ ASYNC = (False, True, False, True, True, False, True)
 """Of a length of its own, so that it meets each value of the other axes."""
 
 
-def agent_that_says(
-    name: str, way: str, *script: Any, asynchronous: bool = False, kinds: Any = AGENTS
+def agent_of(
+    shape: str,
+    way: str,
+    name: str,
+    *named: Any,
+    reason: Any = "limit",
+    asynchronous: bool = False,
+    kinds: Any = AGENTS,
 ) -> Agent:
-    """An agent whose model says what the script has, and then `done`."""
-    agent = Agent(kinds[name], *script, asynchronous=asynchronous)
-    agent.model.streaming = not is_whole(way, name)
+    """An agent whose model makes these calls, streamed or not, and then says `done`."""
+    whole = way == "invoke" and name != "merging"
+    script = SHAPES[shape](named, reason, whole=whole)
+    agent = Agent(kinds[name], script, asynchronous=asynchronous)
+    agent.model.streaming = not whole
     return agent
-
-
-def is_whole(way: str, name: str) -> bool:
-    """Whether the model is not streamed."""
-    return way == "invoke" and name != "merging"
-
-
-def said(shape: str, way: str, name: str, *named: Any, reason: Any = "limit") -> Any:
-    """A message with these calls, streamed or not."""
-    return SHAPES[shape](named, reason, whole=is_whole(way, name))
 
 
 def turn(agent: Agent, way: str, value: Any = "go") -> list[Any]:
@@ -245,8 +237,7 @@ CAUSES = [
 def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchronous):
     """It does not run, whether the provider gives its raw text or an object."""
     call, reason = UNFINISHED[cause]
-    script = said(shape, way, name, call, reason=reason)
-    agent = agent_that_says(name, way, script, asynchronous=asynchronous)
+    agent = agent_of(shape, way, name, call, reason=reason, asynchronous=asynchronous)
     turn(agent, way)
     assert_asked_again(agent, name)
 
@@ -254,8 +245,7 @@ def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asyn
 @pytest.mark.parametrize(HOW, EACH)
 def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchronous):
     """The model is not asked again before the result of the complete call."""
-    script = said(shape, way, name, COMPLETE, CUT)
-    agent = agent_that_says(name, way, script, asynchronous=asynchronous)
+    agent = agent_of(shape, way, name, COMPLETE, CUT, asynchronous=asynchronous)
     turn(agent, way)
     assert len(agent.model.seen) == 2
     assert agent.read["c1"] == "sent to al"
@@ -271,8 +261,8 @@ def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchro
 @pytest.mark.parametrize(("name", "asynchronous"), in_turn([[name] for name in GUARDS], ASYNC))
 def test_a_stream_that_fails_runs_no_call(name, asynchronous):
     """The error reaches the caller as in the bare graph, and the thread goes on."""
-    script = [*said("text", "stream", name, COMPLETE, CUT), OSError("reset")]
-    agent = agent_that_says(name, "stream", script, asynchronous=asynchronous)
+    agent = agent_of("text", "stream", name, COMPLETE, CUT, asynchronous=asynchronous)
+    agent.model.script[0].append(OSError("reset"))
     with pytest.raises(OSError, match="reset"):
         turn(agent, "stream")
     turn(agent, "stream", "hello")
@@ -285,7 +275,7 @@ def test_a_stream_that_fails_runs_no_call(name, asynchronous):
 )
 def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchronous):
     """The model is asked again with the same history: nothing of the first answer is stored."""
-    agent = agent_that_says(name, way, said("empty", way, name), asynchronous=asynchronous)
+    agent = agent_of("empty", way, name, asynchronous=asynchronous)
     turn(agent, way)
     assert [m.text for m in agent.history] == ["go", "done"]
     assert [len(read) for read in agent.model.seen] == [1, 1]
@@ -298,8 +288,8 @@ def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchro
 def test_a_second_unusable_message_ends_the_turn_and_is_logged(shape, name, way, caplog):
     """The model is asked twice in the turn. The thread answers the next message."""
     caplog.set_level(logging.INFO, "langgraph_patch")
-    script = [said(shape, way, name, MALFORMED, reason=None) for _ in range(2)]
-    agent = agent_that_says(name, way, *script)
+    agent = agent_of(shape, way, name, MALFORMED, reason=None)
+    agent.model.script *= 2
     turn(agent, way)
     assert len(agent.model.seen) == 2
     assert agent.history[-1].text != "done"
@@ -321,8 +311,9 @@ def test_complete_calls_run_as_in_the_bare_graph(shape, way, name, asynchronous)
     bare = {"middleware": "create_agent", "patched_model": "hand_built"}.get(name, name)
     found = []
     for kinds, kind in ((AGENTS, name), (BARE, bare)):
-        script = said(shape, way, name, COMPLETE, ("mail", '{"to": "eve"}'), reason=reason)
-        agent = agent_that_says(kind, way, script, asynchronous=asynchronous, kinds=kinds)
+        named = COMPLETE, ("mail", '{"to": "eve"}')
+        options = {"reason": reason, "asynchronous": asynchronous, "kinds": kinds}
+        agent = agent_of(shape, way, kind, *named, **options)
         chunks = turn(agent, way)
         texts = [(m.type, m.text) for m in agent.history]
         found.append((agent.desk.did, texts, len(chunks), len(agent.model.seen)))
@@ -337,7 +328,7 @@ def test_complete_calls_run_as_in_the_bare_graph(shape, way, name, asynchronous)
 )  # fmt: skip
 def test_a_bare_graph_runs_the_cut_call(shape, way, name):
     """The judge of these tests: nothing in the message shows that arguments are missing."""
-    agent = agent_that_says(name, way, said(shape, way, name, CUT), kinds=BARE)
+    agent = agent_of(shape, way, name, CUT, kinds=BARE)
     turn(agent, way)
     assert agent.desk.did == {"mail bo": 1}
 
@@ -345,8 +336,8 @@ def test_a_bare_graph_runs_the_cut_call(shape, way, name):
 @pytest.mark.parametrize("name", ["hand_built", "merging"])
 def test_content_of_langchains_own_form(name):
     """With `output_version="v1"` the calls are content blocks of that form."""
-    agent = Agent(AGENTS[name], said("blocks", "stream", name, CUT))
-    agent.model.streaming, agent.model.output_version = True, "v1"
+    agent = agent_of("blocks", "stream", name, CUT)
+    agent.model.output_version = "v1"
     turn(agent, "stream")
     assert_asked_again(agent, name)
 
@@ -363,8 +354,7 @@ def test_a_damaged_history_and_a_cut_call_in_one_turn(kind):
     """Both repairs are written once, and the model is asked again once."""
     patches: list[Any] = []
     report = lambda *seen: patches.append(seen)
-    script = said("blocks", "stream", "", CUT)
-    agent = Agent(kind, script, recover=False, on_patch=report)
+    agent = Agent(kind, CUT_STREAM, recover=False, on_patch=report)
     agent.model.streaming = True
     history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
     agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
@@ -431,24 +421,16 @@ def agent_in_a_tool(model, tools, saver, **options):
     return with_patching(loop(boss, [delegate]).compile(checkpointer=saver), **options)
 
 
-class Talk(TypedDict):
-    """A history that is not patched."""
+class Both(MessagesState):
+    """A patched history, and one that is not."""
 
     talk: Annotated[list[AnyMessage], add_messages]
 
 
-class Both(Talk):
-    """A patched history beside it."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-
-
-def another_key(model, tools, saver, *, state=Both, nests=False):
-    """A loop, or a nested one, over a history that is not patched, beside a patched node."""
+def another_key(model, tools, saver):
+    """A loop over a history that is not patched, beside a patched node."""
     route = lambda values: tools_condition(values, messages_key="talk")
-    builder = loop(model, tools, state=state, key="talk", router=route)
-    if nests:
-        builder = above(builder.compile(), state=Both)
+    builder = loop(model, tools, state=Both, key="talk", router=route)
     builder.add_node("other", lambda values: {"messages": values["messages"][:0]})
     return with_patching(builder.add_edge(START, "other").compile(checkpointer=saver))
 
@@ -485,7 +467,6 @@ NODES = {
     "an agent in a tool": agent_in_a_tool,
     "an agent in a recorded tool": partial(agent_in_a_tool, record=True),
     "another key": another_key,
-    "a nested graph with another key": partial(another_key, state=Talk, nests=True),
 }
 """What stands between a node and its model."""
 ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
@@ -502,7 +483,7 @@ ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
 )
 def test_the_guard_reaches_the_model_of(name, is_alone, way, asynchronous, caplog):
     """A cut call never runs, a complete one beside it runs once, and the thread goes on."""
-    key = "talk" if "another key" in name else "messages"
+    key = "talk" if name == "another key" else "messages"
     named, did = ([CUT], {}) if is_alone else ([COMPLETE, CUT], {"mail al": 1})
     script = streamed(*named, reason="length")
     agent = Agent(NODES[name], script, asynchronous=asynchronous)
@@ -523,8 +504,6 @@ def test_the_guard_reaches_the_model_of(name, is_alone, way, asynchronous, caplo
 
 
 # --- what a node returns -------------------------------------------------------------------------
-
-CUT_STREAM = streamed(CUT)
 
 
 def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
@@ -654,20 +633,16 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     assert validate_messages(repaired) == []
 
 
-KEPT = {
-    "a thought behind it": at_limit([USE, {"type": "thinking", "thinking": "hm"}]),
-    "an invalid call beside it": AIMessage("", tool_calls=[CALL], invalid_tool_calls=[INVALID]),
-    "a text behind it in a stream": [
-        *objects([COMPLETE], "limit", whole=False)[:1],
-        AIMessageChunk("I have sen", response_metadata={"finish_reason": "MAX_TOKENS"}),
+@pytest.mark.parametrize(
+    "message",
+    [
+        at_limit([USE, {"type": "thinking", "thinking": "hm"}]),
+        AIMessage("", tool_calls=[CALL], invalid_tool_calls=[INVALID]),
     ],
-}
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_a_complete_call_is_never_refused(name):
+)
+def test_a_complete_call_is_never_refused(message):
     """The tables of what is complete are in `tests/history/test_streamed_calls.py`."""
-    model = StrictModel(script=[KEPT[name]], streaming="stream" in name)
+    model = StrictModel(script=[message])
     answer = patch_model(model).invoke("go")
     assert (len(model.seen), len(answer.tool_calls)) == (1, 1)
 

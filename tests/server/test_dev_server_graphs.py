@@ -73,8 +73,8 @@ class Talk:
         run_id = await self.start(text)
         async with asyncio.timeout(SECONDS):
             while True:
-                state = await self.client.threads.get_state(self.thread_id)
-                if sorted(bool(task["result"]) for task in state["tasks"]) == [False, True]:
+                tasks = (await self.client.threads.get_state(self.thread_id))["tasks"]
+                if sorted(bool(task["result"]) for task in tasks) == [False, True]:
                     return run_id
                 await asyncio.sleep(0.05)
 
@@ -105,9 +105,6 @@ def repaired_turn(word: str, *after: str) -> list[str]:
 
 
 NEVER_MIND = ("human: never mind", "ai: re: never mind")
-
-
-# --- what breaks a thread -----------------------------------------------------------------------
 
 
 async def interrupt(talk: Talk) -> str:
