@@ -16,7 +16,6 @@ from langgraph.prebuilt import (
     InjectedState,
     ToolNode,
     ToolRuntime,
-    tools_condition,
 )
 from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
@@ -24,7 +23,8 @@ from typing_extensions import TypedDict
 
 from kit import STATES, Agent, StrictModel, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
-from langgraph_patch.graph.fan_out import ROUTERS
+from langgraph_patch.evidence.effects import ROUTERS
+from support.placeholder_texts import FAILED, WAITED
 
 MAIL = ("mail", {"to": "bob"})
 MAIL_AND_WIRE = calls(MAIL, ("wire", {"amount": 5}))
@@ -68,15 +68,22 @@ def test_f02_a_result_beside_a_failed_call_is_recovered():
         agent.say("go")
     agent.say("and now?")
     assert agent.read["c1"] == "sent to bob"
-    assert "failed in its last recorded attempt: RuntimeError('kaput x')" in agent.read["c2"]
+    assert agent.read["c2"] == FAILED.format("boom", "c2", "RuntimeError('kaput x')")
 
 
-@pytest.mark.parametrize(
-    "build", [loop, chain((START, "agent"), ("agent", "tools"))], ids=["a router", "an edge"]
-)
-def test_f02_each_call_is_a_task_of_its_own(build):
+def retrying(model: Any, tools: Any) -> Any:
+    """A loop whose ToolNode has a config and retries."""
+    builder = loop(model, tools)
+    node = builder.nodes["tools"]
+    node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
+    return builder
+
+
+@pytest.mark.parametrize("build", [loop, retrying, chain((START, "agent"), ("agent", "tools"))])
+def test_f02_each_call_is_a_task_of_its_own(build, caplog):
     """Whatever leads to the tool node. A result beside a pause is stored, and not made twice."""
     agent = Agent(recorded(build), MAIL_AND_WIRE)
+    assert not caplog.records
     agent.say("go")
     assert [task.name for task in agent.graph.get_state(agent.config).tasks] == ["tools", "tools"]
     agent.resume()
@@ -142,46 +149,34 @@ def test_a_tool_reads_the_state_of_its_node(state, asynchronous):
     assert play(record=True) == play(record=False)
 
 
-class Talk(TypedDict):
-    """A history under another key."""
-
-    talk: Annotated[list[AnyMessage], add_messages]
-
-
-def test_a_history_under_another_key():
-    """`messages_key` of the ToolNode is respected, also where a router reads another part."""
-    ends = lambda state: tools_condition(state, messages_key="talk")
-    build = lambda model, tools: loop(model, tools, state=Talk, router=ends, key="talk")
-    agent = Agent(recorded(build), MAIL_AND_WIRE, messages_key="talk")
-    for text in ("go", "never mind"):
-        agent.run({"talk": [HumanMessage(text)]})
-    assert agent.read["c1"] == "sent to bob"
-    assert "was waiting for human input when another message came in" in agent.read["c2"]
-
-
 class Tries(TypedDict):
     """A part of a state."""
 
     tries: int
 
 
-def test_a_router_that_reads_a_part_of_the_state():
-    """The history that is sent is that of the thread."""
+class Talk(Tries):
+    """A history under another key, and that part."""
 
-    class State(MessagesState):
-        tries: int
+    talk: Annotated[list[AnyMessage], add_messages]
+
+
+def test_a_history_under_another_key_and_a_router_that_reads_a_part():
+    """What is sent is the history of the thread, under the `messages_key` of the ToolNode."""
 
     def route(state: Tries) -> Literal["tools", "__end__"]:
-        return END if state.get("tries") else "tools"
+        return END if state["tries"] else "tools"
 
     def build(model, tools):
-        builder = loop(model, tools, state=State)
+        builder = loop(model, tools, state=Talk, key="talk")
         builder.branches.clear()
         return builder.add_conditional_edges("agent", route)
 
-    agent = Agent(recorded(build), MAIL_AND_WIRE)
-    agent.say("go")
-    assert len(agent.graph.get_state(agent.config).tasks) == 2
+    agent = Agent(recorded(build), MAIL_AND_WIRE, messages_key="talk")
+    for tries, text in enumerate(("go", "never mind")):
+        agent.run({"talk": [HumanMessage(text)], "tries": tries})
+    assert agent.read["c1"] == "sent to bob"
+    assert agent.read["c2"] == WAITED.format("wire", "c2")
     assert agent.desk.did == {"mail bob": 1}
 
 
@@ -392,20 +387,3 @@ def test_a_warning_names_what_cannot_be_recorded(reason, caplog):
     assert reason in record.getMessage()
     agent.say("go")
     assert agent.desk.did == {"mail al": 1, "mail bob": 1}
-
-
-def test_what_can_be_recorded_warns_nothing(caplog):
-    """A `ToolNode` with a config and retries is recorded."""
-    caplog.set_level(logging.WARNING, logger="langgraph_patch")
-
-    def build(model, tools):
-        builder = loop(model, tools)
-        node = builder.nodes["tools"]
-        node.runnable = node.runnable.with_config(tags=["t"]).with_retry(stop_after_attempt=1)
-        return builder
-
-    agent = Agent(recorded(build), MAIL_AND_WIRE)
-    agent.say("pay")
-    agent.resume()
-    assert not caplog.records
-    assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
