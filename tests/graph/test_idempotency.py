@@ -38,7 +38,6 @@ class Tools:
         self.failures = failures
 
     def note(self, key: str) -> str:
-        """Note a key, fail as often as asked for, then ask."""
         self.keys.append(key)
         if len(self.keys) <= self.failures:
             raise ConnectionError

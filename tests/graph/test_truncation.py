@@ -333,15 +333,6 @@ def test_a_bare_graph_runs_the_cut_call(shape, way, name):
     assert agent.desk.did == {"mail bo": 1}
 
 
-@pytest.mark.parametrize("name", ["hand_built", "merging"])
-def test_content_of_langchains_own_form(name):
-    """With `output_version="v1"` the calls are content blocks of that form."""
-    agent = agent_of("blocks", "stream", name, CUT)
-    agent.model.output_version = "v1"
-    turn(agent, "stream")
-    assert_asked_again(agent, name)
-
-
 def all_at_once(model, tools, saver, **options):
     """The node, the middleware and the model are patched; the middleware repairs and asks."""
     middleware = [PatchToolCallsMiddleware(**options)]
@@ -605,7 +596,6 @@ def at_limit(content: Any = "", /, **fields: Any) -> AIMessage:
 
 
 REFUSED = {
-    "its block is the last one": at_limit([TEXT, USE]),
     "two reasons that LangChain joined": at_limit(
         response_metadata={"finish_reason": "STOPMAX_TOKENS"}
     ),
@@ -666,11 +656,8 @@ def test_a_patched_model_in_a_tool_asks_again():
     assert [[m.type for m in seen] for seen in model.seen] == [["human"], ["human", "ai", "tool"]]
 
 
-@pytest.mark.parametrize(
-    ("message", "protects"),
-    [(BAD, "the node"), (at_limit(tool_calls=[{**CALL, "name": "Answer"}]), "the middleware")],
-)
-def test_a_structured_answer_is_asked_for_again(message, protects):
+@pytest.mark.parametrize("protects", ["the node", "the middleware"])
+def test_a_structured_answer_is_asked_for_again(protects):
     """`create_agent` reads the arguments of a call as the answer."""
 
     class Answer(BaseModel):
@@ -678,9 +665,8 @@ def test_a_structured_answer_is_asked_for_again(message, protects):
 
         to: str
 
-    model = StrictModel(
-        script=[message.model_copy(deep=True), calls(("Answer", {"to": "al"}), first=2)]
-    )
+    cut = at_limit(tool_calls=[{**CALL, "name": "Answer"}])
+    model = StrictModel(script=[cut, calls(("Answer", {"to": "al"}), first=2)])
     middleware = [PatchToolCallsMiddleware()] if protects == "the middleware" else []
     agent = create_agent(model, [], middleware=middleware, response_format=ToolStrategy(Answer))
     graph = with_patching(agent) if protects == "the node" else agent

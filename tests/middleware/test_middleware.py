@@ -24,7 +24,6 @@ BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 MAIL = calls(("mail", {"to": "bob"}), id="a1")
 WAITED_FOR = WAITED.format("wire", "c2")
 HEALED = ["go", "", "sent to bob", WAITED_FOR, "never mind"]
-BOTH_WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 def texts(messages: Any) -> list[str]:
@@ -50,17 +49,6 @@ def dead_thread(kind: Any = "middleware", **options: Any) -> Agent:
     return Agent(kind, saver=saver, **options)
 
 
-@BOTH_WAYS
-def test_f01_f02_a_new_message_after_an_interrupt(asynchronous):
-    """The state is repaired before the agent runs, with the recorded result."""
-    agent = Agent("middleware", BOTH_CALLS, asynchronous=asynchronous)
-    agent.say("go")
-    agent.say("never mind")
-    assert texts(agent.history) == [*HEALED, "done"]
-    agent.say("hello")
-    assert texts(agent.model.seen[-1]) == [*HEALED, "done", "hello"]
-
-
 def test_f04_a_resume_reaches_the_tool():
     """An approval goes to the call that waits: no hook of the middleware runs before it."""
     agent = Agent("middleware", BOTH_CALLS)
@@ -73,7 +61,7 @@ def test_f04_a_resume_reaches_the_tool():
 @pytest.mark.parametrize(
     ("value", "asynchronous"), [(None, True), (Command(goto="model"), False)], ids=["none", "goto"]
 )
-def test_f20_damage_in_front_of_the_model(value, asynchronous):
+def test_f01_f02_f20_damage_in_front_of_the_model(value, asynchronous):
     """The model reads a valid history; the repair is stored and reported once, with the answer."""
     reported: list[Any] = []
     report = lambda *seen: reported.append(seen)
@@ -86,7 +74,7 @@ def test_f20_damage_in_front_of_the_model(value, asynchronous):
     assert len(reported) == 1
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_healthy_agent_is_left_alone(asynchronous):
     """Nothing is reported; the checkpoints, the chunks and what the model reads are the same."""
     reported: list[Any] = []
