@@ -10,16 +10,12 @@ from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as O
 from langchain.agents import create_agent
 from langchain.agents.middleware import wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START
-from langgraph.types import Command
 
 from kit import Agent, StrictModel, calls, lines, patched, streamed
-from langgraph_patch import patch_model, validate_messages, with_patching
-from langgraph_patch.errors import ModelError
+from langgraph_patch import validate_messages, with_patching
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN, WAITED
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
 from support.strict import RefusedError
 
 MAIL = calls(("mail", {"to": "bob"}), first=2)
@@ -73,27 +69,6 @@ def test_a_repair_of_deepagents_is_replaced():
     it.say("never mind")
     patched(it, replace_foreign=True).say("hello?")
     assert it.read == it.results == SENT
-
-
-def test_a_run_that_start_does_not_see():
-    """A damaged thread is repaired by the model node."""
-    it = Agent(deep)
-    damage = [HumanMessage("go"), BOTH, HumanMessage("never mind")]
-    it.graph.update_state(it.config, {"messages": damage}, as_node=START)
-    it.graph.update_state(it.config, None, as_node=END)
-    patched(it, recover=False).run(Command(goto="model"))
-    texts = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
-    assert lines(it.history)[2:4] == texts
-    assert lines(it.history)[-1] == "ai: done"
-
-
-def test_the_answer_reaches_the_tool_that_waits():
-    """A resume of a patched deep agent is that of the bare one."""
-    it = patched(Agent(deep, BOTH))
-    it.say("go")
-    it.resume()
-    assert it.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert it.desk.did == {"mail bob": 1, "wire 5": 1}
 
 
 def test_f16_f17_delta_state(tmp_path: Any):
@@ -210,9 +185,3 @@ def test_a_cut_call_of_a_subagent_does_not_run():
     agent.say("go")
     assert agent.desk.did == {}
     assert agent.history[-1].text == "done"
-
-
-def test_a_patched_model_is_no_model_of_a_deep_agent():
-    """It lacks attributes that deepagents reads: the error says what to do instead."""
-    with pytest.raises(ModelError, match=r"use with_patching\(agent\)"):
-        create_deep_agent(patch_model(StrictModel()), checkpointer=InMemorySaver())
