@@ -200,20 +200,6 @@ def turn(agent: Agent, way: str, value: Any = "go") -> list[Any]:
     return asyncio.run(events())
 
 
-def assert_asked_again(agent: Agent, name: str) -> None:
-    """The model read that its call was not run, and answered; the thread goes on."""
-    assert agent.desk.did == {}
-    assert len(agent.model.seen) == 2
-    placeholder = agent.model.seen[1][-1]
-    assert is_placeholder(placeholder)
-    assert "was not run" in placeholder.text
-    kept = [] if name == "patched_model" else ["ai", "tool"]  # nothing repairs the state there
-    assert [m.type for m in agent.history] == ["human", *kept, "ai"]
-    agent.say("hello")
-    assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
-    assert validate_messages(agent.history) == []
-
-
 # --- over all shapes, ways and agents -----------------------------------------------------------
 
 STREAMED_TEXTS = [(shape, way) for shape, way in EVERY if shape != "objects" and way != "invoke"]
@@ -235,11 +221,19 @@ CAUSES = [
 
 @pytest.mark.parametrize(("cause", *HOW), in_turn(CAUSES, AGENTS, ASYNC))
 def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchronous):
-    """It does not run, whether the provider gives its raw text or an object."""
+    """It does not run; the model reads that, and answers; the thread goes on."""
     call, reason = UNFINISHED[cause]
     agent = agent_of(shape, way, name, call, reason=reason, asynchronous=asynchronous)
     turn(agent, way)
-    assert_asked_again(agent, name)
+    assert agent.desk.did == {}
+    assert len(agent.model.seen) == 2
+    assert is_placeholder(agent.model.seen[1][-1])
+    assert "was not run" in agent.model.seen[1][-1].text
+    kept = [] if name == "patched_model" else ["ai", "tool"]  # nothing repairs the state there
+    assert [m.type for m in agent.history] == ["human", *kept, "ai"]
+    agent.say("hello")
+    assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
+    assert validate_messages(agent.history) == []
 
 
 @pytest.mark.parametrize(HOW, EACH)
@@ -283,7 +277,7 @@ def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchro
 
 @pytest.mark.parametrize(
     ("shape", "name", "way"),
-    [("text", "merging", "stream"), *zip(["empty", "text", "text"], GUARDS, WAYS, strict=True)],
+    in_turn([("text", "merging"), *zip(["empty", "text", "text"], GUARDS, strict=True)], WAYS),
 )
 def test_a_second_unusable_message_ends_the_turn_and_is_logged(shape, name, way, caplog):
     """The model is asked twice in the turn. The thread answers the next message."""
@@ -503,10 +497,10 @@ def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
     return with_patching(builder.compile(checkpointer=InMemorySaver()))
 
 
-def play(graph: Any, value: Any = None) -> list[Any]:
+def play(graph: Any) -> list[Any]:
     """The history after one turn."""
     config: Any = {"configurable": {"thread_id": "1"}}
-    return graph.invoke(value or {"messages": [HumanMessage("go")]}, config)["messages"]
+    return graph.invoke({"messages": [HumanMessage("go")]}, config)["messages"]
 
 
 OUTPUTS: dict[str, Any] = {
@@ -583,22 +577,16 @@ async def test_two_models_in_one_node():
 # --- the message ---------------------------------------------------------------------------------
 
 CALL = {"name": "mail", "args": {"to": "bob"}, "id": "c1"}
-INVALID = {"name": "mail", "args": '{"to": b', "id": "c9", "error": "no JSON"}
-USE = {"type": "tool_use", "name": "mail", "input": {"to": "bob"}, "id": "c1"}
-BAD = AIMessage("", invalid_tool_calls=[INVALID])
-TEXT = {"type": "text", "text": "I write."}
 
 
-def at_limit(content: Any = "", /, **fields: Any) -> AIMessage:
-    """A message whose one call ended at the token limit of Anthropic."""
-    metadata = {"stop_reason": "max_tokens"}
-    return AIMessage(content, **{"tool_calls": [CALL], "response_metadata": metadata, **fields})
+def at_limit(content: Any = "", reason: str = "max_tokens", **fields: Any) -> AIMessage:
+    """A message whose one call ended at the token limit."""
+    metadata = {"stop_reason": reason, "finish_reason": reason}
+    return AIMessage(content, response_metadata=metadata, **{"tool_calls": [CALL], **fields})
 
 
 REFUSED = {
-    "two reasons that LangChain joined": at_limit(
-        response_metadata={"finish_reason": "STOPMAX_TOKENS"}
-    ),
+    "two reasons that LangChain joined": at_limit(reason="STOPMAX_TOKENS"),
     "nested arguments": at_limit(tool_calls=[{**CALL, "args": {"a": [1, {"b": "}"}], "c": {}}}]),
     "a copy of Gemini's": at_limit(
         additional_kwargs={"function_call": {"name": "mail", "arguments": '{"to": "bob"}'}}
@@ -623,18 +611,12 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     assert validate_messages(repaired) == []
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        at_limit([USE, {"type": "thinking", "thinking": "hm"}]),
-        AIMessage("", tool_calls=[CALL], invalid_tool_calls=[INVALID]),
-    ],
-)
-def test_a_complete_call_is_never_refused(message):
-    """The tables of what is complete are in `tests/history/test_streamed_calls.py`."""
-    model = StrictModel(script=[message])
-    answer = patch_model(model).invoke("go")
-    assert (len(model.seen), len(answer.tool_calls)) == (1, 1)
+def test_a_call_with_a_thought_behind_it_is_complete():
+    """`tests/history/test_streamed_calls.py` has the tables of what is complete."""
+    use = {"type": "tool_use", "name": "mail", "input": {"to": "bob"}, "id": "c1"}
+    model = StrictModel(script=[at_limit([use, {"type": "thinking", "thinking": "hm"}])])
+    assert patch_model(model).invoke("go").tool_calls
+    assert len(model.seen) == 1
 
 
 # --- when the model is not asked again -----------------------------------------------------------
@@ -642,7 +624,8 @@ def test_a_complete_call_is_never_refused(message):
 
 def test_a_patched_model_in_a_tool_asks_again():
     """The loop in the tool repairs its own history, so its model may be asked again."""
-    model = StrictModel(script=[BAD])
+    invalid = {"name": "mail", "args": '{"to": b', "id": "c9", "error": "no JSON"}
+    model = StrictModel(script=[AIMessage("", invalid_tool_calls=[invalid])])
     patched = patch_model(model)
 
     @tool
