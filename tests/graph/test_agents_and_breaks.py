@@ -21,7 +21,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
 from kit import (
@@ -123,24 +123,6 @@ def schemas(model: Any, tools: Any) -> Any:
     return builder.add_conditional_edges("agent", send_each, ["tools", END])
 
 
-def in_a_tool(model: Any, tools: Any, saver: Any) -> Any:
-    """An agent with a tool that runs a graph, which asks the human."""
-
-    class Outcome(TypedDict):
-        outcome: str
-
-    ask = lambda _: {"outcome": f"wired 5: {interrupt('wire 5?')}"}
-    asking = above(ask, state=Outcome).compile()
-
-    @tool
-    def wire(amount: int) -> str:
-        """Let a graph wire the money."""
-        return asking.invoke({"outcome": ""})["outcome"]
-
-    others = [each for each in tools if each.name != "wire"]
-    return BARE["create_agent"](model, [*others, wire], saver)
-
-
 def own_memory(model: Any, tools: Any, saver: Any, wrap: Wrap) -> Any:
     """An agent with a memory of its own, called by a node; it is the agent that is patched."""
     clerk = wrap(BARE["create_agent"](model, tools, True))  # noqa: FBT003 - a memory of its own
@@ -183,7 +165,6 @@ KINDS = {
     "own_tools": Kind(compiled(own_tools), "llm_call", writes=False),
     "with_approval": Kind(application(with_approval), "model", records=True, asks_first=True),
     "schemas": Kind(compiled(schemas), records=True),
-    "in_a_tool": Kind(application(in_a_tool), "model", records=True),
     "as_node": Kind(
         compiled(lambda *parts: above(BARE["create_agent"](*parts, None))),
         "node1", records=True, writes=False,
@@ -377,7 +358,7 @@ def test_the_answer_reaches_the_tool_that_waits(name: str):
     play.run(Command(resume="yes"), bare=not goes)
     play.run("hello")
     assert play.results() == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert play.patched.desk.did["wire 5"] == (name != "in_a_tool")
+    assert play.patched.desk.did["wire 5"] == 1
     # LangGraph starts a task that waits again, in the bare graph too.
     assert play.patched.desk.did["mail bob"] == (1 if play.kind.records else 2 + goes)
 

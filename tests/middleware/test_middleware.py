@@ -204,9 +204,3 @@ def test_what_on_patch_raises_reaches_the_caller():
     with pytest.raises(LookupError, match="not now"):
         agent.say("hello?")
     assert texts(agent.history) == ["go", "", "never mind", "hello?"]
-
-
-def test_an_option_with_a_wrong_value():
-    """It is an error where it is passed."""
-    with pytest.raises(OptionError, match="recover='always'"):
-        PatchToolCallsMiddleware(recover="always")

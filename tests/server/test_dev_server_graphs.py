@@ -140,16 +140,6 @@ async def test_the_bare_graph_fails_and_the_patched_ones_go_on(client, play, wor
         assert await talk.lines() == [*expected, "human: hello", "ai: re: hello"]
 
 
-async def test_a_thread_that_died_before_the_rollout(client):
-    """A thread that the bare graph killed goes on when the patched one is deployed."""
-    talk = await begin(client, "bare")
-    assert await leave_unanswered(talk) == "error"
-    rolled_out = Talk(client, "patched", talk.thread_id)
-    assert await rolled_out.run("hello?") == "success"
-    after = "human: never mind", "human: hello?", "ai: re: hello?"
-    assert await rolled_out.lines() == repaired_turn("wire", *after)
-
-
 async def test_an_agent_that_is_a_node(client):
     """The turn that a message abandons is added before that message."""
     talk = await begin(client, "patched_parent")
