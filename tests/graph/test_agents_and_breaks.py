@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, Send
@@ -27,14 +26,14 @@ from typing_extensions import TypedDict
 from kit import (
     BARE,
     Agent,
-    Desk,
     PydanticState,
-    StrictModel,
     above,
+    calling,
     calls,
     lines,
     loop,
     model_node,
+    patched,
     results_in,
     send_each,
 )
@@ -53,28 +52,17 @@ APPROVED = Command(resume={"decisions": [{"type": "approve"}]})
 
 
 # --- the graphs ----------------------------------------------------------------------------
-# Each is built of a model, tools, a checkpointer, and a function that patches the parts that an
-# application would patch.
-
-Wrap = Callable[[Any], Any]
-
-
-def application(build: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph that is compiled with a checkpointer and then patched."""
-    return lambda model, tools, saver, wrap: wrap(build(model, tools, saver))
 
 
 def compiled(build: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, of a function that makes a builder."""
-    return application(lambda model, tools, saver: build(model, tools).compile(checkpointer=saver))
+    """A graph of a function that makes a builder of a model and tools."""
+    return lambda model, tools, saver: build(model, tools).compile(checkpointer=saver)
 
 
 def with_approval(model: Any, tools: Any, saver: Any) -> Any:
-    """`create_agent` in which a middleware asks the human, and another one summarises."""
+    """`create_agent` in which a middleware asks the human."""
     asks = HumanInTheLoopMiddleware(interrupt_on={"wire": True, "boom": True, "slow": True})
-    summariser = StrictModel(script=[AIMessage("a summary")] * 9)
-    summary = SummarizationMiddleware(summariser, trigger=("messages", 99), keep=("messages", 2))
-    return BARE["create_agent"](model, tools, saver, middleware=[asks, summary])
+    return BARE["create_agent"](model, tools, saver, middleware=[asks])
 
 
 def own_tools(model: Any, tools: Any) -> Any:
@@ -123,21 +111,6 @@ def schemas(model: Any, tools: Any) -> Any:
     return builder.add_conditional_edges("agent", send_each, ["tools", END])
 
 
-def own_memory(model: Any, tools: Any, saver: Any, wrap: Wrap) -> Any:
-    """An agent with a memory of its own, called by a node; it is the agent that is patched."""
-    clerk = wrap(BARE["create_agent"](model, tools, True))  # noqa: FBT003 - a memory of its own
-
-    def call(state: MessagesState) -> dict[str, Any]:
-        answer = clerk.invoke({"messages": state["messages"][-1:]})
-        return {"messages": answer["messages"][-1:]}
-
-    async def acall(state: MessagesState) -> dict[str, Any]:
-        answer = await clerk.ainvoke({"messages": state["messages"][-1:]})
-        return {"messages": answer["messages"][-1:]}
-
-    return above(RunnableLambda(call, acall)).compile(checkpointer=saver)
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of graph.
@@ -158,34 +131,25 @@ class Kind:
 
 
 KINDS = {
-    "hand_built": Kind(application(BARE["hand_built"])),
+    "hand_built": Kind(BARE["hand_built"]),
     "pydantic": Kind(compiled(lambda *parts: loop(*parts, state=PydanticState))),
-    "react_v2": Kind(application(BARE["react_v2"]), records=True),
-    "create_agent": Kind(application(BARE["create_agent"]), "model", records=True),
+    "react_v2": Kind(BARE["react_v2"], records=True),
+    "create_agent": Kind(BARE["create_agent"], "model", records=True),
     "own_tools": Kind(compiled(own_tools), "llm_call", writes=False),
-    "with_approval": Kind(application(with_approval), "model", records=True, asks_first=True),
+    "with_approval": Kind(with_approval, "model", records=True, asks_first=True),
     "schemas": Kind(compiled(schemas), records=True),
     "as_node": Kind(
         compiled(lambda *parts: above(BARE["create_agent"](*parts, None))),
         "node1", records=True, writes=False,
     ),
-    "own_memory": Kind(own_memory, "node1", records=True, writes=False),
 }  # fmt: skip
 
 
 class Play:
-    """One thread: the bare graph and the patched one, with one desk.
-
-    Args:
-        name: The kind of graph.
-        *script: What its model says.
-        asynchronous: Whether it runs asynchronously.
-        options: Options of `with_patching`.
-    """
+    """One thread: the bare graph and the patched one, with options of `with_patching`."""
 
     def __init__(self, name: str, *script: Any, asynchronous: bool = False, **options: Any) -> None:
-        self.name, self.kind, desk, saver = name, KINDS[name], Desk(), InMemorySaver()
-        self.began = asyncio.Event()
+        self.kind, self.began = KINDS[name], asyncio.Event()
 
         @tool
         async def slow() -> str:
@@ -194,24 +158,19 @@ class Play:
             await asyncio.sleep(3600)
             return "never"
 
-        def agent(wrap: Wrap) -> Agent:
-            build = lambda m, tools, saver: self.kind.build(m, [*tools, slow], saver, wrap)
-            return Agent(build, *script, saver=saver, desk=desk, asynchronous=asynchronous)
+        build = lambda model, tools, saver: self.kind.build(model, [*tools, slow], saver)
+        self.bare = Agent(build, *script, asynchronous=asynchronous)
+        self.patched = patched(self.bare, **options)
 
-        self.bare = agent(lambda graph: graph)
-        self.patched = agent(lambda graph: with_patching(graph, **options))
-        self.patched.model.script = self.bare.model.script
-
-    def run(self, value: Any, *, bare: bool = False, **options: Any) -> Any:
+    def run(self, value: Any, *, bare: bool = False) -> Any:
         """Run a graph with a text, or with any other input."""
         value = {"messages": [HumanMessage(value)]} if isinstance(value, str) else value
-        return (self.bare if bare else self.patched).run(value, **options)
+        return (self.bare if bare else self.patched).run(value)
 
     @property
     def history(self) -> list[Any]:
         """The history that has the calls; it must be valid."""
-        place = {"thread_id": "1", "checkpoint_ns": "node1" if self.name == "own_memory" else ""}
-        saved = self.patched.graph.checkpointer.get_tuple({"configurable": place})
+        saved = self.bare.graph.checkpointer.get_tuple(self.bare.config)
         messages = saved.checkpoint["channel_values"]["messages"]
         assert validate_messages(messages) == []
         refuse(messages)
@@ -302,12 +261,8 @@ def test_f01_f02_f03_a_new_message(name: str, how: str, *, asynchronous: bool):
     assert dict(play.patched.desk.did) == did
 
 
-DEAD = rows(1, "new_message", "none", "goto", "send", "edited")
-
-
-# The calls of a child with a memory of its own are never in the history of the thread.
 @pytest.mark.parametrize(
-    ("name", "how", "asynchronous"), [row for row in DEAD if row.values[0] != "own_memory"]
+    ("name", "how", "asynchronous"), rows(1, "new_message", "none", "goto", "send", "edited")
 )
 def test_f20_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
     """A thread that the bare graph broke, or an edit: the patched one goes on from there.
@@ -365,12 +320,20 @@ def test_the_answer_reaches_the_tool_that_waits(name: str):
 
 def test_a_child_that_a_node_calls_must_be_patched_itself():
     """The parent cannot see it, and patching the node that calls it is not enough."""
-    play = Play("own_memory", calls(MAIL, SECOND["paused"]))
-    play.patched.graph = with_patching(play.bare.graph, model_node="node1")
-    play.patched.model = play.bare.model
-    play.run("go")
+
+    def build(model: Any, tools: Any, saver: Any, *, is_patched: bool = False) -> Any:
+        child = BARE["create_agent"](model, tools, True)  # noqa: FBT003 - a memory of its own
+        graph = above(calling(with_patching(child) if is_patched else child))
+        return with_patching(graph.compile(checkpointer=saver), model_node="node1")
+
+    agents = [Agent(build, calls(MAIL, SECOND["paused"]), is_patched=each) for each in (0, 1)]
+    for agent in agents:
+        agent.say("go")
     with pytest.raises(RefusedError, match="c1"):
-        play.run("never mind")
+        agents[0].say("never mind")
+    agents[1].say("never mind")
+    assert agents[1].read["c1"] == "sent to bob"
+    assert "was waiting for human input" in agents[1].read["c2"]
 
 
 # --- a healthy run ---------------------------------------------------------------------------
