@@ -13,7 +13,6 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, trim_messages
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from pydantic import BaseModel
 
@@ -39,22 +38,14 @@ def in_a_loop(method: Any) -> Any:
     return lambda model: loop(method(model), Desk().tools()).compile()
 
 
-def in_an_entrypoint(model: Any) -> Any:
-    """A loop in a function; it has no history but its input."""
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def run(value: Any) -> Any:
-        return {"messages": [*value["messages"], model.invoke(value["messages"])]}
-
-    return run
-
-
 PLACES = {
     "create_agent": lambda model: create_agent(model, Desk().tools()),
     "bind_tools": in_a_loop(lambda model: model.bind_tools(Desk().tools())),
     "fallbacks": in_a_loop(lambda model: model.with_fallbacks([StrictModel()])),
     "with_config": in_a_loop(lambda model: model.with_config(tags=["t"]).bind(stop=["x"])),
-    "@entrypoint": in_an_entrypoint,
+    "@entrypoint": lambda model: entrypoint()(
+        lambda value: {"messages": [model.invoke(value["messages"])]}
+    ),
 }
 
 

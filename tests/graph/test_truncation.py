@@ -25,6 +25,7 @@ from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
@@ -406,16 +407,22 @@ def agent_in_a_tool(model, tools, saver, **options):
     return with_patching(loop(boss, [delegate]).compile(checkpointer=saver), **options)
 
 
-class Both(MessagesState):
-    """A patched history, and one that is not."""
+class Talk(TypedDict):
+    """A history that is not patched."""
 
     talk: Annotated[list[AnyMessage], add_messages]
 
 
-def another_key(model, tools, saver):
-    """A loop over a history that is not patched, beside a patched node."""
+class Both(MessagesState, Talk):
+    """A patched history beside it."""
+
+
+def another_key(model, tools, saver, *, state=Both, nests=False):
+    """A loop, or a nested one, over a history that is not patched, beside a patched node."""
     route = lambda values: tools_condition(values, messages_key="talk")
-    builder = loop(model, tools, state=Both, key="talk", router=route)
+    builder = loop(model, tools, state=state, key="talk", router=route)
+    if nests:
+        builder = above(builder.compile(), state=Both)
     builder.add_node("other", lambda values: {"messages": values["messages"][:0]})
     return with_patching(builder.add_edge(START, "other").compile(checkpointer=saver))
 
@@ -452,6 +459,7 @@ NODES = {
     "an agent in a tool": agent_in_a_tool,
     "an agent in a recorded tool": partial(agent_in_a_tool, record=True),
     "another key": another_key,
+    "another key of a nested graph": partial(another_key, state=Talk, nests=True),
 }
 """What stands between a node and its model."""
 ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
@@ -468,7 +476,7 @@ ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
 )
 def test_the_guard_reaches_the_model_of(name, is_alone, way, asynchronous, caplog):
     """A cut call never runs, a complete one beside it runs once, and the thread goes on."""
-    key = "talk" if name == "another key" else "messages"
+    key = "talk" if "another key" in name else "messages"
     named, did = ([CUT], {}) if is_alone else ([COMPLETE, CUT], {"mail al": 1})
     script = streamed(*named, reason="length")
     agent = Agent(NODES[name], script, asynchronous=asynchronous)
@@ -624,8 +632,7 @@ def test_a_call_with_a_thought_behind_it_is_complete():
 
 def test_a_patched_model_in_a_tool_asks_again():
     """The loop in the tool repairs its own history, so its model may be asked again."""
-    invalid = {"name": "mail", "args": '{"to": b', "id": "c9", "error": "no JSON"}
-    model = StrictModel(script=[AIMessage("", invalid_tool_calls=[invalid])])
+    model = StrictModel(script=[CUT_STREAM], streaming=True)
     patched = patch_model(model)
 
     @tool

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from kit import Agent, calls
 from langgraph_patch import is_placeholder
-from langgraph_patch.errors import OptionError
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import DEEPAGENTS_CANCELLED, MALFORMED, WAITED
 from support.strict import RefusedError
