@@ -191,15 +191,3 @@ def test_replace_foreign():
     history = [HumanMessage("go"), calls(("wire", {}), first=2), result, HumanMessage("hello?")]
     agent.run({"messages": history})
     assert agent.results["c2"] != foreign
-
-
-def test_what_on_patch_raises_reaches_the_caller():
-    """An application that refuses a repair gets its own error, and nothing is written."""
-
-    def refuse(*_: Any) -> None:
-        raise LookupError("not now")
-
-    agent = dead_thread(on_patch=refuse)
-    with pytest.raises(LookupError, match="not now"):
-        agent.say("hello?")
-    assert texts(agent.history) == ["go", "", "never mind", "hello?"]
