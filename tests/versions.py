@@ -27,6 +27,7 @@ CORE = (
     "tests/history",
     "tests/middleware",
     "tests/graph/test_agents_and_breaks.py",
+    "tests/graph/test_coverage.py",
     "tests/graph/test_with_patching.py",
     "tests/graph/test_fan_out.py",
     "tests/graph/test_model.py",
@@ -50,6 +51,7 @@ EXTRAS = (
     "langgraph-checkpoint-sqlite==3.1.2",
     "langgraph-supervisor==0.0.31",
     "langgraph-swarm==0.1.0",
+    "numpy",
     "rich>=14",
     "sybil",
 )

@@ -1,46 +1,39 @@
 """Every kind of graph, broken in every way, goes on; a healthy run is that of the bare graph.
 
 All graphs have the tools of the kit: `mail` works, `wire` waits for a human, `boom` fails. None is
-patched with an option. Some breaks leave no trace in the history: when a run is abandoned inside a
-graph that shares its parent's history, the calls never reach that. Only the checkpointer has them:
-a patched graph adds them before the next message, as one text if a function called the graph.
+patched with an option. A run that is abandoned inside a graph that shares its parent's history
+leaves no trace in that: a patched graph adds the calls before the next message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from langchain.agents.middleware import HumanInTheLoopMiddleware, SummarizationMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.runtime import Runtime
-from langgraph.types import Command, Send, interrupt
-from langgraph_supervisor import create_supervisor
-from langgraph_swarm import create_swarm
+from langgraph.types import Command, Send
 from typing_extensions import TypedDict
 
 from kit import (
     BARE,
     Agent,
-    DataclassState,
-    Desk,
     PydanticState,
-    StrictModel,
     above,
+    calling,
     calls,
     lines,
     loop,
     model_node,
+    patched,
     results_in,
     send_each,
 )
@@ -56,32 +49,20 @@ SECOND = {
 }
 """The call beside the mail that breaks a turn."""
 APPROVED = Command(resume={"decisions": [{"type": "approve"}]})
-WAITED_FOR = WAITED.format("wire", "c2")
 
 
 # --- the graphs ----------------------------------------------------------------------------
-# Each is built of a model, tools, a checkpointer, and a function that patches the parts that an
-# application would patch.
-
-Wrap = Callable[[Any], Any]
-
-
-def application(build: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph that is compiled with a checkpointer and then patched."""
-    return lambda model, tools, saver, wrap: wrap(build(model, tools, saver))
 
 
 def compiled(build: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, of a function that makes a builder."""
-    return application(lambda model, tools, saver: build(model, tools).compile(checkpointer=saver))
+    """A graph of a function that makes a builder of a model and tools."""
+    return lambda model, tools, saver: build(model, tools).compile(checkpointer=saver)
 
 
 def with_approval(model: Any, tools: Any, saver: Any) -> Any:
-    """`create_agent` in which a middleware asks the human, and another one summarises."""
+    """`create_agent` in which a middleware asks the human."""
     asks = HumanInTheLoopMiddleware(interrupt_on={"wire": True, "boom": True, "slow": True})
-    summariser = StrictModel(script=[AIMessage("a summary")] * 9)
-    summary = SummarizationMiddleware(summariser, trigger=("messages", 99), keep=("messages", 2))
-    return BARE["create_agent"](model, tools, saver, middleware=[asks, summary])
+    return BARE["create_agent"](model, tools, saver, middleware=[asks])
 
 
 def own_tools(model: Any, tools: Any) -> Any:
@@ -112,28 +93,6 @@ class Debate(MessagesState):
     debate: str
 
 
-def researchers(model: Any, tools: Any) -> Any:
-    """An analyst with tools, then a researcher who reads the same history."""
-    builder, own = loop(model, tools, state=Debate), StrictModel()
-    builder.branches.clear()
-    builder.add_node("researcher", lambda s: {"debate": own.invoke(s["messages"]).text})
-    ends = {"tools": "tools", END: "researcher"}
-    return builder.add_conditional_edges("agent", tools_condition, ends)
-
-
-def trimming(model: Any, tools: Any) -> Any:
-    """A node that removes all but the last three turns comes before the model."""
-
-    def trim(state: Any) -> Any:
-        turns = [i for i, m in enumerate(state["messages"]) if m.type == "human"]
-        gone = state["messages"][: turns[-3] if len(turns) > 3 else 0]
-        return {"messages": [RemoveMessage(id=m.id) for m in gone]}
-
-    builder = loop(model, tools)
-    builder.edges = {(START, "trim"), ("tools", "trim"), ("trim", "agent")}
-    return builder.add_node("trim", trim)
-
-
 class Question(MessagesState):
     """What a graph takes."""
 
@@ -152,88 +111,6 @@ def schemas(model: Any, tools: Any) -> Any:
     return builder.add_conditional_edges("agent", send_each, ["tools", END])
 
 
-class Private(TypedDict):
-    """What a node may ask for that is in no other schema."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
-    notes: str
-
-
-@dataclass
-class Ann:
-    """The context of a run."""
-
-    user: str
-
-
-def private(model: Any, tools: Any) -> Any:
-    """A node with a private value and a context, in a graph that is a node of another one."""
-
-    def plan(state: MessagesState) -> Private:
-        return {"messages": [], "notes": "quietly"}
-
-    def call(state: Private, runtime: Runtime[Ann]) -> dict[str, Any]:
-        assert (state["notes"], runtime.context.user) == ("quietly", "ann")
-        return {"messages": [model.invoke(state["messages"])]}
-
-    child = StateGraph(MessagesState, context_schema=Ann).add_node("plan", plan)
-    child.add_node("agent", call).add_node("tools", ToolNode(tools))
-    child.add_edge(START, "plan").add_edge("plan", "agent").add_edge("tools", "agent")
-    child.add_conditional_edges("agent", send_each, ["tools", END])
-    builder = StateGraph(Debate, context_schema=Ann).add_node("node1", child.compile())
-    return builder.add_edge(START, "node1")
-
-
-def in_a_tool(model: Any, tools: Any, saver: Any) -> Any:
-    """An agent with a tool that runs a graph, which asks the human."""
-
-    class Outcome(TypedDict):
-        outcome: str
-
-    ask = lambda _: {"outcome": f"wired 5: {interrupt('wire 5?')}"}
-    asking = above(ask, state=Outcome).compile()
-
-    @tool
-    def wire(amount: int) -> str:
-        """Let a graph wire the money."""
-        return asking.invoke({"outcome": ""})["outcome"]
-
-    others = [each for each in tools if each.name != "wire"]
-    return BARE["create_agent"](model, [*others, wire], saver)
-
-
-def swarm(model: Any, tools: Any) -> Any:
-    """Two agents of which the first is active."""
-    alice = BARE["create_agent"](model, tools, None, name="alice")
-    bob = BARE["create_agent"](StrictModel(), [], None, name="bob")
-    return create_swarm([alice, bob], default_active_agent="alice")
-
-
-def supervisor(model: Any, tools: Any, saver: Any, wrap: Wrap) -> Any:
-    """The agent is called by a supervisor: patched before it is composed, and after."""
-    clerk = wrap(BARE["react_v2"](model, tools, None, name="clerk"))
-    chief = StrictModel(script=[calls(("transfer_to_clerk", {}), first=9)])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="create_react_agent has been moved")
-        builder = create_supervisor([clerk], model=chief)
-    return wrap(builder).compile(checkpointer=saver)
-
-
-def own_memory(model: Any, tools: Any, saver: Any, wrap: Wrap) -> Any:
-    """An agent with a memory of its own, called by a node; it is the agent that is patched."""
-    clerk = wrap(BARE["create_agent"](model, tools, True))  # noqa: FBT003 - a memory of its own
-
-    def call(state: MessagesState) -> dict[str, Any]:
-        answer = clerk.invoke({"messages": state["messages"][-1:]})
-        return {"messages": answer["messages"][-1:]}
-
-    async def acall(state: MessagesState) -> dict[str, Any]:
-        answer = await clerk.ainvoke({"messages": state["messages"][-1:]})
-        return {"messages": answer["messages"][-1:]}
-
-    return above(RunnableLambda(call, acall)).compile(checkpointer=saver)
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of graph.
@@ -242,7 +119,6 @@ class Kind:
         build: Makes one.
         entry: The node that `goto` names.
         records: Whether each call is a task of its own.
-        inside: Whether a run that is abandoned leaves no trace in the history.
         asks_first: Whether a middleware asks the human before any tool runs.
         writes: Whether the node that `goto` names writes repairs.
     """
@@ -250,50 +126,30 @@ class Kind:
     build: Callable[..., Any]
     entry: str = "agent"
     records: bool = False
-    inside: bool = False
     asks_first: bool = False
     writes: bool = True
 
 
 KINDS = {
-    "hand_built": Kind(application(BARE["hand_built"])),
+    "hand_built": Kind(BARE["hand_built"]),
     "pydantic": Kind(compiled(lambda *parts: loop(*parts, state=PydanticState))),
-    "dataclass": Kind(compiled(lambda *parts: loop(*parts, state=DataclassState))),
-    "react_v1": Kind(application(BARE["react_v1"])),
-    "react_v2": Kind(application(BARE["react_v2"]), records=True),
-    "create_agent": Kind(application(BARE["create_agent"]), "model", records=True),
-    "with_approval": Kind(application(with_approval), "model", records=True, asks_first=True),
+    "react_v2": Kind(BARE["react_v2"], records=True),
+    "create_agent": Kind(BARE["create_agent"], "model", records=True),
     "own_tools": Kind(compiled(own_tools), "llm_call", writes=False),
-    "researchers": Kind(compiled(researchers)),
-    "trimming": Kind(compiled(trimming), writes=False),
+    "with_approval": Kind(with_approval, "model", records=True, asks_first=True),
     "schemas": Kind(compiled(schemas), records=True),
-    "in_a_tool": Kind(application(in_a_tool), "model", records=True),
-    "private": Kind(compiled(private), "node1", records=True, inside=True, writes=False),
     "as_node": Kind(
         compiled(lambda *parts: above(BARE["create_agent"](*parts, None))),
-        "node1", records=True, inside=True, writes=False,
+        "node1", records=True, writes=False,
     ),
-    "swarm": Kind(compiled(swarm), "alice", records=True, inside=True, writes=False),
-    "supervisor": Kind(supervisor, "supervisor", records=True, inside=True, writes=False),
-    "own_memory": Kind(own_memory, "node1", records=True, writes=False),
 }  # fmt: skip
-OWN = ("own_memory",)
-"""The kinds whose calls are never in the history of the thread."""
 
 
 class Play:
-    """One thread: the bare graph and the patched one, with one desk.
-
-    Args:
-        name: The kind of graph.
-        *script: What its model says.
-        asynchronous: Whether it runs asynchronously.
-        options: Options of `with_patching`.
-    """
+    """One thread: the bare graph and the patched one, with options of `with_patching`."""
 
     def __init__(self, name: str, *script: Any, asynchronous: bool = False, **options: Any) -> None:
-        self.name, self.kind, desk, saver = name, KINDS[name], Desk(), InMemorySaver()
-        self.began = asyncio.Event()
+        self.kind, self.began = KINDS[name], asyncio.Event()
 
         @tool
         async def slow() -> str:
@@ -302,37 +158,27 @@ class Play:
             await asyncio.sleep(3600)
             return "never"
 
-        def agent(wrap: Wrap) -> Agent:
-            build = lambda m, tools, saver: self.kind.build(m, [*tools, slow], saver, wrap)
-            return Agent(build, *script, saver=saver, desk=desk, asynchronous=asynchronous)
+        build = lambda model, tools, saver: self.kind.build(model, [*tools, slow], saver)
+        self.bare = Agent(build, *script, asynchronous=asynchronous)
+        self.patched = patched(self.bare, **options)
 
-        self.bare = agent(lambda graph: graph)
-        self.patched = agent(lambda graph: with_patching(graph, **options))
-        self.patched.model.script = self.bare.model.script
-        self.options = {"context": Ann("ann")} if name == "private" else {}
-
-    def run(self, value: Any, *, bare: bool = False, **options: Any) -> Any:
+    def run(self, value: Any, *, bare: bool = False) -> Any:
         """Run a graph with a text, or with any other input."""
         value = {"messages": [HumanMessage(value)]} if isinstance(value, str) else value
-        return (self.bare if bare else self.patched).run(value, **self.options, **options)
+        return (self.bare if bare else self.patched).run(value)
 
     @property
     def history(self) -> list[Any]:
         """The history that has the calls; it must be valid."""
-        place = {"thread_id": "1", "checkpoint_ns": "node1" if self.name == "own_memory" else ""}
-        saved = self.patched.graph.checkpointer.get_tuple({"configurable": place})
+        saved = self.bare.graph.checkpointer.get_tuple(self.bare.config)
         messages = saved.checkpoint["channel_values"]["messages"]
         assert validate_messages(messages) == []
         refuse(messages)
         return messages
 
     def results(self) -> dict[str, str]:
-        """The results of the two calls, also of those that one text tells of."""
-        found = {k: v for k, v in results_in(self.history).items() if k in {"c1", "c2"}}
-        for message in self.history:
-            told = re.findall(r"^- \w+\(.*\): (.*)$", message.text, re.MULTILINE)
-            found |= dict(zip(("c1", "c2"), told, strict=False))
-        return found
+        """The results of the two calls."""
+        return {k: v for k, v in results_in(self.history).items() if k in {"c1", "c2"}}
 
 
 # --- the breaks ----------------------------------------------------------------------------
@@ -357,22 +203,16 @@ def broken_off(play: Play, how: str) -> None:
 
 
 async def cancelled(play: Play, value: Any) -> None:
-    """Cancel the run when the mail is sent, and recorded if that is to be."""
+    """Cancel the run when the result of the mail is recorded."""
     graph, config = play.patched.graph, play.patched.config
-    running = asyncio.create_task(graph.ainvoke(value, config, **play.options))
+    running = asyncio.create_task(graph.ainvoke(value, config))
     async with asyncio.timeout(20):
         await play.began.wait()
-        while play.kind.records and "sent to bob" not in written(play):  # noqa: ASYNC110 - the saver has no event
+        while "sent to bob" not in repr(graph.checkpointer.writes):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-
-
-def written(play: Play) -> str:
-    """All pending writes of the thread."""
-    saved = play.patched.graph.checkpointer.list({"configurable": {"thread_id": "1"}})
-    return repr([each.pending_writes for each in saved])
 
 
 def expected_results(kind: Kind, how: str) -> dict[str, str]:
@@ -383,26 +223,24 @@ def expected_results(kind: Kind, how: str) -> dict[str, str]:
     if not kind.records:
         return {c: UNKNOWN.format(n, c) for n, c in (("mail", "c1"), (name, "c2"))}
     ends = {
-        "paused": WAITED_FOR,
+        "paused": WAITED.format("wire", "c2"),
         "failed": FAILED.format("boom", "c2", "RuntimeError('kaput x')"),
         "cancelled": CANCELLED.format("slow", "c2"),
     }
     return {"c1": "sent to bob", "c2": ends[how]}
 
 
-def rows(*hows: str) -> list[Any]:
-    """Each kind with two of the breaks in turn, synchronously and asynchronously in turn."""
-    found = []
-    for n, name in enumerate(KINDS):
-        for k in {n % len(hows), (n + 1) % len(hows)}:
-            # A private value needs a synchronous model node, and a cancelled run is asynchronous.
-            asynchronous = name != "private" and bool((n + k) % 2)
-            if hows[k] != "cancelled" or (KINDS[name].records and name != "private"):
-                found.append(pytest.param(name, hows[k], asynchronous, id=f"{name}-{hows[k]}"))
-    return found
+def rows(number: int, *hows: str) -> list[Any]:
+    """Each kind with that number of the breaks in turn, sync and async in turn."""
+    return [
+        pytest.param(name, hows[k], bool((n + k) % 2), id=f"{name}-{hows[k]}")
+        for n, name in enumerate(KINDS)
+        for k in {(n + more) % len(hows) for more in range(number)}
+        if hows[k] != "cancelled" or KINDS[name].records
+    ]
 
 
-@pytest.mark.parametrize(("name", "how", "asynchronous"), rows(*SECOND))
+@pytest.mark.parametrize(("name", "how", "asynchronous"), rows(2, *SECOND))
 def test_f01_f02_f03_a_new_message(name: str, how: str, *, asynchronous: bool):
     """The model never refuses, the history is valid, what is recorded is said, no tool runs again.
 
@@ -418,14 +256,13 @@ def test_f01_f02_f03_a_new_message(name: str, how: str, *, asynchronous: bool):
     assert lines(play.history)[-1] == "ai: done"
     for _ in range(2):
         play.run("hello")
-        assert name == "trimming" or play.results() == expected
+        assert play.results() == expected
     assert lines(play.history)[-1] == "ai: done"
     assert dict(play.patched.desk.did) == did
 
 
 @pytest.mark.parametrize(
-    ("name", "how", "asynchronous"),
-    [r for r in rows("new_message", "none", "goto", "send", "edited") if r.values[0] not in OWN],
+    ("name", "how", "asynchronous"), rows(1, "new_message", "none", "goto", "send", "edited")
 )
 def test_f20_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
     """A thread that the bare graph broke, or an edit: the patched one goes on from there.
@@ -452,23 +289,20 @@ def test_f20_a_thread_that_is_dead(name: str, how: str, *, asynchronous: bool):
     if how in {"new_message", "edited"} or (play.kind.writes and how != "send"):
         assert {"c1", "c2"} <= results_in(play.history).keys()
     play.run("and now?")
-    assert {"c1", "c2"} <= results_in(play.history).keys() or name == "trimming"
+    assert {"c1", "c2"} <= results_in(play.history).keys()
     assert lines(play.history)[-1].startswith("ai: ")
     assert not play.patched.desk.did
 
 
 # --- resume and goto -----------------------------------------------------------------------
 
-WIRED = {"c1": "sent to bob", "c2": "wired 5: yes"}
-
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_answer_reaches_the_tool_that_waits(name: str):
     """Whichever of the two graphs paused and resumes, and after a goto beside the pause."""
     number = list(KINDS).index(name)
-    asynchronous = name != "private" and number % 2 == 1
     made = calls(MAIL, SECOND["paused"])
-    play = Play(name, made, asynchronous=asynchronous, recover=False)
+    play = Play(name, made, asynchronous=number % 2 == 1, recover=False)
     play.run("go", bare=number % 3 == 0)
     goes = number % 3 != 1
     if goes:
@@ -478,21 +312,28 @@ def test_the_answer_reaches_the_tool_that_waits(name: str):
         play.run(APPROVED)
     play.run(Command(resume="yes"), bare=not goes)
     play.run("hello")
-    if name != "supervisor":
-        assert play.results() == WIRED
-    assert play.patched.desk.did["wire 5"] == (name != "in_a_tool")
+    assert play.results() == {"c1": "sent to bob", "c2": "wired 5: yes"}
+    assert play.patched.desk.did["wire 5"] == 1
     # LangGraph starts a task that waits again, in the bare graph too.
     assert play.patched.desk.did["mail bob"] == (1 if play.kind.records else 2 + goes)
 
 
 def test_a_child_that_a_node_calls_must_be_patched_itself():
     """The parent cannot see it, and patching the node that calls it is not enough."""
-    play = Play("own_memory", calls(MAIL, SECOND["paused"]))
-    play.patched.graph = with_patching(play.bare.graph, model_node="node1")
-    play.patched.model = play.bare.model
-    play.run("go")
+
+    def build(model: Any, tools: Any, saver: Any, *, is_patched: bool = False) -> Any:
+        child = BARE["create_agent"](model, tools, True)  # noqa: FBT003 - a memory of its own
+        graph = above(calling(with_patching(child) if is_patched else child))
+        return with_patching(graph.compile(checkpointer=saver), model_node="node1")
+
+    agents = [Agent(build, calls(MAIL, SECOND["paused"]), is_patched=each) for each in (0, 1)]
+    for agent in agents:
+        agent.say("go")
     with pytest.raises(RefusedError, match="c1"):
-        play.run("never mind")
+        agents[0].say("never mind")
+    agents[1].say("never mind")
+    assert agents[1].read["c1"] == "sent to bob"
+    assert "was waiting for human input" in agents[1].read["c2"]
 
 
 # --- a healthy run ---------------------------------------------------------------------------
@@ -509,18 +350,18 @@ def shown(value: Any) -> str:
     return IDS.sub("<id>", repr(value))
 
 
-async def seen_by_clients(agent: Agent, how: str, **options: Any) -> list[str]:
+async def seen_by_clients(agent: Agent, how: str) -> list[str]:
     """All that the streams show of a healthy thread: a pause, its answer, a turn more."""
     turns = [{"messages": [HumanMessage(text, id=text)]} for text in ("go", "thanks")]
     asks = [APPROVED] if "HumanInTheLoopMiddleware.after_model" in agent.graph.nodes else []
     seen: list[Any] = []
     for value in (turns[0], *asks, Command(resume="yes"), *turns[1:]):
         if how == "events":
-            events = agent.graph.astream_events(value, agent.config, version="v2", **options)
+            events = agent.graph.astream_events(value, agent.config, version="v2")
             found = [event async for event in events if "langsmith:hidden" not in event["tags"]]
             seen += [{**event, "parent_ids": len(event["parent_ids"])} for event in found]
             continue
-        modes = {"stream_mode": MODES, "subgraphs": True, **options}
+        modes = {"stream_mode": MODES, "subgraphs": True}
         if how == "async":
             seen += [part async for part in agent.graph.astream(value, agent.config, **modes)]
         else:
@@ -528,10 +369,7 @@ async def seen_by_clients(agent: Agent, how: str, **options: Any) -> list[str]:
     return list(map(shown, seen))
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [(n, "sync" if n == "private" else WAYS[i % 3]) for i, n in enumerate(KINDS)],
-)
+@pytest.mark.parametrize(("name", "how"), [(n, WAYS[i % 3]) for i, n in enumerate(KINDS)])
 async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
     """The same chunks in all stream modes, the same events, checkpoints, schemas and calls."""
     found = []
@@ -540,7 +378,7 @@ async def test_a_healthy_thread_is_that_of_the_bare_graph(name: str, how: str):
         made = [SECOND["paused"]] if how == "events" else [MAIL, SECOND["paused"]]
         play = Play(name, calls(*made, id="a1"))
         agent = play.bare if bare else play.patched
-        seen = await seen_by_clients(agent, how, **play.options)
+        seen = await seen_by_clients(agent, how)
         states = [
             shown((state.values, state.next, state.metadata, state.tasks))
             for state in agent.graph.get_state_history(agent.config)

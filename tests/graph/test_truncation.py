@@ -15,20 +15,19 @@ from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph, add_messages
+from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.prebuilt import tools_condition
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+import kit
 from kit import STATES, Agent, StrictModel, above, calls, history_of, loop, streamed
 from langgraph_patch import (
     is_placeholder,
@@ -43,6 +42,7 @@ from langgraph_patch.middleware import PatchToolCallsMiddleware
 COMPLETE = ("mail", '{"to": "al"}')
 CUT = ("mail", '{"to": "bo')
 """LangChain completes it to `mail(to="bo")`, and a bare graph sends the mail."""
+CUT_STREAM = streamed(CUT)
 MALFORMED = ("mail", '{"to": "bo",,}')
 """No JSON, though the model finished it."""
 
@@ -85,12 +85,7 @@ def blocks(named: Any, reason: Any, *, whole: bool) -> Any:
     """Arguments are text in streams and objects otherwise: Anthropic, Bedrock."""
     metadata = {"stop_reason": reason and "max_tokens", "model_provider": "anthropic"}
     if whole:
-        made = calls(*((name, as_object(raw)) for name, raw in named), response_metadata=metadata)
-        made.content = [
-            {"type": "tool_use", "id": each["id"], "name": each["name"], "input": each["args"]}
-            for each in made.tool_calls
-        ]
-        return made
+        return calls(*((name, as_object(raw)) for name, raw in named), response_metadata=metadata)
     chunks = streamed(*named)
     for chunk in chunks:
         (part,) = chunk.tool_call_chunks
@@ -106,12 +101,11 @@ def as_object(raw: str) -> Any:
     return json.loads(raw if raw.endswith("}") else raw + '"}')
 
 
-def empty(named: Any, reason: Any, *, whole: bool) -> Any:
+def empty(_: Any, __: Any, *, whole: bool) -> Any:
     """What Gemini returns instead of a call that it could not read."""
     metadata = {"finish_reason": "MALFORMED_FUNCTION_CALL"}
-    if whole:
-        return AIMessage("", response_metadata=metadata)
-    return [AIMessageChunk("", response_metadata=metadata)]
+    message = (AIMessage if whole else AIMessageChunk)("", response_metadata=metadata)
+    return message if whole else [message]
 
 
 SHAPES = {"text": text, "blocks": blocks, "objects": objects, "empty": empty}
@@ -153,11 +147,7 @@ def merging(model: Any, tools: Any, saver: Any) -> Any:
     return around(call, tools, saver, acall)
 
 
-BARE = {
-    "hand_built": lambda model, tools, saver: loop(model, tools).compile(checkpointer=saver),
-    "merging": merging,
-    "create_agent": lambda model, tools, saver: create_agent(model, tools, checkpointer=saver),
-}
+BARE = {**kit.BARE, "merging": merging}
 AGENTS: dict[str, Any] = {
     "hand_built": "hand_built",
     "merging": lambda *parts: with_patching(merging(*parts)),
@@ -170,65 +160,45 @@ AGENTS: dict[str, Any] = {
 def in_turn(first: Any, *others: Any) -> list[Any]:
     """Each row of the first axis once, with the values of the others in turn."""
     axes = [list(each) for each in others]
-    rows = [[*flat(row), *(each[i % len(each)] for each in axes)] for i, row in enumerate(first)]
+    rows = [(*row, *(each[i % len(each)] for each in axes)) for i, row in enumerate(first)]
     return [pytest.param(*row, id="-".join(map(str, row)), marks=V3) for row in rows]
-
-
-def flat(row: Any) -> list[Any]:
-    """A row of nested tuples as a list."""
-    return [value for each in row for value in flat(each)] if isinstance(row, tuple) else [row]
 
 
 ASYNC = (False, True, False, True, True, False, True)
 """Of a length of its own, so that it meets each value of the other axes."""
 
 
-def agent_that_says(
-    name: str, way: str, *script: Any, asynchronous: bool = False, kinds: Any = AGENTS
+def agent_of(
+    shape: str,
+    way: str,
+    name: str,
+    *named: Any,
+    reason: Any = "limit",
+    asynchronous: bool = False,
+    kinds: Any = AGENTS,
 ) -> Agent:
-    """An agent whose model says what the script has, and then `done`."""
-    agent = Agent(kinds[name], *script, asynchronous=asynchronous)
-    agent.model.streaming = not is_whole(way, name)
+    """An agent whose model makes these calls, streamed or not, and then says `done`."""
+    whole = way == "invoke" and name != "merging"
+    script = SHAPES[shape](named, reason, whole=whole)
+    agent = Agent(kinds[name], script, asynchronous=asynchronous)
+    agent.model.streaming = not whole
     return agent
 
 
-def is_whole(way: str, name: str) -> bool:
-    """Whether the model is not streamed."""
-    return way == "invoke" and name != "merging"
-
-
-def said(shape: str, way: str, name: str, *named: Any, reason: Any = "limit") -> Any:
-    """A message with these calls, streamed or not."""
-    return SHAPES[shape](named, reason, whole=is_whole(way, name))
-
-
-def turn(agent: Agent, way: str, message: str = "go") -> list[Any]:
+def turn(agent: Agent, way: str, value: Any = "go") -> list[Any]:
     """One turn; what its stream gave."""
-    value = {"messages": [HumanMessage(message)]}
-    if way != "v3":
-        return agent.stream(value, "values" if way == "invoke" else "messages")
-    if not agent.asynchronous:
+    if isinstance(value, str):
+        value = {"messages": [HumanMessage(value)]}
+    if way == "v3":
         return list(agent.graph.stream_events(value, agent.config, version="v3"))
+    if way != "events":
+        return agent.stream(value, "values" if way == "invoke" else "messages")
 
     async def events() -> list[Any]:
-        stream = await agent.graph.astream_events(value, agent.config, version="v3")
+        stream = agent.graph.astream_events(value, agent.config, version="v2")
         return [event async for event in stream]
 
     return asyncio.run(events())
-
-
-def assert_asked_again(agent: Agent, name: str) -> None:
-    """The model read that its call was not run, and answered; the thread goes on."""
-    assert agent.desk.did == {}
-    assert len(agent.model.seen) == 2
-    placeholder = agent.model.seen[1][-1]
-    assert is_placeholder(placeholder)
-    assert "was not run" in placeholder.text
-    kept = [] if name == "patched_model" else ["ai", "tool"]  # nothing repairs the state there
-    assert [m.type for m in agent.history] == ["human", *kept, "ai"]
-    agent.say("hello")
-    assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
-    assert validate_messages(agent.history) == []
 
 
 # --- over all shapes, ways and agents -----------------------------------------------------------
@@ -240,31 +210,37 @@ UNFINISHED = {
     "malformed": (MALFORMED, None),
 }
 HOW = "shape", "way", "name", "asynchronous"
+EACH = in_turn(EVERY, AGENTS, ASYNC)
+GUARDS = ("hand_built", "middleware", "patched_model")
+"""Who guards the model: its node, the middleware, itself."""
+CAUSES = [
+    *(("at the limit", *each) for each in EVERY),
+    *(("malformed", *each) for each in [*STREAMED_TEXTS, ("text", "invoke")]),
+    *product(["in a dead stream"], ["text", "blocks"], ["stream"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("cause", *HOW),
-    [
-        *in_turn([*product(["at the limit"], EVERY)] * 2, AGENTS, ASYNC),
-        *in_turn(product(["in a dead stream"], ["text", "blocks"], ["stream"], AGENTS), ASYNC),
-        *in_turn(product(["malformed"], STREAMED_TEXTS), AGENTS, ASYNC),
-        *in_turn(product(["malformed"], ["text"], ["invoke"], AGENTS), ASYNC),
-    ],
-)
+@pytest.mark.parametrize(("cause", *HOW), in_turn(CAUSES, AGENTS, ASYNC))
 def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asynchronous):
-    """It does not run, whether the provider gives its raw text or an object."""
+    """It does not run; the model reads that, and answers; the thread goes on."""
     call, reason = UNFINISHED[cause]
-    script = said(shape, way, name, call, reason=reason)
-    agent = agent_that_says(name, way, script, asynchronous=asynchronous)
+    agent = agent_of(shape, way, name, call, reason=reason, asynchronous=asynchronous)
     turn(agent, way)
-    assert_asked_again(agent, name)
+    assert agent.desk.did == {}
+    assert len(agent.model.seen) == 2
+    assert is_placeholder(agent.model.seen[1][-1])
+    assert "was not run" in agent.model.seen[1][-1].text
+    kept = [] if name == "patched_model" else ["ai", "tool"]  # nothing repairs the state there
+    assert [m.type for m in agent.history] == ["human", *kept, "ai"]
+    agent.say("hello")
+    assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
+    assert validate_messages(agent.history) == []
 
 
-@pytest.mark.parametrize(HOW, in_turn(EVERY * 2, AGENTS, ASYNC))
+@pytest.mark.parametrize(HOW, EACH)
 def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchronous):
     """The model is not asked again before the result of the complete call."""
-    script = said(shape, way, name, COMPLETE, CUT)
-    agent = agent_that_says(name, way, script, asynchronous=asynchronous)
+    agent = agent_of(shape, way, name, COMPLETE, CUT, asynchronous=asynchronous)
     turn(agent, way)
     assert len(agent.model.seen) == 2
     assert agent.read["c1"] == "sent to al"
@@ -277,13 +253,11 @@ def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchro
     assert [m.text for m in agent.history[-3:]] == ["done", "hello", "done"]
 
 
-@pytest.mark.parametrize(
-    ("name", "asynchronous"), in_turn([n for n in AGENTS if n != "merging"], ASYNC)
-)
+@pytest.mark.parametrize(("name", "asynchronous"), in_turn([[name] for name in GUARDS], ASYNC))
 def test_a_stream_that_fails_runs_no_call(name, asynchronous):
     """The error reaches the caller as in the bare graph, and the thread goes on."""
-    script = [*said("text", "stream", name, COMPLETE, CUT), OSError("reset")]
-    agent = agent_that_says(name, "stream", script, asynchronous=asynchronous)
+    agent = agent_of("text", "stream", name, COMPLETE, CUT, asynchronous=asynchronous)
+    agent.model.script[0].append(OSError("reset"))
     with pytest.raises(OSError, match="reset"):
         turn(agent, "stream")
     turn(agent, "stream", "hello")
@@ -291,10 +265,12 @@ def test_a_stream_that_fails_runs_no_call(name, asynchronous):
     assert [m.text for m in agent.history] == ["go", "hello", "done"]
 
 
-@pytest.mark.parametrize(("name", "way", "asynchronous"), in_turn(AGENTS, WAYS, ASYNC))
+@pytest.mark.parametrize(
+    ("name", "way", "asynchronous"), in_turn([[name] for name in GUARDS], WAYS, ASYNC)
+)
 def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchronous):
     """The model is asked again with the same history: nothing of the first answer is stored."""
-    agent = agent_that_says(name, way, said("empty", way, name), asynchronous=asynchronous)
+    agent = agent_of("empty", way, name, asynchronous=asynchronous)
     turn(agent, way)
     assert [m.text for m in agent.history] == ["go", "done"]
     assert [len(read) for read in agent.model.seen] == [1, 1]
@@ -302,13 +278,13 @@ def test_an_empty_message_with_a_malformed_reason_is_dropped(name, way, asynchro
 
 @pytest.mark.parametrize(
     ("shape", "name", "way"),
-    in_turn(product(["text", "empty"], AGENTS), ["invoke", "stream", "stream"]),
+    in_turn([("text", "merging"), *zip(["empty", "text", "text"], GUARDS, strict=True)], WAYS),
 )
 def test_a_second_unusable_message_ends_the_turn_and_is_logged(shape, name, way, caplog):
     """The model is asked twice in the turn. The thread answers the next message."""
     caplog.set_level(logging.INFO, "langgraph_patch")
-    script = [said(shape, way, name, MALFORMED, reason=None) for _ in range(2)]
-    agent = agent_that_says(name, way, *script)
+    agent = agent_of(shape, way, name, MALFORMED, reason=None)
+    agent.model.script *= 2
     turn(agent, way)
     assert len(agent.model.seen) == 2
     assert agent.history[-1].text != "done"
@@ -323,21 +299,16 @@ def test_a_second_unusable_message_ends_the_turn_and_is_logged(shape, name, way,
     assert agent.desk.did == {}
 
 
-@pytest.mark.parametrize(
-    ("reason", *HOW),
-    in_turn(
-        [*product([None], EVERY), *product(["limit"], STREAMED_TEXTS)],
-        AGENTS,
-        ASYNC,
-    ),
-)
-def test_complete_calls_run_as_in_the_bare_graph(reason, shape, way, name, asynchronous):
+@pytest.mark.parametrize(HOW, EACH)
+def test_complete_calls_run_as_in_the_bare_graph(shape, way, name, asynchronous):
     """With the same messages, chunks and requests; at the limit if their text is complete."""
+    reason = "limit" if (shape, way) in STREAMED_TEXTS else None
     bare = {"middleware": "create_agent", "patched_model": "hand_built"}.get(name, name)
     found = []
     for kinds, kind in ((AGENTS, name), (BARE, bare)):
-        script = said(shape, way, name, COMPLETE, ("mail", '{"to": "eve"}'), reason=reason)
-        agent = agent_that_says(kind, way, script, asynchronous=asynchronous, kinds=kinds)
+        named = COMPLETE, ("mail", '{"to": "eve"}')
+        options = {"reason": reason, "asynchronous": asynchronous, "kinds": kinds}
+        agent = agent_of(shape, way, kind, *named, **options)
         chunks = turn(agent, way)
         texts = [(m.type, m.text) for m in agent.history]
         found.append((agent.desk.did, texts, len(chunks), len(agent.model.seen)))
@@ -347,43 +318,29 @@ def test_complete_calls_run_as_in_the_bare_graph(reason, shape, way, name, async
 
 @pytest.mark.parametrize(
     ("shape", "way", "name"),
-    in_turn([("text", "stream"), *((s, w) for s in ("blocks", "objects") for w in WAYS[:2])], BARE),
-)
+    [("text", "stream", "merging"), ("blocks", "invoke", "create_agent"),
+     ("objects", "stream", "hand_built")],
+)  # fmt: skip
 def test_a_bare_graph_runs_the_cut_call(shape, way, name):
     """The judge of these tests: nothing in the message shows that arguments are missing."""
-    agent = agent_that_says(name, way, said(shape, way, name, CUT), kinds=BARE)
+    agent = agent_of(shape, way, name, CUT, kinds=BARE)
     turn(agent, way)
     assert agent.desk.did == {"mail bo": 1}
 
 
-@pytest.mark.parametrize("name", AGENTS)
-def test_content_of_langchains_own_form(name):
-    """With `output_version="v1"` the calls are content blocks of that form."""
-    agent = Agent(AGENTS[name], said("blocks", "stream", name, CUT))
-    agent.model.streaming, agent.model.output_version = True, "v1"
-    turn(agent, "stream")
-    assert_asked_again(agent, name)
+def all_at_once(model, tools, saver, **options):
+    """The node, the middleware and the model are patched; the middleware repairs and asks."""
+    middleware = [PatchToolCallsMiddleware(**options)]
+    agent = create_agent(patch_model(model), tools, middleware=middleware, checkpointer=saver)
+    return with_patching(agent, **options)
 
 
-def test_all_protections_at_once_ask_once():
-    """The node, the middleware and the model are patched; the middleware asks again."""
-
-    def build(model, tools, saver):
-        middleware = [PatchToolCallsMiddleware()]
-        model = patch_model(model)
-        return with_patching(create_agent(model, tools, middleware=middleware, checkpointer=saver))
-
-    agent = Agent(build, BAD, BAD)
-    agent.say("go")
-    assert len(agent.model.seen) == 2
-    agent.say("hello")
-    assert agent.history[-1].text == "done"
-
-
-@pytest.mark.parametrize("name", ["hand_built", "middleware"])
-def test_a_damaged_history_and_a_cut_call_in_one_turn(name):
-    """Both repairs are written."""
-    agent = Agent(name, said("blocks", "stream", name, CUT), recover=False)
+@pytest.mark.parametrize("kind", ["hand_built", "middleware", all_at_once])
+def test_a_damaged_history_and_a_cut_call_in_one_turn(kind):
+    """Both repairs are written once, and the model is asked again once."""
+    patches: list[Any] = []
+    report = lambda *seen: patches.append(seen)
+    agent = Agent(kind, CUT_STREAM, recover=False, on_patch=report)
     agent.model.streaming = True
     history = [HumanMessage("hi"), calls(("mail", {"to": "x"}), first=9)]
     agent.graph.update_state(agent.config, {"messages": history}, as_node="tools")
@@ -392,14 +349,7 @@ def test_a_damaged_history_and_a_cut_call_in_one_turn(name):
     assert [m.type for m in agent.history] == types
     assert validate_messages(agent.history) == []
     assert agent.desk.did == {}
-
-
-def test_the_updates_of_a_turn_that_asks_again():
-    """The node's update has both answers and the placeholder between them."""
-    agent = Agent("hand_built", said("text", "stream", "hand_built", CUT))
-    agent.model.streaming = True
-    (update,) = agent.stream({"messages": [HumanMessage("go")]})
-    assert [m.type for m in update["agent"]["messages"]] == ["ai", "tool", "ai"]
+    assert (len(agent.model.seen), len(patches)) == (2, 1)
 
 
 # --- what stands between a node and its model ----------------------------------------------------
@@ -463,10 +413,8 @@ class Talk(TypedDict):
     talk: Annotated[list[AnyMessage], add_messages]
 
 
-class Both(Talk):
+class Both(MessagesState, Talk):
     """A patched history beside it."""
-
-    messages: Annotated[list[AnyMessage], add_messages]
 
 
 def another_key(model, tools, saver, *, state=Both, nests=False):
@@ -503,7 +451,6 @@ HANDLERS: Any = {"callbacks": [BaseCallbackHandler()]}
 NODES = {
     "explicit callbacks": answering(lambda model, _: lambda read: model.invoke(read, HANDLERS)),
     "retries": answering(lambda model, _: model.with_retry(stop_after_attempt=2).invoke),
-    "fallbacks": answering(lambda model, _: model.with_fallbacks([StrictModel()]).invoke),
     "a nested patched graph": nested,
     "sends its calls": sending,
     "asks a human": answering(asking),
@@ -512,50 +459,37 @@ NODES = {
     "an agent in a tool": agent_in_a_tool,
     "an agent in a recorded tool": partial(agent_in_a_tool, record=True),
     "another key": another_key,
-    "a nested graph with another key": partial(another_key, state=Talk, nests=True),
+    "another key of a nested graph": partial(another_key, state=Talk, nests=True),
 }
 """What stands between a node and its model."""
-ENDS, DROPS = [*NODES][5:7], [*NODES][7:]
+ENDS, DROPS = [*NODES][4:6], [*NODES][6:]
 """Where the turn ends, and where the call is dropped too, as nobody repairs its history."""
-SAID = {
-    "cut": ([CUT], {}),
-    "complete": ([COMPLETE], {"mail al": 1}),
-    "both": ([COMPLETE, CUT], {"mail al": 1}),
-}
-
-
-def run(agent: Agent, value: Any, way: str) -> None:
-    """Run a graph so that its model streams, and that its nodes stream too for events."""
-
-    async def consume() -> None:
-        async for _ in agent.graph.astream_events(value, agent.config, version="v2"):
-            pass
-
-    if way == "events":
-        asyncio.run(consume())
-    else:
-        agent.stream(value, "messages")
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "way"), in_turn(product(NODES, SAID), ["sync", "events", "async", "events"])
+    ("name", "is_alone", "way", "asynchronous"),
+    in_turn(
+        [*product(NODES, [True]), *product([*NODES][2:4] + DROPS, [False])],
+        ["stream", "events", "stream"],
+        [False, False, True],
+    ),
 )
-def test_the_guard_reaches_the_model_of(name, said, way, caplog):
-    """A cut call never runs, a complete one runs once, and the thread goes on."""
-    (named, did), key = SAID[said], "talk" if "another key" in name else "messages"
+def test_the_guard_reaches_the_model_of(name, is_alone, way, asynchronous, caplog):
+    """A cut call never runs, a complete one beside it runs once, and the thread goes on."""
+    key = "talk" if "another key" in name else "messages"
+    named, did = ([CUT], {}) if is_alone else ([COMPLETE, CUT], {"mail al": 1})
     script = streamed(*named, reason="length")
-    agent = Agent(NODES[name], script, asynchronous=way == "async")
+    agent = Agent(NODES[name], script, asynchronous=asynchronous)
     agent.model.streaming = True
-    run(agent, {key: [HumanMessage("go")]}, way)
+    turn(agent, way, {key: [HumanMessage("go")]})
     if agent.interrupts:
-        run(agent, Command(resume="yes"), way)
+        turn(agent, way, Command(resume="yes"))
     assert agent.desk.did == did
-    ends = said == "cut" and name in ENDS
-    assert ("the turn of thread '1' may end here" in caplog.text) is ends
-    drops = said != "complete" and name in DROPS
-    assert ("dropped a tool call that the model did not finish" in caplog.text) is drops
-    assert len(agent.model.seen) == (1 if said == "cut" and name in ENDS + DROPS else 2)
-    run(agent, {key: [HumanMessage("hello")]}, way)
+    assert ("the turn of thread '1' may end here" in caplog.text) is (name in ENDS)
+    dropped = "dropped a tool call that the model did not finish" in caplog.text
+    assert dropped is (name in DROPS)
+    assert len(agent.model.seen) == (1 if is_alone and name in ENDS + DROPS else 2)
+    turn(agent, way, {key: [HumanMessage("hello")]})
     assert agent.desk.did == did
     history = agent.graph.get_state(agent.config).values[key]
     assert history[-1].text == "done"
@@ -564,8 +498,6 @@ def test_the_guard_reaches_the_model_of(name, said, way, caplog):
 
 # --- what a node returns -------------------------------------------------------------------------
 
-CUT_STREAM = streamed(CUT)
-
 
 def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
     """A patched graph with one node."""
@@ -573,10 +505,10 @@ def of_one_node(call: Any, schema: Any = MessagesState) -> Any:
     return with_patching(builder.compile(checkpointer=InMemorySaver()))
 
 
-def play(graph: Any, value: Any = None) -> list[Any]:
+def play(graph: Any) -> list[Any]:
     """The history after one turn."""
     config: Any = {"configurable": {"thread_id": "1"}}
-    return graph.invoke(value or {"messages": [HumanMessage("go")]}, config)["messages"]
+    return graph.invoke({"messages": [HumanMessage("go")]}, config)["messages"]
 
 
 OUTPUTS: dict[str, Any] = {
@@ -627,9 +559,8 @@ def test_a_node_that_stops_reading():
     assert [m.type for m in play(of_one_node(call))] == ["human", "ai", "tool", "ai"]
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["in turn", "in parallel"])
-async def test_two_models_in_one_node(asynchronous):
-    """Only the message that is cut is corrected; the node is not run again."""
+async def test_two_models_in_one_node():
+    """In parallel: only the message that is cut is corrected; the node is not run again."""
     cut, whole = StrictModel(script=[CUT_STREAM]), StrictModel(script=[streamed(COMPLETE)])
 
     async def answer(model, history):
@@ -639,17 +570,12 @@ async def test_two_models_in_one_node(asynchronous):
             await asyncio.sleep(0)
         return merged(chunks)
 
-    async def acall(state):
+    async def call(state):
         both = (answer(model, state["messages"]) for model in (cut, whole))
         return {"messages": await asyncio.gather(*both)}
 
-    def call(state):
-        return {"messages": [merged(model.stream(state["messages"])) for model in (cut, whole)]}
-
-    graph = of_one_node(RunnableLambda(call, acall))
     value: Any = {"messages": [HumanMessage("go")]}
-    config: Any = {"configurable": {"thread_id": "1"}}
-    result = await graph.ainvoke(value, config) if asynchronous else graph.invoke(value, config)
+    result = await of_one_node(call).ainvoke(value, {"configurable": {"thread_id": "1"}})
     _, first, second = result["messages"]
     assert (first.tool_calls, first.invalid_tool_calls[0]["args"]) == ([], CUT[1])
     assert second.tool_calls[0]["args"] == {"to": "al"}
@@ -659,86 +585,22 @@ async def test_two_models_in_one_node(asynchronous):
 # --- the message ---------------------------------------------------------------------------------
 
 CALL = {"name": "mail", "args": {"to": "bob"}, "id": "c1"}
-INVALID = {"name": "mail", "args": '{"to": b', "id": "c9", "error": "no JSON"}
-USE = {"type": "tool_use", "name": "mail", "input": {"to": "bob"}, "id": "c1"}
-BAD = AIMessage("", invalid_tool_calls=[INVALID])
-TEXT = {"type": "text", "text": "I write."}
 
 
-def at_limit(content: Any = "", /, **fields: Any) -> AIMessage:
-    """A message whose one call ended at the token limit of Anthropic."""
-    metadata = {"stop_reason": "max_tokens"}
-    return AIMessage(content, **{"tool_calls": [CALL], "response_metadata": metadata, **fields})
-
-
-def because(key: str, reason: str | None, provider: str | None = None) -> AIMessage:
-    """The same for another reason."""
-    metadata = {key: reason} | ({"model_provider": provider} if provider else {})
-    return at_limit(response_metadata=metadata)
-
-
-def malformed(key: str, reason: str, content: Any = "") -> AIMessage:
-    """A message without a call, because the model wrote none that could be read."""
-    return AIMessage(content, response_metadata={key: reason})
+def at_limit(content: Any = "", reason: str = "max_tokens", **fields: Any) -> AIMessage:
+    """A message whose one call ended at the token limit."""
+    metadata = {"stop_reason": reason, "finish_reason": reason}
+    return AIMessage(content, response_metadata=metadata, **{"tool_calls": [CALL], **fields})
 
 
 REFUSED = {
-    "a text before it": at_limit("I write to Bob."),
-    "its block is the last one": at_limit([TEXT, USE]),
-    "an empty text behind it": at_limit([USE, {**TEXT, "text": ""}]),
-    "the context window was full": because("stop_reason", "model_context_window_exceeded"),
-    "Bedrock": because("stopReason", "max_tokens"),
-    "Gemini": because("finish_reason", "MAX_TOKENS"),
-    "two reasons that LangChain joined": because("finish_reason", "STOPMAX_TOKENS"),
-    "Vertex": because("finish_reason", "MAX_TOKENS", "google_vertexai"),
-    "no arguments": at_limit(tool_calls=[{**CALL, "args": {}}]),
+    "two reasons that LangChain joined": at_limit(reason="STOPMAX_TOKENS"),
     "nested arguments": at_limit(tool_calls=[{**CALL, "args": {"a": [1, {"b": "}"}], "c": {}}}]),
-    "a raw text that was cut off": at_limit([{**USE, "input": {}, "partial_json": '{"to": "bob"'}]),
     "a copy of Gemini's": at_limit(
         additional_kwargs={"function_call": {"name": "mail", "arguments": '{"to": "bob"}'}}
     ),
 }
 """Messages whose last call may lack arguments."""
-ASKED_AGAIN = {
-    "an invalid call": BAD,
-    "a text that announces it": AIMessage("I write to Bob.", invalid_tool_calls=[INVALID]),
-    "malformed, of Bedrock": malformed("stopReason", "malformed_tool_use", []),
-    "malformed output, of Bedrock": malformed("stopReason", "malformed_model_output"),
-    "malformed, of Gemini, with thoughts": malformed(
-        "finish_reason", "MALFORMED_FUNCTION_CALL", [{"type": "thinking", "thinking": "hm"}]
-    ),
-}
-"""Messages without a call that can run, and without an answer."""
-KEPT = {
-    "a length of a provider with strict texts": because("finish_reason", "length"),
-    "another reason": because("stop_reason", "tool_use"),
-    "no reason": because("stop_reason", None),
-    "another provider": because("finish_reason", "MAX_TOKENS", "cohere"),
-    "a text behind it": at_limit([USE, TEXT]),
-    "a thought behind it": at_limit([USE, {"type": "thinking", "thinking": "hm"}]),
-    "an invalid call, which is the cut one": at_limit([USE], invalid_tool_calls=[INVALID]),
-    "a raw text that is complete": at_limit(
-        [{**USE, "input": {}, "partial_json": '{"to": "bob"}'}]
-    ),
-    "a call beside an invalid one": AIMessage("", tool_calls=[CALL], invalid_tool_calls=[INVALID]),
-    "a text": AIMessage("hello"),
-    "nothing, and no reason": AIMessage(""),
-    "a text, and a malformed reason": malformed("finish_reason", "MALFORMED_FUNCTION_CALL", "hi"),
-    "a text behind an invalid call": AIMessage(
-        [{**USE, "id": "c9"}, TEXT], invalid_tool_calls=[INVALID]
-    ),
-}
-"""Messages that are left as they are."""
-
-
-@pytest.mark.parametrize("name", [*ASKED_AGAIN, *KEPT])
-def test_which_messages_are_asked_for_again(name):
-    """Once; a complete call and an answer never are."""
-    message = {**ASKED_AGAIN, **KEPT}[name].model_copy(deep=True)
-    model = StrictModel(script=[message])
-    answer = patch_model(model).invoke("go")
-    assert len(model.seen) == (1 if name in KEPT else 2)
-    assert answer.tool_calls == (message.tool_calls if name in KEPT else [])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -757,57 +619,20 @@ def test_the_last_call_at_the_limit_is_refused_and_stays_so(name):
     assert validate_messages(repaired) == []
 
 
-def test_a_call_with_text_behind_it_in_a_stream_is_complete():
-    """The text was cut off, not the call."""
-    call, end = objects([COMPLETE], "limit", whole=False)
-    model = StrictModel(script=[[call, AIMessageChunk("I have sen"), end]], streaming=True)
-    answer = patch_model(model).invoke("go")
-    assert (len(model.seen), answer.tool_calls[0]["args"]) == (1, {"to": "al"})
-
-
-@pytest.mark.parametrize(("reason", "asked"), [("", 1), ("tool_calls", 1), ("length", 2)])
-def test_a_streamed_call_without_arguments(reason, asked):
-    """It is complete, unless the provider names a reason that cuts."""
-    model = StrictModel(script=[streamed(("look_up", ""), reason=reason)], streaming=True)
-    answer = patch_model(model).invoke("go")
-    assert (len(model.seen), len(answer.tool_calls)) == (asked, 2 - asked)
-
-
-def test_the_last_of_two_equal_calls_is_refused():
-    """The first one of the same id and arguments is complete."""
-    twins = at_limit(tool_calls=[CALL, CALL])
-    answer = patch_model(StrictModel(script=[twins])).invoke("go")
-    assert (len(answer.tool_calls), len(answer.invalid_tool_calls)) == (1, 1)
-
-
-def test_a_complete_call_that_a_cache_returns_is_kept():
-    """The message was streamed when it was stored; its block has the raw text."""
-    script = blocks([COMPLETE], "limit", whole=False)
-    model = StrictModel(script=[script], streaming=True, cache=InMemoryCache())
-    answers = [patch_model(model).invoke("go") for _ in range(2)]
+def test_a_call_with_a_thought_behind_it_is_complete():
+    """`tests/history/test_streamed_calls.py` has the tables of what is complete."""
+    use = {"type": "tool_use", "name": "mail", "input": {"to": "bob"}, "id": "c1"}
+    model = StrictModel(script=[at_limit([use, {"type": "thinking", "thinking": "hm"}])])
+    assert patch_model(model).invoke("go").tool_calls
     assert len(model.seen) == 1
-    assert [answer.tool_calls[0]["args"] for answer in answers] == [{"to": "al"}] * 2
 
 
 # --- when the model is not asked again -----------------------------------------------------------
 
 
-def test_a_middleware_that_runs_a_tool_is_not_called_again():
-    """The tool of a middleware between the package's and the model runs once."""
-
-    @wrap_model_call
-    def looking(request, handler):
-        look_up.invoke({})
-        return handler(request)
-
-    model, middleware = StrictModel(script=[BAD]), [PatchToolCallsMiddleware(), looking]
-    play(create_agent(model, [], middleware=middleware))
-    assert len(model.seen) == 1
-
-
 def test_a_patched_model_in_a_tool_asks_again():
     """The loop in the tool repairs its own history, so its model may be asked again."""
-    model = StrictModel(script=[BAD])
+    model = StrictModel(script=[CUT_STREAM], streaming=True)
     patched = patch_model(model)
 
     @tool
@@ -821,24 +646,8 @@ def test_a_patched_model_in_a_tool_asks_again():
     assert [[m.type for m in seen] for seen in model.seen] == [["human"], ["human", "ai", "tool"]]
 
 
-def test_the_second_run_of_a_model_has_a_run_id_of_its_own():
-    """Tracers keep runs by their ids."""
-    started = []
-
-    class Handler(BaseCallbackHandler):
-        def on_chat_model_start(self, *_, run_id, **__):
-            started.append(run_id)
-
-    run_id = "00000000-0000-0000-0000-000000000001"
-    patch_model(StrictModel(script=[BAD])).invoke(
-        "go", {"run_id": run_id, "callbacks": [Handler()]}
-    )
-    assert len(set(started)) == len(started) == 2
-
-
-@pytest.mark.parametrize("message", [BAD, at_limit(tool_calls=[{**CALL, "name": "Answer"}])])
 @pytest.mark.parametrize("protects", ["the node", "the middleware"])
-def test_a_structured_answer_is_asked_for_again(message, protects):
+def test_a_structured_answer_is_asked_for_again(protects):
     """`create_agent` reads the arguments of a call as the answer."""
 
     class Answer(BaseModel):
@@ -846,9 +655,8 @@ def test_a_structured_answer_is_asked_for_again(message, protects):
 
         to: str
 
-    model = StrictModel(
-        script=[message.model_copy(deep=True), calls(("Answer", {"to": "al"}), first=2)]
-    )
+    cut = at_limit(tool_calls=[{**CALL, "name": "Answer"}])
+    model = StrictModel(script=[cut, calls(("Answer", {"to": "al"}), first=2)])
     middleware = [PatchToolCallsMiddleware()] if protects == "the middleware" else []
     agent = create_agent(model, [], middleware=middleware, response_format=ToolStrategy(Answer))
     graph = with_patching(agent) if protects == "the node" else agent
@@ -856,22 +664,3 @@ def test_a_structured_answer_is_asked_for_again(message, protects):
     assert result["structured_response"] == Answer(to="al")
     assert len(model.seen) == 2
     assert validate_messages(result["messages"]) == []
-
-
-@pytest.mark.parametrize(("bad", "routed"), [(1, []), (2, [2])])
-def test_a_router_that_reads_invalid_calls_is_asked_after_the_second_answer(bad, routed):
-    """The package asks first; a second malformed call reaches the application's own node."""
-    model, seen = StrictModel(script=[BAD] * bad), []
-
-    def own(state):
-        seen.append(len(model.seen))
-        return {"messages": [AIMessage("sorry")]}
-
-    def route(state):
-        return "own" if state["messages"][-1].invalid_tool_calls else END
-
-    builder = loop(model, [], router=route)
-    builder.branches.clear()
-    builder.add_node("own", own).add_conditional_edges("agent", route, ["own", END])
-    play(with_patching(builder.compile()))
-    assert seen == routed

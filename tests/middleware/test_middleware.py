@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import wrap_model_call
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -14,19 +14,15 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from kit import Agent, calls
-from langgraph_patch import is_placeholder, with_patching
-from langgraph_patch.errors import OptionError
+from langgraph_patch import is_placeholder
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.placeholder_texts import DEEPAGENTS_CANCELLED, MALFORMED, WAITED
 from support.strict import RefusedError
 
 BOTH_CALLS = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 MAIL = calls(("mail", {"to": "bob"}), id="a1")
-WAITED = (
-    "Tool call wire with id c2 was waiting for human input when another message came in; "
-    "no answer and no result were recorded."
-)
-HEALED = ["go", "", "sent to bob", WAITED, "never mind"]
-BOTH_WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+WAITED_FOR = WAITED.format("wire", "c2")
+HEALED = ["go", "", "sent to bob", WAITED_FOR, "never mind"]
 
 
 def texts(messages: Any) -> list[str]:
@@ -52,30 +48,19 @@ def dead_thread(kind: Any = "middleware", **options: Any) -> Agent:
     return Agent(kind, saver=saver, **options)
 
 
-@BOTH_WAYS
-def test_f01_f02_a_new_message_after_an_interrupt(asynchronous):
-    """The state is repaired before the agent runs, with the recorded result."""
-    agent = Agent("middleware", BOTH_CALLS, asynchronous=asynchronous)
-    agent.say("go")
-    agent.say("never mind")
-    assert texts(agent.history) == [*HEALED, "done"]
-    agent.say("hello")
-    assert texts(agent.model.seen[-1]) == [*HEALED, "done", "hello"]
-
-
-@BOTH_WAYS
-def test_f04_a_resume_reaches_the_tool(asynchronous):
+def test_f04_a_resume_reaches_the_tool():
     """An approval goes to the call that waits: no hook of the middleware runs before it."""
-    agent = Agent("middleware", BOTH_CALLS, asynchronous=asynchronous)
+    agent = Agent("middleware", BOTH_CALLS)
     agent.say("go")
     agent.run(Command(resume="yes"))
     assert texts(agent.history)[2:] == ["sent to bob", "wired 5: yes", "done"]
     assert agent.desk.did == {"mail bob": 1, "wire 5": 1}
 
 
-@BOTH_WAYS
-@pytest.mark.parametrize("value", [None, Command(goto="model")], ids=["none", "goto"])
-def test_f20_damage_in_front_of_the_model(asynchronous, value):
+@pytest.mark.parametrize(
+    ("value", "asynchronous"), [(None, True), (Command(goto="model"), False)], ids=["none", "goto"]
+)
+def test_f01_f02_f20_damage_in_front_of_the_model(value, asynchronous):
     """The model reads a valid history; the repair is stored and reported once, with the answer."""
     reported: list[Any] = []
     report = lambda *seen: reported.append(seen)
@@ -88,7 +73,7 @@ def test_f20_damage_in_front_of_the_model(asynchronous, value):
     assert len(reported) == 1
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_healthy_agent_is_left_alone(asynchronous):
     """Nothing is reported; the checkpoints, the chunks and what the model reads are the same."""
     reported: list[Any] = []
@@ -101,17 +86,6 @@ def test_a_healthy_agent_is_left_alone(asynchronous):
         found.append(([mode for mode, _ in chunks], steps, texts(agent.model.seen[-1])))
     assert found[0] == found[1]
     assert found[0][2] == ["go", "", "sent to bob"]
-    assert reported == []
-
-
-def test_with_patching_and_the_middleware_together():
-    """Both in one agent: the entry check repairs first, and there is one repair."""
-    reported: list[Any] = []
-    middleware = PatchToolCallsMiddleware(on_patch=lambda *seen: reported.append(seen))
-    build = with_middleware(middleware)
-    agent = dead_thread(lambda *parts: with_patching(build(*parts)))
-    agent.run(None)
-    assert texts(agent.history) == [*HEALED, "done"]
     assert reported == []
 
 
@@ -130,36 +104,27 @@ def test_f18_clients_see_the_new_results_only():
 # --- beside other middlewares -----------------------------------------------------------------
 
 
-class Cutting(AgentMiddleware):
-    """Removes the calls from the model's input, and keeps their results."""
-
-    def wrap_model_call(self, request: Any, handler: Any) -> Any:
-        """Leave out each message with calls."""
-        kept = [m for m in request.messages if not getattr(m, "tool_calls", None)]
-        return handler(request.override(messages=kept))
-
-    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
-        """As `wrap_model_call`."""
-        return await self.wrap_model_call(request, handler)
+@wrap_model_call
+async def cutting(request, handler):
+    """Leave out each message with calls, and keep their results."""
+    kept = [m for m in request.messages if not getattr(m, "tool_calls", None)]
+    return await handler(request.override(messages=kept))
 
 
-@BOTH_WAYS
-def test_last_in_the_list_sees_what_the_others_did(asynchronous):
-    """After a middleware that cuts the history, the orphan is gone; before it, it is not."""
+def test_last_in_the_list_sees_what_the_others_did():
+    """After a middleware that cuts the history, the orphan is gone; before it, it is not.
+
+    The request is repaired as it is, and a damaged state in full.
+    """
     patch = PatchToolCallsMiddleware()
-    agent = Agent(with_middleware(Cutting(), patch), MAIL, asynchronous=asynchronous)
+    agent = Agent(with_middleware(cutting, patch), MAIL, asynchronous=True)
     agent.say("go")
     assert texts(agent.model.seen[-1]) == ["go"]
     assert texts(agent.history) == ["go", "", "sent to bob", "done"]
-    agent = Agent(with_middleware(patch, Cutting()), MAIL, asynchronous=asynchronous)
+    agent = Agent(with_middleware(patch, cutting), MAIL, asynchronous=True)
     with pytest.raises(RefusedError, match="answers no call"):
         agent.say("go")
-
-
-def test_a_request_that_was_cut_and_a_damaged_state():
-    """The request is repaired as it is, and the state in full."""
-    build = with_middleware(Cutting(), PatchToolCallsMiddleware())
-    agent = dead_thread(build)
+    agent = dead_thread(with_middleware(cutting, patch), asynchronous=True)
     agent.run(None)
     assert texts(agent.model.seen[-1]) == ["go", "never mind"]
     assert texts(agent.history) == [*HEALED, "done"]
@@ -189,10 +154,7 @@ def test_an_incomplete_call_beside_a_complete_one():
     agent = Agent("middleware", message)
     agent.say("go")
     results = [m for m in agent.model.seen[1] if isinstance(m, ToolMessage)]
-    malformed = (
-        "Tool call wire with id c2 was not run: its arguments are not a complete JSON object."
-    )
-    assert texts(results) == [malformed, "sent to bob"]
+    assert texts(results) == [MALFORMED.format("wire", "c2"), "sent to bob"]
     assert is_placeholder(results[0])
     agent.say("thanks")
     assert texts(agent.history) == ["go", "", *texts(results), "done", "thanks", "done"]
@@ -204,16 +166,14 @@ def test_an_incomplete_call_beside_a_complete_one():
 @pytest.mark.parametrize(
     ("options", "mail", "wire"),
     [
-        ({}, "sent to bob", WAITED),
         ({"placeholder": {"awaiting_input": "no answer"}}, "sent to bob", "no answer"),
-        ({"recover": False}, "may not have run.", "may not have run."),
         (
-            {"reconcile": {"wire": lambda call: f"{call.cause} by hand"}},
-            "sent to bob",
-            "awaiting_input by hand",
+            {"recover": False, "reconcile": {"wire": lambda call: f"{call.cause} by hand"}},
+            "may not have run.",
+            "unknown by hand",
         ),
     ],
-    ids=["none", "placeholder", "recover", "reconcile"],
+    ids=["placeholder", "recover, reconcile"],
 )
 def test_options_are_those_of_the_repair(options, mail, wire):
     """They decide what the state has."""
@@ -223,31 +183,11 @@ def test_options_are_those_of_the_repair(options, mail, wire):
     assert agent.results["c2"].endswith(wire)
 
 
-@pytest.mark.parametrize("replaces", [False, True])
-def test_replace_foreign(replaces):
-    """What deepagents wrote, which may be false, is replaced only if that is asked for."""
-    foreign = "Tool call wire with id c2 was cancelled - another message came in before it could "
-    foreign += "be completed."
-    agent = Agent("middleware", replace_foreign=replaces)
+def test_replace_foreign():
+    """What deepagents wrote, which may be false, is replaced if that is asked for."""
+    agent = Agent("middleware", replace_foreign=True)
+    foreign = DEEPAGENTS_CANCELLED.format("wire", "c2")
     result = ToolMessage(foreign, tool_call_id="c2")
     history = [HumanMessage("go"), calls(("wire", {}), first=2), result, HumanMessage("hello?")]
     agent.run({"messages": history})
-    assert (agent.results["c2"] == foreign) is not replaces
-
-
-def test_what_on_patch_raises_reaches_the_caller():
-    """An application that refuses a repair gets its own error, and nothing is written."""
-
-    def refuse(*_: Any) -> None:
-        raise LookupError("not now")
-
-    agent = dead_thread(on_patch=refuse)
-    with pytest.raises(LookupError, match="not now"):
-        agent.say("hello?")
-    assert texts(agent.history) == ["go", "", "never mind", "hello?"]
-
-
-def test_an_option_with_a_wrong_value():
-    """It is an error where it is passed."""
-    with pytest.raises(OptionError, match="recover='always'"):
-        PatchToolCallsMiddleware(recover="always")
+    assert agent.results["c2"] != foreign

@@ -8,15 +8,21 @@ import pytest
 from deepagents import create_deep_agent
 from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as OtherMiddleware
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
-from langgraph.graph import END, START
-from langgraph.types import Command
+from langchain.agents.middleware import wrap_model_call
+from langchain_core.messages import AIMessage, HumanMessage
 
-from kit import Agent, StrictModel, calls, lines, patched
-from langgraph_patch import validate_messages
+from kit import Agent, StrictModel, calls, lines, patched, streamed
+from langgraph_patch import validate_messages, with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
 from langgraph_patch.threads import repair_thread, scan_threads
-from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, UNKNOWN, WAITED
+from support.placeholder_texts import DEEPAGENTS_INCOMPLETE, WAITED
+from support.strict import RefusedError
 
+MAIL = calls(("mail", {"to": "bob"}), first=2)
+LONG = MAIL.model_copy(deep=True)
+LONG.tool_calls[0]["id"] = "c" * 41
+"""An id that a provider refuses; deepagents' own middleware leaves it as it is."""
+OWN = (PatchToolCallsMiddleware(),)
 BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}), id="a1")
 SENT = {"c1": "sent to bob", "c2": WAITED.format("wire", "c2")}
 THEIRS = {c: DEEPAGENTS_INCOMPLETE.format(n, c) for c, n in (("c1", "mail"), ("c2", "wire"))}
@@ -56,37 +62,13 @@ def test_the_record_wins_over_the_text_of_deepagents(build: Any, value: Any, *, 
     assert validate_messages(it.history) == []
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_repair_of_deepagents_is_replaced(*, asynchronous: bool):
+def test_a_repair_of_deepagents_is_replaced():
     """The agent replaced the mail's result; with `replace_foreign` the result is recovered."""
-    it = Agent(deep, BOTH, asynchronous=asynchronous)
+    it = Agent(deep, BOTH)
     it.say("go")
     it.say("never mind")
     patched(it, replace_foreign=True).say("hello?")
     assert it.read == it.results == SENT
-
-
-@pytest.mark.parametrize("value", [None, Command(goto="model")])
-def test_a_run_that_start_does_not_see(value: Any):
-    """A damaged thread is repaired by the model node."""
-    it = Agent(deep)
-    damage = [HumanMessage("go"), BOTH, HumanMessage("never mind")]
-    entry = "PatchToolCallsMiddleware.before_agent" if value is None else END
-    it.graph.update_state(it.config, {"messages": damage}, as_node=START)
-    it.graph.update_state(it.config, None, as_node=entry)
-    patched(it, recover=False).run(value)
-    texts = [f"tool c{n}: {UNKNOWN.format(t, f'c{n}')}" for n, t in ((1, "mail"), (2, "wire"))]
-    assert lines(it.history)[2:4] == texts
-    assert lines(it.history)[-1] == "ai: done"
-
-
-def test_the_answer_reaches_the_tool_that_waits():
-    """A resume of a patched deep agent is that of the bare one."""
-    it = patched(Agent(deep, BOTH))
-    it.say("go")
-    it.resume()
-    assert it.results == {"c1": "sent to bob", "c2": "wired 5: yes"}
-    assert it.desk.did == {"mail bob": 1, "wire 5": 1}
 
 
 def test_f16_f17_delta_state(tmp_path: Any):
@@ -99,3 +81,107 @@ def test_f16_f17_delta_state(tmp_path: Any):
     assert lines(it.history)[:3] == ["human: go", "ai c1 c2: ", "tool c1: sent to bob"]
     assert [report.status for report in scan_threads(it.graph.checkpointer)] == ["healthy"]
     it.graph.checkpointer.conn.close()
+
+
+# --- the middleware in a deep agent ---------------------------------------------------------------
+
+
+class LastOne(PatchToolCallsMiddleware):
+    """The repair under a name that deepagents does not know."""
+
+
+def with_own(*middleware: Any, **options: Any) -> Any:
+    """A kind of agent: a deep agent with these middlewares."""
+    return lambda model, tools, saver: create_deep_agent(
+        model, tools, middleware=list(middleware), checkpointer=saver, **options
+    )
+
+
+def delegates(to: str) -> Any:
+    """A call of a subagent."""
+    return calls(("task", {"description": "mail bob", "subagent_type": to}))
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    """A declarative subagent."""
+    return {"name": "clerk", "description": "a clerk", "system_prompt": "", **more}
+
+
+@pytest.mark.needs(deepagents="0.7")
+def test_it_takes_the_place_of_deepagents_own():
+    """In the main agent the recorded result is recovered; deepagents' own middleware finds none."""
+    agent = Agent(with_own(*OWN), BOTH)
+    agent.say("go")
+    agent.say("never mind")
+    assert agent.results == SENT
+    assert not any("PatchToolCalls" in name for name in agent.graph.nodes)
+
+
+def compiled(*, patched: bool) -> dict[str, Any]:
+    """A subagent with a graph of its own."""
+    graph = create_agent(
+        StrictModel(script=[LONG, AIMessage("mailed")]), Agent("send").desk.tools()
+    )
+    runnable = with_patching(graph) if patched else graph
+    return {"name": "clerk", "description": "a clerk", "runnable": runnable}
+
+
+SUBAGENTS: dict[str, Any] = {
+    "general-purpose": ("general-purpose", [], True),
+    "fork": ("clerk", [spec(mode="fork")], True),
+    "declared": ("clerk", [spec()], False),
+    "declared with its own": ("clerk", [spec(middleware=[*OWN])], True),
+    "compiled": ("clerk", [compiled(patched=False)], False),
+    "compiled and patched": ("clerk", [compiled(patched=True)], True),
+}
+"""Which subagent is called, the subagents, whether it is covered by the main agent's."""
+
+
+@pytest.mark.filterwarnings("ignore:The feature `forked subagents` is in beta")
+@pytest.mark.needs(deepagents="0.7")
+@pytest.mark.parametrize("name", SUBAGENTS)
+def test_which_subagents_it_covers(name):
+    """The built-in subagent and forks have it from the main agent; others must list it."""
+    to, subagents, is_covered = SUBAGENTS[name]
+    own = [] if "compiled" in name else [LONG, AIMessage("mailed")]  # what the subagent says
+    agent = Agent(with_own(*OWN, subagents=subagents), delegates(to), *own)
+    if is_covered:
+        agent.say("go")
+        assert [m.text for m in agent.history[-2:]] == ["mailed", "done"]
+    else:
+        with pytest.raises(RefusedError, match="too long"):
+            agent.say("go")
+
+
+@wrap_model_call
+async def cutting(request, handler):
+    """Leave out each message with calls, and keep their results."""
+    kept = [m for m in request.messages if not getattr(m, "tool_calls", None)]
+    return await handler(request.override(messages=kept))
+
+
+@pytest.mark.needs(deepagents="0.7")
+def test_a_subclass_comes_after_your_own_middleware():
+    """Under another name it keeps its place in the list, so it sees what yours cut."""
+    with pytest.raises(RefusedError, match="answers no call"):
+        Agent(with_own(cutting, *OWN), MAIL, asynchronous=True).say("go")
+    agent = Agent(with_own(*OWN, cutting, LastOne()), MAIL, asynchronous=True)
+    agent.say("go")
+    assert agent.history[-1].text == "done"
+
+
+@pytest.mark.needs(deepagents="0.7")
+def test_a_cut_call_of_a_subagent_does_not_run():
+    """The guard of the patched graph reaches the model of the subagent."""
+    cut = streamed(("mail", '{"to": "bo'), reason="length", first=2)
+
+    def build(model, tools, saver):
+        helper = StrictModel(script=[cut], streaming=True)
+        subagents = [spec(model=helper, tools=tools)]
+        agent = create_deep_agent(model, [], subagents=subagents, checkpointer=saver)
+        return with_patching(agent)
+
+    agent = Agent(build, delegates("clerk"))
+    agent.say("go")
+    assert agent.desk.did == {}
+    assert agent.history[-1].text == "done"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import subprocess
 import sys
@@ -15,13 +14,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import interrupt
 
-import kit
 from kit import Agent, Desk, calls, results_in
 from langgraph_patch import validate_messages
 from support.paths import ENVIRONMENT
+from support.placeholder_texts import FAILED, UNKNOWN, WAITED
 
 BATCH = [("work", {"number": number}) for number in range(6)]
 FOUR = [("work", {"number": 0}), ("wire", {}), ("boom", {}), ("hang", {})]
@@ -29,11 +27,7 @@ FOUR = [("work", {"number": 0}), ("wire", {}), ("boom", {}), ("hang", {})]
 
 @dataclass
 class Busy(Desk):
-    """Tools that take a while.
-
-    Attributes:
-        pace: The seconds that the second call takes; the others take a multiple of it.
-    """
+    """Tools of which the second takes `pace` seconds, and the others a multiple of it."""
 
     pace: float = 0
 
@@ -70,30 +64,19 @@ class Busy(Desk):
         return [work, wire, boom, hang]
 
 
-def agent_of(folder: Path, kind: str, named: Any, *, saver: Any = None, pace: float = 0) -> Agent:
+def agent_of(folder: Path, kind: str, named: Any, *, pace: float = 0) -> Agent:
     """An agent whose model makes these calls when it reads `go`, on the database of the folder."""
 
     def say(read):
         return calls(*named, first=0, id="a1") if read[-1].text == "go" else AIMessage("fine")
 
     desk = Busy(log=folder / "log", pace=pace)
-    return Agent(kind, *[say] * 5, saver=saver or folder / "db", desk=desk)
+    return Agent(kind, *[say] * 5, saver=folder / "db", desk=desk)
 
 
-def main(place: str, kind: str, durability: Any, *, asynchronous: bool, named: Any) -> None:
+def main(place: str, kind: str, durability: Any, named: Any) -> None:
     """What the child does."""
-    folder = Path(place)
-
-    async def run() -> None:
-        async with AsyncSqliteSaver.from_conn_string(str(folder / "db")) as saver:
-            agent = agent_of(folder, kind, named, saver=saver, pace=0.05)
-            value = {"messages": [("user", "go")]}
-            await agent.graph.ainvoke(value, agent.config, durability=durability)
-
-    if asynchronous:
-        asyncio.run(run())
-    else:
-        agent_of(folder, kind, named, pace=0.05).say("go", durability=durability)
+    agent_of(Path(place), kind, named, pace=0.05).say("go", durability=durability)
 
 
 def done_in(folder: Path) -> list[str]:
@@ -102,9 +85,9 @@ def done_in(folder: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-def kill_at(folder: Path, *argv: str, line: str, after: float, **options: Any) -> None:
+def kill_at(folder: Path, *argv: Any, line: str, after: float) -> None:
     """Run the child until its tools have left that line, and a while more; then kill -9."""
-    code = f"import test_kills; test_kills.main({str(folder)!r}, *{argv!r}, **{options!r})"
+    code = f"import test_kills; test_kills.main({str(folder)!r}, *{argv!r})"
     path = f"{Path(__file__).parent}:{ENVIRONMENT['PYTHONPATH']}"
     with subprocess.Popen(  # noqa: S603 - our own code
         [sys.executable, "-W", "ignore", "-c", code],
@@ -119,16 +102,14 @@ def kill_at(folder: Path, *argv: str, line: str, after: float, **options: Any) -
         child.kill()
 
 
-@pytest.mark.parametrize("resumes", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "asynchronous", "durability"),
-    [("send", False, "sync"), ("react_v2", True, "async"), ("create_agent", False, "async")],
+    ("kind", "durability", "resumes"),
+    [("send", "sync", True), ("react_v2", "async", False), ("create_agent", "async", False)],
 )
-def test_f34_killed_in_a_batch(kind, asynchronous, durability, resumes, tmp_path):
+def test_f34_killed_in_a_batch(kind, durability, resumes, tmp_path):
     """At a random moment: the thread goes on, and what was recorded is not done again."""
     after = random.uniform(0, 0.3)  # noqa: S311 - no secret; each run kills at other moments
-    options = {"asynchronous": asynchronous, "named": BATCH}
-    kill_at(tmp_path, kind, durability, line="begun", after=after, **options)
+    kill_at(tmp_path, kind, durability, BATCH, line="begun", after=after)
     before = Counter(done_in(tmp_path))
     agent = agent_of(tmp_path, kind, BATCH)
     saver = agent.graph.checkpointer
@@ -148,9 +129,8 @@ def test_f34_killed_in_a_batch(kind, asynchronous, durability, resumes, tmp_path
     if resumes:
         assert agent.results == done
     elif called:
-        unknown = "No result of tool call work with id {} is known; it may or may not have run."
         assert agent.results == {
-            call: done[call] if call in recorded else unknown.format(call) for call in done
+            call: done[call] if call in recorded else UNKNOWN.format("work", call) for call in done
         }
         assert Counter(done_in(tmp_path)) == before
     assert all(Counter(done_in(tmp_path))[call] == 1 for call in recorded)
@@ -158,31 +138,17 @@ def test_f34_killed_in_a_batch(kind, asynchronous, durability, resumes, tmp_path
     assert agent.history[-1].text == "fine"
 
 
-@pytest.mark.parametrize("kind", ["send", "react_v2", "create_agent"])
-def test_f03_four_siblings_of_a_killed_process(kind, tmp_path):
+@pytest.mark.parametrize(("kind", "durability"), [("recorded", "sync"), ("create_agent", "async")])
+def test_f03_four_siblings_of_a_killed_process(kind, durability, tmp_path):
     """Finished, waiting, raised and killed: four different outcomes, read by another process."""
-    durability = "sync" if kind == "react_v2" else "async"
-    options: Any = {"asynchronous": False, "named": FOUR}
-    kill_at(tmp_path, kind, durability, line="raises", after=0.4, **options)
+    kill_at(tmp_path, kind, durability, FOUR, line="raises", after=0.4)
     agent = agent_of(tmp_path, kind, FOUR)
     agent.say("and?")
     assert results_in(agent.model.seen[-1]) == {
         "c0": "did 0",
-        "c1": "Tool call wire with id c1 was waiting for human input when another message "
-        "came in; no answer and no result were recorded.",
-        "c2": "Tool call boom with id c2 failed in its last recorded attempt: "
-        "RuntimeError('kaput')",
-        "c3": "No result of tool call hang with id c3 is known; it may or may not have run.",
+        "c1": WAITED.format("wire", "c1"),
+        "c2": FAILED.format("boom", "c2", "RuntimeError('kaput')"),
+        "c3": UNKNOWN.format("hang", "c3"),
     }
     assert agent.history[-1].text == "fine"
     assert Counter(done_in(tmp_path)) == {"begun": 1, "c0": 1, "raises": 1}
-
-
-def test_a_result_that_record_stored_is_recovered(tmp_path):
-    """With `record=True` the result beside the call in which the process died is stored."""
-    did = kit.kill("recorded", tmp_path / "t.sqlite")
-    agent = Agent("recorded", saver=tmp_path / "t.sqlite")
-    agent.say("and now?")
-    assert did == {"mail bob": 1}
-    assert agent.read["c1"] == "sent to bob"
-    assert "may or may not have run" in agent.read["c2"]

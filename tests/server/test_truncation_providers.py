@@ -2,111 +2,117 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 
-from kit import KINDS, Agent
+from kit import BARE, KINDS, Agent
 from langgraph_patch import validate_messages
-from support.truncating_servers import PROVIDERS, Answer
+from support.provider_server import INTEGRATIONS, TURNS, WORDS, ProviderServer, Turn
 
 COMPLETE = ("mail", '{"to": "al"}')
-CUT = ("mail", '{"to": "bo')
+CUT = ("mail", '{"to": "bo"')
+"""LangChain completes it."""
 MALFORMED = ("mail", '{"to": "bo",,}')
-OBJECTS = ("anthropic", "bedrock", "gemini")
-"""Providers whose arguments are objects if they are not streamed; Gemini's are in streams too."""
-WAYS = ("invoke", "stream", "v3")
-QUIET = pytest.mark.filterwarnings(
-    "ignore::langchain_core._api.beta_decorator.LangChainBetaWarning"
-)
-
-
-def say(agent: Agent, text: str, way: str) -> None:
-    """One turn, whose model is not streamed, is streamed, or is read as v3 events."""
-    value = {"messages": [HumanMessage(text)]}
-    if way != "v3":
-        agent.stream(value, "values" if way == "invoke" else "messages")
-    elif agent.asynchronous:
-        asyncio.run(_events(agent, value))
-    else:
-        list(agent.graph.stream_events(value, agent.config, version="v3"))
-
-
-async def _events(agent: Agent, value: Any) -> None:
-    stream = await agent.graph.astream_events(value, agent.config, version="v3")
-    async for _ in stream:
-        pass
-
-
-def agent_of(build: Any, server: Any, way: str, *, asynchronous: bool = False) -> Agent:
-    """An agent with the model of a provider, which it binds to its tools."""
-    model = server.model(streaming=way != "invoke")
-    return Agent(
-        lambda _, tools, saver: (
-            build(model.bind_tools(tools), tools, saver)
-            if build is KINDS["hand_built"]
-            else build(model, tools, saver)
-        ),
-        asynchronous=asynchronous,
-    )
-
-
+LIMIT, BOTH = Turn(calls=[CUT], cut=True), Turn(calls=[COMPLETE, CUT], cut=True)
+OPENAI = ("OpenAI Chat Completions", "OpenAI Responses")
+NAMES = (*OPENAI, "DeepSeek", "Anthropic", "Bedrock", "Gemini")
 BUILDS = ("hand_built", "create_agent", "middleware")
-EVERY = [(name, way) for name in PROVIDERS for way in WAYS]
+NO_CALL = {"content": {"role": "model", "parts": []}, "finishReason": "MALFORMED_FUNCTION_CALL"}
+"""What Gemini sends instead of a call that it could not read."""
 
 
-@QUIET
-@pytest.mark.parametrize(
-    ("name", "way", "kind", "asynchronous"),
-    [(*row, BUILDS[(i + i // 3) % 3], bool(i % 2)) for i, row in enumerate(EVERY)],
-)
-def test_no_unfinished_call_runs(name, way, kind, asynchronous):
-    """Behind a complete call, alone at the limit, in a dead stream, malformed: asked again."""
-    is_raw = name not in OBJECTS or (way != "invoke" and name != "gemini")
-    turns = [Answer([COMPLETE, CUT], "limit"), Answer([CUT], "limit"), Answer()]
-    if is_raw and way != "invoke" and name != "bedrock":  # whose integration raises an error
-        turns.append(Answer([CUT], "dead"))
-    if is_raw or name == "gemini":
-        turns.append(Answer([MALFORMED]) if is_raw else Answer(cut="malformed"))
-    script = [answer for said in turns for answer in [said, Answer()][: 1 + (not said.text)]]
-    with PROVIDERS[name].serving(script) as server:
-        agent = agent_of(KINDS[kind], server, way, asynchronous=asynchronous)
-        for number in range(len(turns)):
-            say(agent, f"go {number}", way)
-            assert agent.history[-1].text == "done"
-            assert agent.desk.did == {"mail al": 1}
-        assert len(server.requests) == len(script)
-    results = agent.results
-    assert results.pop("c00") == "sent to al"
-    assert all("was not run" in text or "has incomplete" in text for text in results.values())
-    assert len(results) == sum(bool(said.calls) for said in turns)
-    assert validate_messages(agent.history) == []
+def agent_of(build: Any, server: ProviderServer, *, asynchronous: bool = False) -> Agent:
+    """An agent with the model of a provider, which it binds to its tools."""
+    model: Any = server.model
+
+    def make(_: Any, tools: Any, saver: Any) -> Any:
+        is_loop = build is KINDS["hand_built"]
+        return build(model.bind_tools(tools) if is_loop else model, tools, saver)
+
+    return Agent(make, asynchronous=asynchronous)
 
 
-@pytest.mark.parametrize("way", WAYS[:2])
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_a_bare_graph_runs_the_cut_call(name, way):
-    """The judge of the test above. Arguments that are text are parsed strictly, not streamed."""
-    bare = lambda model, tools, saver: create_agent(model, tools, checkpointer=saver)
-    with PROVIDERS[name].serving([Answer([CUT], "limit")]) as server:
-        agent = agent_of(bare, server, way)
-        say(agent, "go", way)
-    runs = name in OBJECTS or way == "stream"
-    assert agent.desk.did == ({"mail bo": 1} if runs else {})
+def unfinished(name: str) -> dict[str, Any]:
+    """What a provider streams that has no call that can run."""
+    if name == "Gemini":
+        event = f"data: {json.dumps({'candidates': [NO_CALL]})}\n\n"
+        return {"limit": LIMIT, "malformed": [event.encode()]}
+    turns: dict[str, Any] = {"limit": LIMIT, "malformed": Turn(calls=[MALFORMED])}
+    if name != "Bedrock":  # whose integration raises an error at a stream without an end
+        turns["dead"] = INTEGRATIONS[name].events(LIMIT)[: -1 if name == OPENAI[1] else -2]
+    return turns
 
 
-@QUIET
-@pytest.mark.parametrize(("name", "way"), EVERY[::2])
-def test_complete_calls_run(name, way):
-    """Also at the limit, where their text is complete."""
-    is_raw = name not in OBJECTS or (way != "invoke" and name != "gemini")
-    script = [Answer([COMPLETE, COMPLETE], "limit" if is_raw else None)]
-    with PROVIDERS[name].serving(script) as server:
-        agent = agent_of(KINDS["create_agent"], server, way)
-        say(agent, "go", way)
-        assert len(server.requests) == 2
-    assert agent.desk.did == {"mail al": 2}
-    assert agent.history[-1].text == "done"
+@pytest.mark.filterwarnings("ignore::langchain_core._api.beta_decorator.LangChainBetaWarning")
+@pytest.mark.parametrize("way", ["messages", "v3"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_unfinished_call_of_a_stream_runs(name, way):
+    """Alone the model is asked again; a complete one before it runs. Bare, the cut call runs."""
+    number = NAMES.index(name)
+
+    def say(agent: Agent, text: str) -> None:
+        value = {"messages": [HumanMessage(text)]}
+        if way == "v3":
+            list(agent.graph.stream_events(value, agent.config, version="v3"))
+        else:
+            agent.stream(value, way)
+
+    for turn in [*unfinished(name).values(), BOTH, Turn(calls=[COMPLETE], cut=name != "Gemini")]:
+        with ProviderServer(INTEGRATIONS[name], turn, TURNS["text"]) as server:
+            build = KINDS[BUILDS[number % 3]]
+            agent = agent_of(build, server, asynchronous=way == "messages" and number > 2)
+            for text in ("go", "hello"):
+                say(agent, text)
+                assert agent.history[-1].text == "".join(WORDS)
+            runs = isinstance(turn, Turn) and COMPLETE in turn.calls
+            assert agent.desk.did == ({"mail al": 1} if runs else {})
+            assert server.refused == [[], [], []]
+        assert validate_messages(agent.history) == []
+    with ProviderServer(INTEGRATIONS[name], LIMIT, TURNS["text"]) as server:
+        bare = agent_of(BARE["create_agent"], server)
+        bare.stream({"messages": [HumanMessage("go")]}, "messages")
+    assert bare.desk.did == {"mail bo": 1}
+
+
+ARGS = {"to": "bo"}
+USE = {"type": "tool_use", "id": "c1", "name": "mail", "input": ARGS}
+BODIES: dict[str, Any] = {
+    "Anthropic": {
+        "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [USE],
+        "stop_reason": "max_tokens", "usage": {"input_tokens": 1, "output_tokens": 1},
+    },
+    "Bedrock": {
+        "output": {"message": {"role": "assistant", "content": [
+            {"toolUse": {"toolUseId": "c1", "name": "mail", "input": ARGS}},
+        ]}},
+        "stopReason": "max_tokens", "metrics": {"latencyMs": 1},
+        "usage": {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2},
+    },
+    "Gemini": {
+        "candidates": [{"finishReason": "MAX_TOKENS", "content": {"role": "model", "parts": [
+            {"functionCall": {"name": "mail", "args": ARGS}},
+        ]}}],
+    },
+}  # fmt: skip
+"""The answers of the providers that give arguments as objects, which nothing shows to be cut."""
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_call_at_the_limit_of_an_answer_that_is_not_streamed(name, monkeypatch):
+    """Its arguments look complete; patched, the model is asked again, once, and nothing runs."""
+    send, json_type = BaseHTTPRequestHandler.send_header, {"Content-Type": "application/json"}
+    monkeypatch.setattr(
+        BaseHTTPRequestHandler,
+        "send_header",
+        lambda self, key, value: send(self, key, json_type.get(key, value)),
+    )
+    with ProviderServer(INTEGRATIONS[name], [json.dumps(BODIES[name]).encode()]) as server:
+        assert server.model.invoke("go").tool_calls[0]["args"] == ARGS
+        agent = agent_of(KINDS["create_agent"], server)
+        agent.say("go")
+        assert len(server.requests) == 3
+    assert agent.desk.did == {}

@@ -22,7 +22,7 @@ _OFFLINE = {
 
 
 @contextmanager
-def running_server(folder, name="server_app"):
+def running_server(folder, name="dev_app"):
     """The URL of a server that runs until the context ends, with a copy of the app in `folder`.
 
     `name` is a folder of `tests/support`, or the path of any other folder.

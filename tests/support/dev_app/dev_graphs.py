@@ -17,6 +17,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import RetryPolicy, interrupt
 
 from kit import StrictModel, above, model_node, streamed
+from langgraph_patch import with_patching
+from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.strict import refuse
 
 # --- threads --------------------------------------------------------------------------------
@@ -50,6 +52,13 @@ async def print_report(pages: int) -> str:
 
 
 @tool
+async def ask_later(seconds: float) -> str:
+    """Run for a while, then wait for a human."""
+    await asyncio.sleep(seconds)
+    return f"answered: {interrupt('well?')}"
+
+
+@tool
 async def boom(x: int) -> str:
     """Fail, when the result of the mail is stored."""
     await asyncio.sleep(0.3)
@@ -60,6 +69,7 @@ BESIDE = {
     "wire": ("wire_money", {"amount": 3}),
     "slow": ("wire_slowly", {"amount": 3}),
     "report": ("print_report", {"pages": 3}),
+    "ask": ("ask_later", {"seconds": 1.0}),
     "boom": ("boom", {"x": 1}),
 }
 """The call beside the mail, by the word that the human says; the word is its id."""
@@ -78,8 +88,16 @@ class Clerk(StrictModel):
         return AIMessage("", tool_calls=[mail, {"name": name, "args": args, "id": last.text}])
 
 
-bare = create_agent(Clerk(), [send_email, wire_money, wire_slowly, print_report, boom])
+def _clerk(*middleware: Any) -> Any:
+    tools = [send_email, wire_money, wire_slowly, print_report, ask_later, boom]
+    return create_agent(Clerk(), tools, middleware=middleware)
+
+
+bare = _clerk()
 nested = above(bare).compile()
+patched = with_patching(_clerk())
+patched_parent = with_patching(above(_clerk()).compile())
+by_middleware = _clerk(PatchToolCallsMiddleware())
 
 
 # --- streams --------------------------------------------------------------------------------
