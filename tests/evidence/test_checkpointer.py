@@ -45,20 +45,13 @@ def walked(
     return numbers
 
 
-@pytest.mark.parametrize("count", [1, 5, 130])
-def test_a_walk_reads_every_checkpoint_once(count: int):
-    """From the current one to the oldest, in however many pages."""
-    thread = thread_of(count)
-    found = walked(Reader(thread.saver, "messages"), thread.config)
-    assert found == list(range(count, 0, -1))
-
-
-@pytest.mark.parametrize("last", [9, 8, 4])
-def test_a_walk_ends_as_soon_as_it_has_enough(last: int):
-    """At the current checkpoint, and in the first and the second page."""
-    thread = thread_of(9)
-    found = walked(Reader(thread.saver, "messages"), thread.config, lambda s: number_of(s) == last)
-    assert found == list(range(9, last - 1, -1))
+def test_a_walk_reads_every_checkpoint_once():
+    """From the current one to the oldest, in however many pages, or until it has enough."""
+    for count, last in ((1, 0), (5, 0), (130, 0), (9, 9), (9, 8), (9, 4)):
+        thread = thread_of(count)
+        reader = Reader(thread.saver, "messages")
+        found = walked(reader, thread.config, lambda s, last=last: number_of(s) == last)
+        assert found == list(range(count, max(last, 1) - 1, -1))
 
 
 class Large(InMemorySaver):
@@ -79,58 +72,33 @@ class Large(InMemorySaver):
         return (row for row in self.rows if row.checkpoint["id"] < before)
 
 
-@pytest.mark.parametrize(("length", "read"), [(49_969, 3), (49_970, 2), (99_969, 2), (99_970, 1)])
-def test_one_search_reads_100_000_messages(length: int, read: int):
+def test_one_search_reads_100_000_messages():
     """The checkpoint that exhausts it is read; each costs 30 messages beside its own."""
-    saver = Large(length)
-    assert len(walked(Reader(saver, "messages"), saver.rows[0].config)) == read
+    for length, read in ((49_969, 3), (49_970, 2), (99_969, 2), (99_970, 1)):
+        saver = Large(length)
+        assert len(walked(Reader(saver, "messages"), saver.rows[0].config)) == read
 
 
 class Late(InMemorySaver):
     """Stores a checkpoint only after it was asked for it a few times."""
 
-    asked, until, late = 0, 0, None
+    asked, until = 0, 0
 
     def get_tuple(self, config: Any) -> Any:
         self.asked += 1
         is_named = "checkpoint_id" in config["configurable"]
         return None if is_named and self.asked < self.until else super().get_tuple(config)
 
-    async def aget_tuple(self, config: Any) -> Any:
-        return self.get_tuple(config)
 
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize(("wait", "number"), [(True, 2), (False, 3)])
-def test_a_checkpoint_that_is_being_written(*, wait: bool, number: int, asynchronous: bool):
-    """It is waited for, if it is the current one; otherwise the newest one is taken."""
-    thread = thread_of(3)
-    older = thread.saved[2].config
-    saver = Late()
-    saver.storage, saver.blobs, saver.writes = (
-        getattr(thread.saver, name) for name in ("storage", "blobs", "writes")
-    )
-    saver.until, found = 5, []
-
-    def receive(saved: CheckpointTuple) -> bool:
-        found.append(number_of(saved))
-        return True
-
-    walking = walk(Reader(saver, "messages"), older, receive, wait=wait)
-    if asynchronous:
-        asyncio.run(run_async(walking))
-    else:
-        run_sync(walking)
-    assert found == [number]
-
-
-def test_a_search_waits_for_the_current_checkpoint():
-    """With durability "async" it may be on its way; an older one is not the current one."""
+def test_a_checkpoint_that_is_being_written():
+    """A search waits for the current one; where nothing waits, the newest one is taken."""
     thread = Thread(WIRE)
     thread.add(**sent("wired"))
     before = thread.config
     thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
     thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
+    assert walked(Reader(thread.saver, "messages"), before, lambda _: True) == [3]
+    thread.saver.asked = 0
     assert thread.found() == "wired"
 
 
@@ -139,9 +107,12 @@ def test_a_checkpoint_that_is_never_written():
     thread = thread_of(2)
     reader = Reader(thread.saver, "messages")
     names = {**thread.config["configurable"], "checkpoint_id": "f" * 32}
-    found = run_sync(newest(reader, {"configurable": names}, 0.03))
-    assert found is not None
-    assert number_of(found) == 2
+    for found in (
+        run_sync(newest(reader, {"configurable": names}, 0.03)),
+        asyncio.run(run_async(newest(reader, {"configurable": names}, 0.03))),
+    ):
+        assert found is not None
+        assert number_of(found) == 2
     nothing: Any = {"configurable": {"thread_id": "2", "checkpoint_ns": ""}}
     assert run_sync(newest(reader, nothing, 5.0)) is None
     assert walked(reader, nothing) == []
@@ -154,14 +125,14 @@ class Deaf(InMemorySaver):
         return super().list(config)
 
 
-@pytest.mark.parametrize("kind", [InMemorySaver, Deaf])
-@pytest.mark.parametrize(("at", "found"), [(8, 7), (7, 4), (4, None)])
-def test_the_input_before_a_checkpoint(kind: Any, at: int, found: int | None):
+def test_the_input_before_a_checkpoint():
     """The newest one that is older; also where the checkpointer does not filter."""
     thread = thread_of(9)
-    thread.saver.__class__ = kind
-    given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
-    assert (given and number_of(given)) == found
+    for kind in (InMemorySaver, Deaf):
+        thread.saver.__class__ = kind
+        for at, number in ((8, 7), (7, 4), (4, None)):
+            given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
+            assert (given and number_of(given)) == number
 
 
 class Broken(InMemorySaver):
@@ -182,10 +153,6 @@ class Broken(InMemorySaver):
             raise ConnectionError("gone")
         return super().list(config, **options)
 
-    async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        for saved in self.list(*args, **options):
-            yield saved
-
 
 TEXT = (
     "Thread '1': the checkpointer raised ConnectionError('gone') while the checkpoints of "
@@ -193,8 +160,7 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize("fails", ["get_tuple", "list"])
-@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(("fails", "asynchronous"), [("get_tuple", True), ("list", False)])
 def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
     """It names the thread and what was read, and keeps its cause; or the search ends there."""
     thread = thread_of(3)
@@ -250,17 +216,18 @@ class Listing(InMemorySaver):
             yield saved
 
 
-@pytest.mark.parametrize(("enough", "found"), [(3, True), (9, False)])
-def test_a_listing_is_closed(enough: int, *, found: bool):
+def test_a_listing_is_closed():
     """As soon as it has what is needed: a database keeps no cursor open."""
     thread = thread_of(4)
     thread.saver.__class__ = Listing
 
-    def reading() -> Any:
+    def reading(enough: int) -> Any:
         return read_until(lambda s: number_of(s) == enough, thread.saver, thread.place, {})
 
-    assert run_sync(reading()) is found
-    assert thread.saver.closed == 1
-    assert asyncio.run(run_async(reading())) is found
+    for enough, found in ((3, True), (9, False)):
+        thread.saver.closed = 0
+        assert run_sync(reading(enough)) is found
+        assert thread.saver.closed == 1
+        assert asyncio.run(run_async(reading(enough))) is found
     thread.saver.list = lambda *_, **__: []
-    assert run_sync(reading()) is False  # a list has no `close`
+    assert run_sync(reading(9)) is False  # a list has no `close`

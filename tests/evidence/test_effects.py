@@ -29,7 +29,6 @@ from langgraph_patch import PatchNode, with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
     has_value,
-    is_equal,
     one_write_each,
     settle,
     whole_value_write,
@@ -41,7 +40,6 @@ from support.supersteps import ASKS, GO, MORE, Thread, made, ran, result, sent
 NOT_KEPT = "These effects of the tool call were not kept: "
 FILES = {"a.txt": "hello"}
 TURN = calls(("write", {}), ("wire", {}), id="a1")
-both_ways = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class State(TypedDict, total=False):
@@ -108,7 +106,7 @@ def values(agent: Agent) -> tuple[Any, Any]:
 # --- the entry check and the patch node ---------------------------
 
 
-@both_ways
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
     """Both keys have what the recorded task wrote, before the model reads."""
     database = SqliteSaver.from_conn_string(":memory:")
@@ -152,10 +150,9 @@ def test_the_patch_node_restores():
     assert values(agent) == (FILES, "written")
 
 
-@both_ways
-def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
+def test_a_model_node_names_what_it_does_not_restore():
     """It writes the repair with its own output; the model reads that the effects are not kept."""
-    agent = paused(note={"note": "of the model"}, asynchronous=asynchronous)
+    agent = paused(note={"note": "of the model"})
     bare = graph_of(StrictModel()).compile(checkpointer=agent.graph.checkpointer)
     bare.update_state(agent.config, {"messages": [MORE]}, as_node=START)
     assert agent.graph.get_state(agent.config).next == ("agent",)
@@ -165,8 +162,7 @@ def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
     assert values(agent) == (None, "of the model")
 
 
-@both_ways
-def test_the_middleware_restores(*, asynchronous: bool):
+def test_the_middleware_restores():
     """`todos` of another middleware are in the state after the repair."""
     todos = [{"content": "sleep", "status": "pending"}]
 
@@ -185,7 +181,7 @@ def test_the_middleware_restores(*, asynchronous: bool):
         stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
         return create_agent(model, [write, wire], middleware=stack, checkpointer=saver)
 
-    agent = Agent(build, TURN, asynchronous=asynchronous)
+    agent = Agent(build, TURN, asynchronous=True)
     for text in ("go", "never mind"):
         agent.say(text)
     assert agent.graph.get_state(agent.config).values["todos"] == todos
@@ -206,36 +202,33 @@ def to(node: str) -> tuple[str, None]:
     return f"branch:to:{node}", None
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
-        ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
-        ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
-        ([sent("done", ASKS), NEWS], None),
-        ([sent(WROTE, None), THEN], None),  # applied
-        ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
-        ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
-        ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
-        ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
-        # An edge starts its node after each task of the same node.
-        ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
-        # Written since: by an applied superstep, by an update, and not by a dropped one.
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
-        ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
-    ],
-)
-def test_the_effects_of_a_task(steps: list[Any], expected: tuple[set[str], bool] | None):
+EFFECTS: Any = [
+    ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
+    ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
+    ([sent("done", ASKS), NEWS], None),
+    ([sent(WROTE, None), THEN], None),  # applied
+    ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
+    ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
+    ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
+    ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
+    # An edge starts its node after each task of the same node.
+    ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
+    # Written since: by an applied superstep, by an update, and not by a dropped one.
+    ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
+    ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
+    ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
+]
+
+
+def test_the_effects_of_a_task():
     """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
-    thread = Thread(BOTH)
-    for step in steps:
-        thread.add(**step)
-    (effects,) = thread.search().effects.values() or [None]
-    if expected is None:
-        assert effects is None
-    else:
-        found = {key for key, _ in effects.writes} & effects.unchanged
-        assert (found, effects.goes_elsewhere) == expected
+    for steps, expected in EFFECTS:
+        thread = Thread(BOTH)
+        for step in steps:
+            thread.add(**step)
+        (effects,) = thread.search().effects.values() or [None]
+        found = effects and {key for key, _ in effects.writes} & effects.unchanged
+        assert (effects and (found, effects.goes_elsewhere)) == expected, steps
 
 
 # --- the decision ---------------------------
@@ -248,36 +241,38 @@ LAST = {"files": LastValue(dict)}
 REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
 
 
-@pytest.mark.parametrize(
-    ("effects", "channels", "not_kept", "writes"),
-    [
-        # Two calls of one task share its writes.
-        ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
-        # Two tasks write one key: only a reducer takes both.
-        ([KEPT, OTHER], REDUCER, [(), ()], (*KEPT.writes, *OTHER.writes)),
-        ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
-        ([TWICE], LAST, [("files",)], ()),
-        ([TWICE], REDUCER, [()], TWICE.writes),
-        ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
-        ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
-        # A changed key, a key that the graph lacks, a `goto`.
-        ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
-        ([KEPT], {"messages": None}, [("files",)], ()),
-        ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
-        # Keys of the caller are left out.
-        ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
-    ],
-)
-def test_what_is_restored(effects: Any, channels: Any, not_kept: Any, writes: Any):
+SETTLED: Any = [
+    # Two calls of one task share its writes.
+    ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
+    # Two tasks write one key: only a reducer takes both.
+    ([KEPT, OTHER], REDUCER, [(), ()], (*KEPT.writes, *OTHER.writes)),
+    ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
+    ([TWICE], LAST, [("files",)], ()),
+    ([TWICE], REDUCER, [()], TWICE.writes),
+    ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
+    ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
+    # A changed key, a key that the graph lacks, a `goto`.
+    ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
+    ([KEPT], {"messages": None}, [("files",)], ()),
+    ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
+    # Keys of the caller are left out.
+    ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
+]
+
+
+def test_what_is_restored():
     """All effects of a task or none; what is not restored is named."""
-    keys = [(0, ordinal) for ordinal in range(len(effects))]
-    evidence = dict.fromkeys(keys, Finding(result=RESULT))
-    found = dict(zip(keys, effects, strict=True))
-    settled, restored = settle(
-        evidence, found, restore=True, own_keys={"messages"}, channels=channels
-    )
-    assert [each.not_kept for each in settled.values()] == not_kept
-    assert restored == writes
+    for effects, channels, not_kept, writes in SETTLED:
+        found = {(0, ordinal): each for ordinal, each in enumerate(effects)}
+        settled, restored = settle(
+            dict.fromkeys(found, Finding(result=RESULT)),
+            found,
+            restore=True,
+            own_keys={"messages"},
+            channels=channels,
+        )
+        assert [each.not_kept for each in settled.values()] == not_kept
+        assert restored == writes
 
 
 def test_a_repair_that_is_not_written_restores_nothing():
@@ -312,43 +307,30 @@ def channel(value: Any, kind: Any = LastValue) -> Any:
     return made_channel
 
 
-@pytest.mark.parametrize(
-    ("live", "value", "expected"),
-    [
-        (channel(1), 1, True),
-        (channel(1), 2, False),
-        (None, None, True),
-        (None, 1, False),
-        (LastValue(int), None, True),
-        (channel([]), None, True),
-        (channel([1]), None, False),
-        (channel(Odd()), Odd(), False),
-        (channel(Odd()), None, False),
-    ],
-)
-def test_whether_a_channel_has_a_value(live: Any, value: Any, *, expected: bool):
+LIVE: Any = [
+    (channel(1), 1, True),
+    (channel(1), 2, False),
+    (None, None, True),
+    (None, 1, False),
+    (LastValue(int), None, True),
+    (channel([]), None, True),
+    (channel([1]), None, False),
+    (channel(Odd()), Odd(), False),
+    (channel(Odd()), None, False),
+]
+
+
+def test_whether_a_channel_has_a_value():
     """No value is an empty one; values that cannot be compared are not equal."""
-    assert has_value(live, value) is expected
-    assert is_equal(1, 1)
-    assert not is_equal(Odd(), Odd())
+    for live, value, expected in LIVE:
+        assert has_value(live, value) is expected
 
 
 def test_one_write_with_the_effect_of_several():
     """The last value, or an `Overwrite` of what a reducer makes of all."""
-    channels = {
-        "files": channel({"a": "1"}, BinaryOperatorAggregate),
-        "note": channel("x"),
-        "one": channel("x"),
-    }
-    writes = (
-        ("files", {"b": "2"}),
-        ("files", {"c": "3"}),
-        ("note", "y"),
-        ("note", "z"),
-        ("one", 1),
-    )
-    found = one_write_each(channels, writes)
-    assert found == {
+    channels = {"files": channel({"a": "1"}, BinaryOperatorAggregate), "note": channel("x")}
+    writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
+    assert one_write_each(channels, (*writes, ("one", 1))) == {
         "files": Overwrite({"a": "1", "b": "2", "c": "3"}),
         "note": "z",
         "one": 1,
