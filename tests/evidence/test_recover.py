@@ -82,27 +82,12 @@ async def test_an_asynchronous_database():
     assert agent.read == FOUND
 
 
-@pytest.mark.parametrize("kind", ["hand_built", "send", "middleware"])
-def test_a_healthy_thread_is_not_searched(kind: str):
-    """Parallel calls, a pause, its answer and more turns: as many reads as without recovery."""
-    used = []
-    for recover in (True, False):
-        saver = Counting()
-        agent = Agent(kind, TURN, saver=saver, recover=recover)
-        agent.say("pay bob")
-        agent.resume()
-        agent.say("thanks")
-        used.append(saver.used)
-    assert used[0] == used[1]
-    assert used[0]["list"] == 0
-
-
 def test_recovery_switched_off():
     """With `recover=False` nothing is claimed, and nothing is read."""
     saver = Counting()
     agent = Agent("create_agent", TURN, saver=saver, recover=False)
-    for text in ("pay bob", "never mind"):
-        agent.say(text)
+    agent.say("pay bob")
+    agent.say("never mind")
     assert agent.read == NOTHING
     assert saver.used["list"] == 0
 
@@ -205,26 +190,26 @@ BOTH = made("mail:c1", "wire:c2")
 AGAIN = "unknown | look again"
 
 
-@pytest.mark.parametrize(
-    ("minutes", "step", "expected"),
-    [
-        (9, sent("sent", ASKS), "sent, awaiting_input | look again"),
-        (11, sent("sent", ASKS), "sent, awaiting_input"),
-        (9, sent("sent", None), f"sent, {AGAIN}"),
-        (11, sent("sent", None), "sent, unknown"),
-        (9, ran("tools"), f"{AGAIN}, {AGAIN}"),
-        (9, ran("tools", RuntimeError("x")), "unknown, unknown"),
-        (9, ran("tools", ("__error__", "CancelledError()")), f"{AGAIN}, {AGAIN}"),
-        (9, ran(), "unknown, unknown"),
-        (9, ran("agent", history=[GO]), "unknown, unknown"),
-    ],
-)
-def test_whether_the_next_turn_looks_again(minutes: int, step: dict[str, Any], expected: str):
+LATER: Any = [
+    (9, sent("sent", ASKS), "sent, awaiting_input | look again"),
+    (11, sent("sent", ASKS), "sent, awaiting_input"),
+    (9, sent("sent", None), f"sent, {AGAIN}"),
+    (11, sent("sent", None), "sent, unknown"),
+    (9, ran("tools"), f"{AGAIN}, {AGAIN}"),
+    (9, ran("tools", RuntimeError("x")), "unknown, unknown"),
+    (9, ran("tools", ("__error__", "CancelledError()")), f"{AGAIN}, {AGAIN}"),
+    (9, ran(), "unknown, unknown"),
+    (9, ran("agent", history=[GO]), "unknown, unknown"),
+]
+
+
+def test_whether_the_next_turn_looks_again():
     """A task that began less than ten minutes ago may end, or may run again after an answer."""
-    thread = Thread(BOTH)
-    thread.add(**step, ts=ago(minutes=minutes))
-    thread.add(**ran("agent", source="input", history=[GO, BOTH, MORE]))
-    assert thread.found() == expected
+    for minutes, step, expected in LATER:
+        thread = Thread(BOTH)
+        thread.add(**step, ts=ago(minutes=minutes))
+        thread.add(**ran("agent", source="input", history=[GO, BOTH, MORE]))
+        assert thread.found() == expected, step
 
 
 def test_a_run_that_is_over():
@@ -256,9 +241,9 @@ class Slow(InMemorySaver):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "searches", "expected"), [(4, 2, "sent"), (6, 1, "unknown | look again")]
+    ("seconds", "searches", "expected", "asynchronous"),
+    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown | look again", False)],
 )
-@pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_result_that_is_being_stored(
     seconds: int, searches: int, expected: str, *, asynchronous: bool
 ):
@@ -278,14 +263,14 @@ def test_a_result_that_is_being_stored(
     assert thread.saver.searches == searches
 
 
-@pytest.mark.parametrize("ended", [ASKS, RuntimeError("x")])
-def test_nothing_waits_for_a_task_that_has_ended(ended: Any):
+def test_nothing_waits_for_a_task_that_has_ended():
     """After a pause and after an error one search is enough."""
-    thread = Thread(BOTH)
-    thread.add(**ran("tools", ended, ts=ago(seconds=0)))
-    thread.saver.__class__ = Slow
-    thread.found()
-    assert thread.saver.searches == 1
+    for ended in (ASKS, RuntimeError("x")):
+        thread = Thread(BOTH)
+        thread.add(**ran("tools", ended, ts=ago(seconds=0)))
+        thread.saver.__class__ = Slow
+        thread.found()
+        assert thread.saver.searches == 1
 
 
 # --- whatever is searched ---------------------------

@@ -19,7 +19,19 @@ from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
-from support.supersteps import ASKS, GO, MORE, Thread, found_of, made, ran, result, sent, shortly
+from support.supersteps import (
+    ASKS,
+    GO,
+    MORE,
+    Thread,
+    found_of,
+    made,
+    ran,
+    result,
+    sent,
+    shortly,
+    wrong_in,
+)
 
 BOTH, MAIL, AGAIN = made("mail:c1", "wire:c2"), made("mail:c1"), made("mail:c1", id="m2")
 SAYS = AIMessage("hm", id="a9")
@@ -48,31 +60,24 @@ PLACES: dict[str, tuple[Any, ...]] = {
     "a call was edited": ("sent, unknown", sent("sent", ASKS), news(ROME), ran(history=[GO, ROME])),
     "another had its id": (NONE, sent("sent", ASKS, history=[GO, HumanMessage("x", id="m1")])),
     "only results were left": (NONE, sent("x", ASKS), ran("y", history=[result("x", "c9")])),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PLACES)
-def test_where_the_message_is(case: str):
+def test_where_the_message_is():
     """A superstep counts if the message was the last one, or if a task names one of its calls."""
-    expected, *steps = PLACES[case]
-    assert found_of(BOTH, *steps) == expected
+    assert wrong_in(PLACES, BOTH) == {}
 
 
-@pytest.mark.parametrize(
-    ("now", "expected"),
-    [
-        (made("mail:c1:Rome"), "sent"),
-        (made("mail:c1:Oslo"), "unknown"),
-        (made("wire:c1:Rome"), "unknown"),
-        (made("mail:c9:Rome"), "unknown"),
-    ],
-)
-def test_an_edited_call_has_not_run(now: AIMessage, expected: str):
+def test_an_edited_call_has_not_run():
     """The result of a call does not belong to an edited copy of it."""
     thread = Thread(made("mail:c1:Rome"))
     thread.add(**sent("sent"))
-    thread.add(**news(now))
-    assert thread.found(GO, now) == expected
+    thread.add(**news(made("mail:c1:Rome")))
+    found = [
+        thread.found(GO, made(call))
+        for call in ("mail:c1:Rome", "mail:c1:Oslo", "wire:c1:Rome", "mail:c9:Rome")
+    ]
+    assert found == ["sent", "unknown", "unknown", "unknown"]
 
 
 def test_a_call_that_has_moved_in_its_message():
@@ -85,24 +90,19 @@ def test_a_call_that_has_moved_in_its_message():
     assert found_of(AIMessage("", id="m1", tool_calls=[call]), ran("tools", ASKS)) == "unknown"
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_messages_without_ids(*, named: bool):
+def test_messages_without_ids():
     """They are known by what they are; a write may be older than the id of its message."""
     go, bare = HumanMessage("go"), MAIL.model_copy(update={"id": None})
-    thread = Thread(bare, history=[go])
-    thread.add(**sent("sent", history=[go, MAIL if named else bare]))
-    thread.add(**ran("tools", RuntimeError("x"), history=[go, bare, SAYS]))
-    assert thread.found(go, bare) == "sent"
-    assert thread.found(go, made("mail:c1:Oslo", id="m5")) == "unknown"
-
-
-@pytest.mark.parametrize("other_id", [None, "h1"])
-def test_other_messages_without_an_id_of_their_own(other_id: str | None):
-    """The message is found beside them all the same."""
-    other = HumanMessage("x", id=other_id)
-    thread = Thread(MAIL, history=[GO, other])
-    thread.add(**sent("sent", history=[GO, other, MAIL]))
-    assert thread.found(GO, other, MAIL) == "sent"
+    for stored in (MAIL, bare):
+        thread = Thread(bare, history=[go])
+        thread.add(**sent("sent", history=[go, stored]))
+        thread.add(**ran("tools", RuntimeError("x"), history=[go, bare, SAYS]))
+        assert thread.found(go, bare) == "sent"
+        assert thread.found(go, made("mail:c1:Oslo", id="m5")) == "unknown"
+    for other in (HumanMessage("x"), HumanMessage("x", id="h1")):  # an id that `GO` has too
+        thread = Thread(MAIL, history=[GO, other])
+        thread.add(**sent("sent", history=[GO, other, MAIL]))
+        assert thread.found(GO, other, MAIL) == "sent"
 
 
 def test_an_abandoned_branch_is_not_read():
@@ -132,10 +132,10 @@ def test_a_branch_whose_beginning_is_not_stored():
 
 
 def test_calls_of_many_messages():
-    """One walk serves all: each call has what its own turn recorded."""
+    """One walk serves all, of 45 turns too: each call has what its own turn recorded (B2)."""
     messages: list[BaseMessage] = [GO]
     thread = Thread(MAIL, wrote=[])
-    for number in range(20):
+    for number in range(45):
         turn = made(f"mail:a{number}", f"wire:b{number}", id=f"m{number}")
         thread.add(**ran("agent", turn, history=messages, source="input"))
         messages = [*messages, turn]
@@ -145,7 +145,7 @@ def test_calls_of_many_messages():
     made_calls = ((i, m) for i, m in enumerate(messages) if isinstance(m, AIMessage))
     wanted = [call for index, message in made_calls for call in read_calls(message, index)]
     found = shortly(run_sync(recover_evidence(thread.saver, thread.config, messages, wanted)))
-    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(20))
+    assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
 
 
 # --- an id that is used again ---------------------------
@@ -164,30 +164,19 @@ def test_an_id_that_a_later_turn_uses_again():
     assert thread.found(GO, MAIL) == "first"
 
 
-def test_two_turns_with_the_same_ids():
-    """Each gets its own results."""
-    later = made("wire:c1", "mail:c2", id="m2")
-    thread = Thread(BOTH)
-    thread.add(**sent("sent", ASKS))
-    thread.add(**news(BOTH, MORE, wrote=[later]))
-    thread.add(**sent(ASKS, "again", by=later, history=[GO, BOTH, MORE, later]))
-    assert thread.found(GO, BOTH) == FOUND
-    assert thread.found(GO, BOTH, MORE, later) == f"{WAITS}, again"
-
-
 TWINS = made("mail:c1", "wire:c1", "mail:c2")
 
 
-@pytest.mark.parametrize("older", [[], [made("wire:c1", "mail:c2", id="m0")]])
-def test_calls_that_a_repair_renamed(older: list[AIMessage]):
+def test_calls_that_a_repair_renamed():
     """A later search finds what is recorded under the ids that the model gave the calls."""
-    repaired = patch_messages([GO, *older, TWINS]).messages
-    (renamed,) = [m for m in repaired if isinstance(m, AIMessage) and m.id == "m1"]
-    assert len({call["id"] for call in renamed.tool_calls}) == 3
-    thread = Thread(TWINS)
-    thread.add(**sent("one", ASKS, "two"))
-    thread.add(**news(renamed, MORE))
-    assert thread.found(GO, renamed) == "one, awaiting_input, two"
+    for older in ([], [made("wire:c1", "mail:c2", id="m0")]):
+        repaired = patch_messages([GO, *older, TWINS]).messages
+        (renamed,) = [m for m in repaired if isinstance(m, AIMessage) and m.id == "m1"]
+        assert len({call["id"] for call in renamed.tool_calls}) == 3
+        thread = Thread(TWINS)
+        thread.add(**sent("one", ASKS, "two"))
+        thread.add(**news(renamed, MORE))
+        assert thread.found(GO, renamed) == "one, awaiting_input, two"
 
 
 def test_a_renamed_call_whose_old_id_is_used_again():
@@ -243,11 +232,9 @@ DELTA: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DELTA)
-def test_a_history_that_is_not_stored(case: str):
+def test_a_history_that_is_not_stored():
     """It is computed from the supersteps since the message was made."""
-    expected, *steps = DELTA[case]
-    assert found_of(BOTH, *steps, history=None) == expected
+    assert wrong_in(DELTA, BOTH, history=None) == {}
 
 
 def test_a_message_that_nobody_made():
@@ -279,8 +266,6 @@ class Snapshots(TypedDict):
 
 WAYS = {
     "plain": (MessagesState, "sync"),
-    "plain-exit": (MessagesState, "exit"),
-    "delta": (DeltaState, "sync"),
     "delta-exit": (DeltaState, "exit"),
     "snapshots": (Snapshots, "async"),
 }

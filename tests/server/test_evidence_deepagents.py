@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from deepagents import create_deep_agent
-from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as TheirMiddleware
-from langchain.agents import create_agent
 from langchain_core.messages import AIMessage
 
 from kit import Agent, StrictModel, calls
@@ -17,28 +15,6 @@ from support.strict import RefusedError
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TASK = calls(("task", {"description": "pay the bill", "subagent_type": "clerk"}), first=9)
-
-
-def test_45_old_turns_of_another_package():
-    """All results that it overwrote are found in the first turn: one walk serves all calls."""
-    count = 45
-    script = [
-        calls(("mail", {"to": str(i)}), WIRE, first=2 * i + 1, id=f"a{i}") for i in range(count)
-    ]
-
-    def theirs(model: Any, tools: Any, saver: Any) -> Any:
-        return create_agent(model, tools, middleware=[TheirMiddleware()], checkpointer=saver)
-
-    agent = Agent(theirs, *script)
-    for i in range(count):
-        agent.say(f"turn {i}")
-    ours = create_agent(agent.model, agent.desk.tools(), checkpointer=agent.graph.checkpointer)
-    agent.graph = with_patching(ours, replace_foreign=True)
-    agent.say("and now?")
-    assert [agent.read[f"c{2 * i + 1}"] for i in range(count)] == [
-        f"sent to {i}" for i in range(count)
-    ]
-    assert all("was waiting for human input" in agent.read[f"c{2 * i + 2}"] for i in range(count))
 
 
 def deep(*clerk: AIMessage, middleware: Any = ()) -> Any:

@@ -169,3 +169,15 @@ def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
     for step in steps:
         thread.add(**step)
     return thread.found()
+
+
+def wrong_in(
+    table: dict[str, tuple[Any, ...]], message: AIMessage | None = None, **first: Any
+) -> dict[str, str]:
+    """What is found in the cases of a table (message, expectation, supersteps), if it is wrong."""
+    wrong = {}
+    for case, row in table.items():
+        by, expected, *steps = (message, *row) if message else row
+        text = found_of(by, *steps, **first)
+        wrong |= {} if text == expected else {case: text}
+    return wrong
