@@ -28,7 +28,7 @@ WAITED = "was waiting for human input when another message came in"
 FORBIDDEN = ("was cancelled", "no answer came", "was not run", "did not finish")
 
 
-@pytest.mark.parametrize("kind", ["node", "delta_as_node", "swarm", "supervisor", "create_agent"])
+@pytest.mark.parametrize("kind", ["delta_as_node", "swarm", "supervisor", "create_agent"])
 def test_a_process_that_was_killed(kind: str, tmp_path: Path):
     """The mail of the killed run is known; what the killed tool did is not."""
     done = kill(kind, tmp_path / "db")
@@ -95,8 +95,7 @@ def test_a_plain_answer_and_a_kill_after_the_work(tmp_path: Path, *, slow: bool)
     assert not any(words in after.read["c1"] for words in FORBIDDEN)
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(("each", "asynchronous"), [(False, False), (True, False), (True, True)])
 def test_a_step_that_timed_out(*, each: bool, asynchronous: bool):
     """A task is cut off, a thread is not: it finishes behind the error.
 
