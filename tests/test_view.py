@@ -12,7 +12,6 @@ from kit import calls
 from langgraph_patch import patch_messages, validate_messages, view
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.view import _HTML_COLOURS
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -49,8 +48,8 @@ def printed(table, width=120):
 
 
 PLACED = patch_messages([CALL, HumanMessage("x", id="h")])
-ROWS = {
-    "new, moved, dropped": (
+ROWS = [
+    (
         patch_messages(
             [
                 HumanMessage("hi"),
@@ -70,7 +69,7 @@ ROWS = {
             (4, ("dropped", "duplicate, dropped"), None),
         ],
     ),
-    "a result for a placeholder": (
+    (
         patch_messages(
             PLACED.messages, evidence={(0, 0): Finding(result=ToolMessage("x", tool_call_id="c1"))}
         ),
@@ -81,7 +80,7 @@ ROWS = {
             (2, ("", ""), ("", "")),
         ],
     ),
-    "two changes of a message without an id": (
+    (
         patch_messages([calls(("a b", {}), invalid_tool_calls=[CUT])]),
         [
             (None, None, ("renamed", "renamed, promoted")),
@@ -90,31 +89,14 @@ ROWS = {
             (0, ("renamed", "bad_name, malformed, dangling, renamed, promoted"), None),
         ],
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", ROWS)
-def test_a_message_is_beside_itself(case):
+def test_a_message_is_beside_itself():
     """What is new, dropped or moved has a gap beside it; each change of a message is named."""
-    patch, rows = ROWS[case]
-    assert [
-        (each.number, *(cell and cell[1:] for cell in each[1:]))
-        for each in view.rows_of(patch.to_dict())
-    ] == rows
-
-
-def test_rows_far_from_a_change_are_folded():
-    """Three messages around each change are shown; a number stands for the others."""
-    history = [HumanMessage(f"message {number}", id=f"h{number}") for number in range(60)]
-    for number in (10, 50):
-        history[number] = calls(("t", {}), first=number, id=f"a{number}")
-    patch = patch_messages(history).to_dict()
-    rows = list(view.folded(list(view.rows_of(patch))))
-    assert [each for each in rows if isinstance(each, int)] == [7, 33, 6]
-    assert len(rows) == 3 + 7 + 1 + 7 + 1  # a change of two rows, and three on each of its sides
-    assert "... 33 messages without changes ..." in printed(view.patch_view(patch))
-    whole = printed(view.patch_view(patch, whole=True))
-    assert all(f"message {number} " in whole for number in range(60) if number not in (10, 50))
+    for patch, rows in ROWS:
+        found = view.rows_of(patch.to_dict())
+        assert [(each.number, *(cell and cell[1:] for cell in each[1:])) for each in found] == rows
 
 
 def test_each_block_of_a_message_is_shown_once():
@@ -137,19 +119,35 @@ def test_each_block_of_a_message_is_shown_once():
     assert list(view.lines_of({"content": [odd]})) == ['{"type": "text", "text": 7, "in": "好"}']
 
 
+def test_rows_far_from_a_change_are_folded_and_long_texts_are_cut():
+    """Three messages around each change are shown; the rest is a number."""
+    history = [HumanMessage(f"message {number}", id=f"h{number}") for number in range(60)]
+    for number in (10, 50):
+        history[number] = calls(("t", {}), first=number, id=f"a{number}")
+    history[11] = HumanMessage("~" * 1000, id="h11")
+    patch = patch_messages(history).to_dict()
+    rows = list(view.folded(list(view.rows_of(patch))))
+    assert [each for each in rows if isinstance(each, int)] == [7, 33, 6]
+    assert len(rows) == 3 + 7 + 1 + 7 + 1  # a change of two rows, and three on each of its sides
+    shown = printed(view.patch_view(patch), 200)
+    assert "... 33 messages without changes ..." in shown
+    assert ("(1,000 characters)" in " ".join(shown.split()), shown.count("~")) == (True, 2 * 400)
+    whole = printed(view.patch_view(patch, whole=True))
+    assert all(f"message {number} " in whole for number in range(60) if number not in (10, 11, 50))
+    assert whole.count("~") == 2000
+
+
 # --- words -------------------------------------------------------------------------------
 
 
 def test_defects_and_changes_are_counted_in_words():
     """Each kind once, with its number, also if the repair of a defect takes two changes."""
-    defects = [
-        *(
-            {"kind": "dangling", "index": 1, "tool_call_id": f"c{place % 1000}"}
-            for place in range(1001)
-        ),
-        {"kind": "malformed", "index": 1, "tool_call_id": "c1"},
-        {"kind": "other", "index": 1, "tool_call_id": ""},
+    kinds = [
+        *(("dangling", f"c{n % 1000}") for n in range(1001)),
+        ("malformed", "c1"),
+        ("other", ""),
     ]
+    defects = [{"kind": kind, "index": 1, "tool_call_id": call_id} for kind, call_id in kinds]
     assert view.defects_in_words(defects) == (
         "1,000 calls without a result, 1 call with incomplete arguments, 1 other"
     )
@@ -200,15 +198,9 @@ def test_the_line_of_a_thread_says_what_is_wrong():
 def test_a_report_shows_its_facts_and_both_histories():
     """The defect with its sign, what a repair does, the cause, the added message."""
     shown = printed(view.report_view(damaged([CALL], reason="partly read", messages=1)))
-    for text in (
-        "Thread 1: damaged",
-        "1 call without a result",
-        "placeholder for t (unknown)",
-        "partly read",
-        "AS IT WOULD BE",
-        "! [ai] dangling",
-        "+ [tool c1] inserted (unknown)",
-    ):
+    facts = ("Thread 1: damaged", "1 call without a result", "placeholder for t (unknown)")
+    table = ("AS IT WOULD BE", "! [ai] dangling", "+ [tool c1] inserted (unknown)")
+    for text in (*facts, "partly read", *table):
         assert text in shown
     assert re.search(r"messages +1", shown)
     assert "asks" not in shown
@@ -227,7 +219,7 @@ def test_a_report_without_a_patch_shows_the_conversation():
     assert re.search(r"written +1 minute ago", shown)
 
 
-@pytest.mark.parametrize("width", [40, 60, 99, 100, 200])
+@pytest.mark.parametrize("width", [40, 99, 100])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     """Whatever the script is; ids are whole, alone in their column in a wide terminal (C11)."""
     text = "好" * 60 + " e\u0301" * 50 + " 👍" * 50 + " " + "x" * 300
@@ -253,15 +245,6 @@ def test_a_pipe_gets_one_line_for_each_thread():
     lines = view.tab_separated(view.REPORT_HEADS, [view.report_line(report)] * 2).splitlines()
     assert [line.count("\t") for line in lines] == [3, 3, 3]
     assert lines[1].startswith(r"a\tb\nc\x1b[2J")
-
-
-def test_long_text_is_cut_and_its_length_is_shown():
-    """All of it is shown with `whole`."""
-    patch = patch_messages([CALL, HumanMessage("x" * 1000)]).to_dict()
-    shown = printed(view.patch_view(patch), 200)
-    assert "(1,000 characters)" in " ".join(shown.split())
-    assert shown.count("x") == 2 * 400
-    assert printed(view.patch_view(patch, whole=True)).count("x") == 2000
 
 
 # --- hostile text and HTML ---------------------------------------------------------------
@@ -291,17 +274,16 @@ def tags_in(page):
     return {re.sub('"[^"]*"', "", tag) for tag in re.findall("<[^>]*>", page)}
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_is_shown_as_text(hostile):
+def test_hostile_text_is_shown_as_text():
     """In a content, an id or a name: no tag, attribute, raw control character or markup."""
-    for table, plain in zip(views_of(hostile), views_of("x"), strict=True):
-        shown = view.page(hostile, table, hostile)
-        assert tags_in(shown) == tags_in(view.page("x", plain, "x"))
-        assert not RAW.search(shown)
-        shown.encode()
-        assert not RAW.search(printed(table))
-    if hostile.startswith("[red]"):
-        assert "[red]x[/red]" in printed(table)
+    for hostile in HOSTILE:
+        for table, plain in zip(views_of(hostile), views_of("x"), strict=True):
+            shown = view.page(hostile, table, hostile)
+            assert tags_in(shown) == tags_in(view.page("x", plain, "x"))
+            assert not RAW.search(shown)
+            shown.encode()
+            assert not RAW.search(printed(table))
+            assert not hostile.startswith("[red]") or "[red]x[/red]" in printed(table)
 
 
 def test_text_of_any_script_is_shown_as_it_is():
@@ -319,28 +301,6 @@ def test_a_page_loads_and_runs_nothing():
     assert set(re.findall(r"<(\w+)", shown)) == tags
     assert "<title>t</title>" in shown
     assert "<footer>the end</footer>" in shown
-
-
-def luminance(colour):
-    """The luminance of a colour, as the guidelines for accessible pages compute it."""
-    parts = [part / 255 for part in colour]
-    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(p * weight for p, weight in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
-
-
-def test_every_text_can_be_read_in_light_and_in_dark_mode():
-    """Each colour is mixed with that of the text: its contrast with the background is 4.5."""
-    for colour in map(bytes.fromhex, _HTML_COLOURS.split()):
-        on_light, on_dark = ([part * 0.6 + text * 0.4 for part in colour] for text in (0, 255))
-        assert 1.05 / (luminance(on_light) + 0.05) >= 4.5, colour
-        assert (luminance(on_dark) + 0.05) / (luminance(b"\x1e\x1e\x1e") + 0.05) >= 4.5, colour
-    text = "use color: #ff0000; text-decoration-color: #ff0000"
-    shown = view.as_html(view.patch_view(patch_messages([CALL, HumanMessage(text)]).to_dict()))
-    assert text in " ".join(shown.split())
-    colours = set(re.findall(r"style=\"[^\"]*color: ([^;\"]*)", shown))
-    pairs = {f"color-mix(in srgb, #{each} 60%, CanvasText)" for each in _HTML_COLOURS.split()}
-    assert colours & pairs
-    assert colours <= {*pairs, "CanvasText"}
 
 
 def test_a_notebook_shows_patches_reports_and_repairs():
