@@ -35,7 +35,7 @@ from langgraph_patch.evidence.effects import (
 )
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.supersteps import ASKS, GO, MORE, Thread, made, ran, result, sent
+from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent
 
 NOT_KEPT = "These effects of the tool call were not kept: "
 FILES = {"a.txt": "hello"}
@@ -55,12 +55,7 @@ def sending(state: Any) -> Any:
     return [Send("tools", call) for call in getattr(state["messages"][-1], "tool_calls", ())] or END
 
 
-def graph_of(
-    model: Any,
-    *,
-    goto: str | None = None,
-    note: dict[str, str] | None = None,
-) -> Any:
+def graph_of(model: Any, *, goto: str | None = None, note: dict[str, str] | None = None) -> Any:
     """The builder of an agent whose tools write a file and a note, or ask."""
 
     def agent(state: Any) -> Any:
@@ -119,18 +114,17 @@ def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
 
 
 @pytest.mark.parametrize(
-    ("news", "durability", "goto"),
+    ("update", "durability", "goto"),
     [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
-    ids=["a newer write", "a lost goto", "durability exit"],
 )
-def test_effects_that_are_not_kept(news: Any, durability: str, goto: str | None):
+def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | None):
     """The effects of a task are restored together, or named; newer values stay.
 
     With durability "exit" the live values may be newer than all checkpoints.
     """
     agent = paused(goto=goto, say={"durability": durability})
-    agent.run({"messages": [MORE], **news}, durability=durability)
-    assert values(agent) == (None, news.get("note"))
+    agent.run({"messages": [MORE], **update}, durability=durability)
+    assert values(agent) == (None, update.get("note"))
     names = "files, note" + (", goto" if goto else "")
     assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
 
@@ -145,8 +139,8 @@ def test_the_patch_node_restores():
         return builder.compile(checkpointer=saver)
 
     agent = Agent(build, TURN)
-    for text in ("go", "never mind"):
-        agent.say(text)
+    agent.say("go")
+    agent.say("never mind")
     assert values(agent) == (FILES, "written")
 
 
@@ -182,8 +176,8 @@ def test_the_middleware_restores():
         return create_agent(model, [write, wire], middleware=stack, checkpointer=saver)
 
     agent = Agent(build, TURN, asynchronous=True)
-    for text in ("go", "never mind"):
-        agent.say(text)
+    agent.say("go")
+    agent.say("never mind")
     assert agent.graph.get_state(agent.config).values["todos"] == todos
     assert agent.results["c1"] == "Updated todo list"
 
@@ -192,7 +186,7 @@ def test_the_middleware_restores():
 
 BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
-NEWS = ran("agent", source="input", history=[GO, BOTH, MORE])
+NEWS = news(BOTH)
 THEN = ran("agent", history=[GO, BOTH, MORE])
 WROTE = [result("done", "c1", "write"), NOTE]
 
@@ -223,10 +217,7 @@ EFFECTS: Any = [
 def test_the_effects_of_a_task():
     """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
     for steps, expected in EFFECTS:
-        thread = Thread(BOTH)
-        for step in steps:
-            thread.add(**step)
-        (effects,) = thread.search().effects.values() or [None]
+        (effects,) = Thread(BOTH, *steps).search().effects.values() or [None]
         found = effects and {key for key, _ in effects.writes} & effects.unchanged
         assert (effects and (found, effects.goes_elsewhere)) == expected, steps
 
@@ -237,6 +228,7 @@ RESULT = ToolMessage("done", tool_call_id="c1")
 KEPT = Effects((("files", FILES),), frozenset({"files"}), goes_elsewhere=False, task="t1")
 OTHER = replace(KEPT, writes=(("files", {"c": "d"}),), task="t2")
 TWICE = replace(KEPT, writes=(*KEPT.writes, *OTHER.writes))
+GONE = replace(KEPT, writes=(*KEPT.writes, ("a", 2)), goes_elsewhere=True)
 LAST = {"files": LastValue(dict)}
 REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
 
@@ -254,6 +246,7 @@ SETTLED: Any = [
     # A changed key, a key that the graph lacks, a `goto`.
     ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
     ([KEPT], {"messages": None}, [("files",)], ()),
+    ([GONE], {"a": LAST["files"], "files": LAST["files"]}, [("a", "files", "goto")], ()),
     ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
     # Keys of the caller are left out.
     ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
@@ -261,31 +254,15 @@ SETTLED: Any = [
 
 
 def test_what_is_restored():
-    """All effects of a task or none; what is not restored is named."""
+    """All effects of a task or none, and none without a write; what is not restored is named."""
     for effects, channels, not_kept, writes in SETTLED:
         found = {(0, ordinal): each for ordinal, each in enumerate(effects)}
-        settled, restored = settle(
-            dict.fromkeys(found, Finding(result=RESULT)),
-            found,
-            restore=True,
-            own_keys={"messages"},
-            channels=channels,
-        )
+        before = dict.fromkeys(found, Finding(result=RESULT))
+        how: Any = {"own_keys": {"messages"}, "channels": channels}
+        settled, restored = settle(before, found, restore=True, **how)
         assert [each.not_kept for each in settled.values()] == not_kept
         assert restored == writes
-
-
-def test_a_repair_that_is_not_written_restores_nothing():
-    """All effects are named, the keys before the `goto`."""
-    pairs = (("b", 1), ("a", 2))
-    effects = replace(KEPT, writes=pairs, unchanged=frozenset("ab"), goes_elsewhere=True)
-    evidence, channels = {(0, 0): Finding(result=RESULT)}, {"a": LAST["files"], "b": LAST["files"]}
-    for lost, restore in ((effects, True), (replace(effects, goes_elsewhere=False), False)):
-        settled, writes = settle(
-            evidence, {(0, 0): lost}, restore=restore, own_keys=set(), channels=channels
-        )
-        assert settled[0, 0].not_kept == (("a", "b", "goto") if restore else ("a", "b"))
-        assert writes == ()
+        assert settle(before, found, restore=False, **how)[1] == ()
 
 
 # --- values of channels ---------------------------
@@ -324,6 +301,9 @@ def test_whether_a_channel_has_a_value():
     """No value is an empty one; values that cannot be compared are not equal."""
     for live, value, expected in LIVE:
         assert has_value(live, value) is expected
+    assert whole_value_write(LastValue(int), 1) == 1
+    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
+    assert whole_value_write(EphemeralValue(int), 1) is None
 
 
 def test_one_write_with_the_effect_of_several():
@@ -336,10 +316,3 @@ def test_one_write_with_the_effect_of_several():
         "one": 1,
     }
     assert channels["files"].get() == {"a": "1"}
-
-
-def test_the_write_that_gives_a_channel_a_value():
-    """None for a channel of which it is not known."""
-    assert whole_value_write(LastValue(int), 1) == 1
-    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
-    assert whole_value_write(EphemeralValue(int), 1) is None

@@ -19,7 +19,19 @@ from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.judge import ending_of_only_call
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
-from support.supersteps import ASKS, GO, MORE, found_of, made, ran, result, sent, wrong_in
+from support.supersteps import (
+    ASKS,
+    CLIENT,
+    GO,
+    MORE,
+    found_of,
+    made,
+    news,
+    ran,
+    result,
+    sent,
+    wrong_in,
+)
 
 BOTH, MAIL, WIRE = made("mail:c1", "wire:c2"), made("mail:c1"), made("wire:c1")
 TWINS = made("mail:c1", "mail:c1")
@@ -36,8 +48,6 @@ PLACEHOLDER = (
     "Tool call wire with id c1 was cancelled - another message came in before it could be "
     "completed."
 )
-CLIENT = "f" * 32
-"""The id of a task that LangGraph did not start in the superstep."""
 
 
 def edited(message: AIMessage, **fields: Any) -> AIMessage:
@@ -48,11 +58,6 @@ def edited(message: AIMessage, **fields: Any) -> AIMessage:
 def block(name: str) -> list[Any]:
     """A content with a call."""
     return [{"type": "tool_use", "id": "c1", "name": name, "input": {}}]
-
-
-def news(message: AIMessage, *wrote: Any) -> dict[str, Any]:
-    """The next message of the user, and what the model did."""
-    return ran("agent", *wrote, source="input", history=[GO, message, MORE])
 
 
 def decided(decision: str) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.supersteps import (
     ASKS,
+    CLIENT,
     GO,
     MORE,
     Thread,
     found_of,
     made,
+    news,
     ran,
     result,
     sent,
@@ -38,21 +40,13 @@ SAYS = AIMessage("hm", id="a9")
 WAITS = "awaiting_input | paused"
 NONE = "unknown, unknown"
 FOUND = "sent, awaiting_input"
-CLIENT = "f" * 32
-"""The id of a task that LangGraph did not start in the superstep, as `update_state` writes it."""
-
-
-def news(message: AIMessage, *more: Any, **fields: Any) -> dict[str, Any]:
-    """The next input; the message as it is then."""
-    return ran("agent", source="input", history=[GO, message, *more], **fields)
-
 
 # --- where the message is ---------------------------
 
 ROME = made("mail:c1", "wire:c2:Rome")
 
 PLACES: dict[str, tuple[Any, ...]] = {
-    "last": (FOUND, sent("sent", ASKS), news(BOTH, MORE)),
+    "last": (FOUND, sent("sent", ASKS), news(BOTH)),
     "beside another": (f"sent, {WAITS}", sent("sent", ASKS, history=[GO, BOTH, SAYS])),
     "before a node": (NONE, ran("t", result("x", "c9"), history=[GO, BOTH, SAYS])),
     "written again": (FOUND, sent("sent", ASKS), ran("x", RemoveMessage("m1"), BOTH), news(BOTH)),
@@ -70,22 +64,16 @@ def test_where_the_message_is():
 
 def test_an_edited_call_has_not_run():
     """The result of a call does not belong to an edited copy of it."""
-    thread = Thread(made("mail:c1:Rome"))
-    thread.add(**sent("sent"))
-    thread.add(**news(made("mail:c1:Rome")))
-    found = [
-        thread.found(GO, made(call))
-        for call in ("mail:c1:Rome", "mail:c1:Oslo", "wire:c1:Rome", "mail:c9:Rome")
-    ]
+    thread = Thread(made("mail:c1:Rome"), sent("sent"), news(made("mail:c1:Rome")))
+    edits = ("mail:c1:Rome", "mail:c1:Oslo", "wire:c1:Rome", "mail:c9:Rome")
+    found = [thread.found(GO, made(call)) for call in edits]
     assert found == ["sent", "unknown", "unknown", "unknown"]
 
 
 def test_a_call_that_has_moved_in_its_message():
     """It is found, also if the calls before it were removed; one without an id never is."""
-    thread = Thread(BOTH)
-    thread.add(**sent("sent", ASKS))
-    thread.add(**news(made("wire:c2")))
-    assert thread.found(GO, made("wire:c2")) == "awaiting_input"
+    wire = made("wire:c2")
+    assert Thread(BOTH, sent("sent", ASKS), news(wire)).found(GO, wire) == "awaiting_input"
     call = {"name": "wire", "args": {}, "id": None, "type": "tool_call"}
     assert found_of(AIMessage("", id="m1", tool_calls=[call]), ran("tools", ASKS)) == "unknown"
 
@@ -94,41 +82,32 @@ def test_messages_without_ids():
     """They are known by what they are; a write may be older than the id of its message."""
     go, bare = HumanMessage("go"), MAIL.model_copy(update={"id": None})
     for stored in (MAIL, bare):
-        thread = Thread(bare, history=[go])
-        thread.add(**sent("sent", history=[go, stored]))
-        thread.add(**ran("tools", RuntimeError("x"), history=[go, bare, SAYS]))
+        failed = ran("tools", RuntimeError("x"), history=[go, bare, SAYS])
+        thread = Thread(bare, sent("sent", history=[go, stored]), failed, history=[go])
         assert thread.found(go, bare) == "sent"
         assert thread.found(go, made("mail:c1:Oslo", id="m5")) == "unknown"
     for other in (HumanMessage("x"), HumanMessage("x", id="h1")):  # an id that `GO` has too
-        thread = Thread(MAIL, history=[GO, other])
-        thread.add(**sent("sent", history=[GO, other, MAIL]))
+        thread = Thread(MAIL, sent("sent", history=[GO, other, MAIL]), history=[GO, other])
         assert thread.found(GO, other, MAIL) == "sent"
 
 
 def test_an_abandoned_branch_is_not_read():
     """What happened on a branch that was left says nothing of this one, however long each is."""
-    thread = Thread(MAIL)
-    thread.add(**ran("agent"))
+    thread = Thread(MAIL, ran("agent"))
     fork = thread.config
     for number in range(9):
         thread.add(**ran(f"n{number}"))
-    here = thread.config
-    thread.config = fork
+    here, thread.config = thread.config, fork
     thread.add(**sent("sent"))
     for config, expected in ((thread.config, "sent"), (here, "unknown")):
         thread.config = config
         for _ in range(9):
-            thread.add(**news(MAIL, MORE))
+            thread.add(**news(MAIL))
         assert thread.found() == expected
-
-
-def test_a_branch_whose_beginning_is_not_stored():
-    """Older checkpoints are those of another one."""
-    thread = Thread(MAIL)
-    thread.add(**sent("sent"))
-    thread.config = thread.place
-    thread.add(**ran("agent"))
-    assert thread.found() == "unknown"
+    rootless = Thread(MAIL, sent("sent"))
+    rootless.config = rootless.place
+    rootless.add(**ran("agent"))  # older checkpoints are those of another branch
+    assert rootless.found() == "unknown"
 
 
 def test_calls_of_many_messages():
@@ -154,12 +133,14 @@ def test_calls_of_many_messages():
 def test_an_id_that_a_later_turn_uses_again():
     """A result belongs to the call that was the last one with its id when it was written."""
     history = [GO, MAIL, result("first"), MORE, AGAIN]
-    thread = Thread(MAIL)
-    thread.add(**sent("first"))
-    thread.add(**ran("agent", history=history[:3]))
-    thread.add(**ran("agent", AGAIN, history=history[:4]))
-    thread.add(**ran("agent", history=history))
-    thread.add(**ran("agent", source="input", history=[*history, SAYS]))
+    thread = Thread(
+        MAIL,
+        sent("first"),
+        ran("agent", history=history[:3]),
+        ran("agent", AGAIN, history=history[:4]),
+        ran("agent", history=history),
+        ran("agent", source="input", history=[*history, SAYS]),
+    )
     assert thread.found(*history) == "unknown"
     assert thread.found(GO, MAIL) == "first"
 
@@ -168,25 +149,16 @@ TWINS = made("mail:c1", "wire:c1", "mail:c2")
 
 
 def test_calls_that_a_repair_renamed():
-    """A later search finds what is recorded under the ids that the model gave the calls."""
+    """A search finds what is recorded under the ids that the model gave them, and no later one."""
     for older in ([], [made("wire:c1", "mail:c2", id="m0")]):
         repaired = patch_messages([GO, *older, TWINS]).messages
         (renamed,) = [m for m in repaired if isinstance(m, AIMessage) and m.id == "m1"]
         assert len({call["id"] for call in renamed.tool_calls}) == 3
-        thread = Thread(TWINS)
-        thread.add(**sent("one", ASKS, "two"))
-        thread.add(**news(renamed, MORE))
+        thread = Thread(TWINS, sent("one", ASKS, "two"), news(renamed))
         assert thread.found(GO, renamed) == "one, awaiting_input, two"
-
-
-def test_a_renamed_call_whose_old_id_is_used_again():
-    """What a newer message's call of the old id did is not the renamed call's."""
-    renamed: Any = patch_messages([GO, TWINS]).messages[1]
-    thread = Thread(TWINS)
-    thread.add(**ran("agent"))
-    thread.add(**news(renamed, MORE, wrote=[AGAIN]))
-    thread.add(**sent("new", by=AGAIN, history=[GO, renamed, MORE, AGAIN]))
-    assert thread.found(GO, renamed) == "unknown, unknown, unknown"
+        again = sent("new", by=AGAIN, history=[GO, renamed, MORE, AGAIN])
+        thread = Thread(TWINS, ran("agent"), news(renamed, AGAIN), again)
+        assert thread.found(GO, renamed) == "unknown, unknown, unknown"
 
 
 # --- a history that is not stored (`DeltaChannel`) ---------------------------
@@ -247,12 +219,9 @@ def test_a_message_that_nobody_made():
 
 def test_a_snapshot_without_the_writes_before_it():
     """Nothing shows when the message was new: an older result of its id and tool is another's."""
-    older = made("mail:c1", id="m0")
-    history = [GO, older, NAMED, MORE, AGAIN]
-    thread = Thread(AGAIN, wrote=[], history=history[:2])
-    thread.add(**hidden("x", others=[(CLIENT, "messages", [NAMED])]))
-    thread.add(**ran("agent", history=history))
-    assert thread.found(*history) == "unknown"
+    history = [GO, made("mail:c1", id="m0"), NAMED, MORE, AGAIN]
+    stored = hidden("x", others=[(CLIENT, "messages", [NAMED])]), ran("agent", history=history)
+    assert Thread(AGAIN, *stored, wrote=[], history=history[:2]).found(*history) == "unknown"
 
 
 # --- graphs that use an id again ---------------------------
@@ -270,7 +239,7 @@ WAYS = {
     "snapshots": (Snapshots, "async"),
 }
 ways = pytest.mark.parametrize(("state", "durability"), WAYS.values(), ids=WAYS)
-WIRE = ("wire", {"amount": 5})
+WIRE, BOB, MIA = ("wire", {"amount": 5}), ("mail", {"to": "bob"}), ("mail", {"to": "mia"})
 
 
 def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
@@ -283,23 +252,19 @@ def reusing(state: Any, *script: AIMessage, saver: Any = None) -> Agent:
     return Agent(build, *script, saver=saver)
 
 
-def read(agent: Agent) -> list[str]:
-    """The results that the model read last, in order; `waits` for a call that waited."""
-    texts = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
-    return ["waits" if "was waiting for human input" in text else text for text in texts]
-
-
-def mail(to: str) -> tuple[str, dict[str, Any]]:
-    """A call."""
-    return "mail", {"to": to}
+def read(agent: Agent, *texts: str, **options: Any) -> list[str]:
+    """The results that the model reads after these messages; `waits` for a call that waited."""
+    for text in texts:
+        agent.say(text, **options)
+    found = [m.text for m in agent.model.seen[-1] if isinstance(m, ToolMessage)]
+    return ["waits" if "was waiting for human input" in text else text for text in found]
 
 
 @ways
 def test_an_id_that_is_used_again(state: Any, durability: Any):
     """`c1` finished in the first turn and waits in the second; then a replay of that turn."""
-    agent = reusing(state, calls(mail("bob")), AIMessage("ok"), calls(WIRE, mail("mia")))
-    for text in ("mail bob", "wire"):
-        agent.say(text, durability=durability)
+    agent = reusing(state, calls(BOB), AIMessage("ok"), calls(WIRE, MIA))
+    read(agent, "mail bob", "wire", durability=durability)
     paused = agent.graph.get_state(agent.config).config
     for config in (agent.config, paused):
         agent.graph.invoke({"messages": [HumanMessage("no")]}, config, durability=durability)
@@ -309,22 +274,18 @@ def test_an_id_that_is_used_again(state: Any, durability: Any):
 @ways
 def test_an_id_that_is_used_again_after_a_repair(state: Any, durability: Any):
     """A repair gives `c1` a new id; the next `c1` of the same run keeps its result."""
-    script = [calls(mail("bob")), AIMessage("ok"), calls(WIRE), calls(mail("mia"), WIRE)]
-    agent = reusing(state, *script)
-    for text in ("mail bob", "wire", "mail mia, wire", "never mind"):
-        agent.say(text, durability=durability)
-    assert read(agent) == ["sent to bob", "waits", "sent to mia", "waits"]
+    script = [calls(BOB), AIMessage("ok"), calls(WIRE), calls(MIA, WIRE)]
+    found = read(reusing(state, *script), "mail", "wire", "both", "no", durability=durability)
+    assert found == ["sent to bob", "waits", "sent to mia", "waits"]
 
 
 @ways
 def test_an_id_that_waits_in_two_turns(state: Any, durability: Any):
     """The result of the second `c1` is not given to the first one, which still waits."""
     agent = reusing(state, calls(WIRE), calls(WIRE))
-    for text in ("go", "never mind"):
-        agent.say(text, durability=durability)
+    read(agent, "go", "never mind", durability=durability)
     agent.run(Command(resume="yes"), durability=durability)
-    agent.say("and now?", durability=durability)
-    assert read(agent) == ["waits", "wired 5: yes"]
+    assert read(agent, "and now?", durability=durability) == ["waits", "wired 5: yes"]
 
 
 class Shallow(InMemorySaver):
@@ -340,9 +301,10 @@ class Shallow(InMemorySaver):
 
 def test_a_shallow_saver_keeps_the_thread_alive():
     """What the pause recorded is gone: the calls are unknown, and the model answers."""
-    agent = reusing(MessagesState, calls(mail("bob"), WIRE), saver=Shallow())
-    for text in ("go", "never mind", "and now?"):
-        agent.say(text)
-    unknown = "No result of tool call {} with id {} is known; it may or may not have run."
-    assert read(agent) == [unknown.format("mail", "c1"), unknown.format("wire", "c2")]
+    agent = reusing(MessagesState, calls(BOB, WIRE), saver=Shallow())
+    texts = read(agent, "go", "never mind", "and now?")
+    assert [text.partition(" is known; ")[0] for text in texts] == [
+        "No result of tool call mail with id c1",
+        "No result of tool call wire with id c2",
+    ]
     assert agent.history[-1].text == "done"

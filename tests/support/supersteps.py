@@ -29,8 +29,8 @@ GO, MORE = HumanMessage("go", id="h1"), HumanMessage("never mind", id="h2")
 ASKS = "asks a human"
 """An interrupt that a task raised itself."""
 
-ASKS_BELOW = (INTERRUPT, [Interrupt("well?", id="0" * 32)])
-"""An interrupt of a graph below a task."""
+CLIENT = "f" * 32
+"""The id of a task that LangGraph did not start in the superstep, as `update_state` writes it."""
 
 
 def made(*named: str, id: str = "m1", **fields: Any) -> AIMessage:  # noqa: A002 - of a message
@@ -64,19 +64,25 @@ def ran(nodes: str | list[str] = (), *wrote: Any, **fields: Any) -> dict[str, An
     return {"nodes": nodes, "wrote": wrote, **fields}
 
 
+def news(message: AIMessage, *wrote: Any) -> dict[str, Any]:
+    """The next message of the user, and what the model did; the message as it is then."""
+    return ran("agent", *wrote, source="input", history=[GO, message, MORE])
+
+
 class Thread:
     """A thread in which a node wrote a message that makes calls.
 
     Without a `history` of its own, a superstep begins with the question and the message.
     """
 
-    def __init__(self, message: AIMessage, **first: Any) -> None:
+    def __init__(self, message: AIMessage, *steps: dict[str, Any], **first: Any) -> None:
         self.message = message
         self.saver = InMemorySaver()
         self.place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
         self.config = self.place
         self.count = 0
-        self.add(**{**ran("agent", message, history=[GO]), **first})
+        for step in ({**ran("agent", message, history=[GO]), **first}, *steps):
+            self.add(**step)
 
     def add(
         self,
@@ -165,10 +171,7 @@ def _short(found: Finding) -> str:
 
 def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
     """What is found of the calls of a message after these supersteps."""
-    thread = Thread(message, **first)
-    for step in steps:
-        thread.add(**step)
-    return thread.found()
+    return Thread(message, *steps, **first).found()
 
 
 def wrong_in(
