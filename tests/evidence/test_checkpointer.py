@@ -20,10 +20,8 @@ WIRE = made("wire:c1")
 
 def thread_of(count: int) -> Thread:
     """A thread with this number of checkpoints; every third one is an input."""
-    thread = Thread(WIRE)
-    for number in range(1, count):
-        thread.add(**ran(f"node{number}", source="loop" if number % 3 else "input"))
-    return thread
+    sources = ["loop" if number % 3 else "input" for number in range(count)]
+    return Thread(WIRE, *(ran(f"node{n}", source=sources[n]) for n in range(1, count)))
 
 
 def number_of(saved: CheckpointTuple) -> int:
@@ -92,8 +90,7 @@ class Late(InMemorySaver):
 
 def test_a_checkpoint_that_is_being_written():
     """A search waits for the current one; where nothing waits, the newest one is taken."""
-    thread = Thread(WIRE)
-    thread.add(**sent("wired"))
+    thread = Thread(WIRE, sent("wired"))
     before = thread.config
     thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
     thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
@@ -188,8 +185,7 @@ def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
 
 def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):
     """The rest is unknown until the next turn, and one WARNING reports it."""
-    thread = Thread(made("mail:c1", "wire:c2"))
-    thread.add(**sent("sent", None))
+    thread = Thread(made("mail:c1", "wire:c2"), sent("sent", None))
     thread.saver.__class__ = Broken
     thread.saver.fails = "list"
     assert thread.found() == "sent, unknown | look again"

@@ -11,7 +11,8 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -19,12 +20,12 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command, interrupt
 
 from kit import KINDS, OWN_TASKS, Agent, Desk, calls
-from langgraph_patch import is_placeholder, validate_messages
+from langgraph_patch import is_placeholder, validate_messages, with_patching
 from langgraph_patch._sansio import run_async
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.savers import Counting
-from support.supersteps import ASKS, GO, MORE, Thread, made, ran, sent, shortly
+from support.supersteps import ASKS, GO, Thread, found_of, made, news, ran, sent, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
@@ -37,16 +38,9 @@ FOUND = {"c1": "sent to bob", "c2": WAITED.format("c2")}
 NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2")}
 
 
-class Other(Desk):
-    """Other tools than those of the kit."""
-
-    def __init__(self, *tools: Any) -> None:
-        super().__init__()
-        self.own = tools
-
-    def tools(self) -> list[Any]:
-        """The tools."""
-        return list(self.own)
+def agent_with(*tools: Any) -> Any:
+    """The builder of an agent with tools of its own."""
+    return lambda model, _, saver: with_patching(create_agent(model, tools, checkpointer=saver))
 
 
 # --- a new message instead of an answer ---------------------------
@@ -105,9 +99,8 @@ def test_a_recovered_result_is_whole(shape: str):
         """Return a message, or a Command that holds it."""
         return Command(update={"messages": [whole]}) if shape == "command" else whole
 
-    desk = Other(mail, Desk().tools()[1])
     with SqliteSaver.from_conn_string(":memory:") as saver, closing(saver.conn):
-        agent = Agent("create_agent", TURN, saver=saver, desk=desk)
+        agent = Agent(agent_with(mail, Desk().tools()[1]), TURN, saver=saver)
         for text in ("pay bob", "never mind"):
             agent.say(text)
         assert agent.history[2] == agent.model.seen[-1][2] == whole
@@ -125,7 +118,6 @@ def from_client(content: str, prefix: str) -> list[Any]:
         (from_client('{"cancelled":true}', "aui-"), FOUND),
         (from_client("by hand", "r"), {"c1": "by hand", "c2": "by hand"}),
     ],
-    ids=["agent-chat-ui", "assistant-ui", "genuine"],
 )
 def test_f39_what_clients_send(results: list[Any], expected: dict[str, str]):
     """What was recorded replaces the inventions of known clients; other results stay."""
@@ -165,7 +157,7 @@ def test_a_message_while_an_approved_tool_is_at_work(*, by_id: bool):
         may_end.wait(10)
         return f"wired: {answer}"
 
-    agent = Agent("send", calls(WIRE), desk=Other(wire))
+    agent = Agent(agent_with(wire), calls(WIRE))
     agent.say("go")
     (asked,) = agent.interrupts
     answer = Command(resume={asked.id: "yes"} if by_id else "yes")
@@ -206,21 +198,17 @@ LATER: Any = [
 def test_whether_the_next_turn_looks_again():
     """A task that began less than ten minutes ago may end, or may run again after an answer."""
     for minutes, step, expected in LATER:
-        thread = Thread(BOTH)
-        thread.add(**step, ts=ago(minutes=minutes))
-        thread.add(**ran("agent", source="input", history=[GO, BOTH, MORE]))
-        assert thread.found() == expected, step
+        step["ts"] = ago(minutes=minutes)
+        assert found_of(BOTH, step, news(BOTH)) == expected, step
 
 
 def test_a_run_that_is_over():
     """Nothing waits any more, and nothing is looked for again."""
-    thread = Thread(BOTH)
-    thread.add(**sent(None, ASKS, ts=ago(seconds=0)))
+    thread = Thread(BOTH, sent(None, ASKS, ts=ago(seconds=0)))
     begun = time.monotonic()
     assert thread.found(is_over=True) == "unknown, awaiting_input"
     assert time.monotonic() - begun < 0.3
-    other = Thread(made("wire:c1"))
-    other.add(**ran("HumanInTheLoopMiddleware.after_model", ASKS))
+    other = Thread(made("wire:c1"), ran("HumanInTheLoopMiddleware.after_model", ASKS))
     assert other.found(is_over=True) == "not_started | approval"
 
 
@@ -248,8 +236,7 @@ def test_a_result_that_is_being_stored(
     seconds: int, searches: int, expected: str, *, asynchronous: bool
 ):
     """LangGraph does not wait until it is: of a task that has just begun it is searched again."""
-    thread = Thread(made("mail:c1"))
-    thread.add(**sent(None, ts=ago(seconds=seconds)))
+    thread = Thread(made("mail:c1"), sent(None, ts=ago(seconds=seconds)))
     (task,) = thread.step.tasks
     written = [("messages", [ToolMessage("sent", tool_call_id="c1")])]
     thread.saver.__class__ = Slow
@@ -266,8 +253,7 @@ def test_a_result_that_is_being_stored(
 def test_nothing_waits_for_a_task_that_has_ended():
     """After a pause and after an error one search is enough."""
     for ended in (ASKS, RuntimeError("x")):
-        thread = Thread(BOTH)
-        thread.add(**ran("tools", ended, ts=ago(seconds=0)))
+        thread = Thread(BOTH, ran("tools", ended, ts=ago(seconds=0)))
         thread.saver.__class__ = Slow
         thread.found()
         assert thread.saver.searches == 1
@@ -278,24 +264,22 @@ def test_nothing_waits_for_a_task_that_has_ended():
 
 def test_120_parallel_calls():
     """Each of them has its own finding, and checkpoints are only read."""
-    thread = Thread(made(*(f"mail:c{n}" for n in range(119)), "wire:w"))
     texts = [f"sent {n}" for n in range(119)]
-    thread.add(**sent(*texts, ASKS))
+    message = made(*(f"mail:c{n}" for n in range(119)), "wire:w")
+    thread = Thread(message, sent(*texts, ASKS))
     before = thread.saved
     assert thread.found() == ", ".join([*texts, "awaiting_input | paused"])
     assert thread.saved == before
 
 
 def test_what_cannot_be_searched():
-    """No calls, a call without an id, a thread without checkpoints."""
+    """No calls, a thread without checkpoints."""
     nothing: Any = {"configurable": {"thread_id": "2"}}
     saver, message = Counting(), made("mail:c1")
     assert asyncio.run(run_async(recover_evidence(saver, nothing, [message], []))) == Recovery()
     assert not saver.used
-    unnamed = AIMessage("", tool_calls=[{"name": "t", "args": {}, "id": None}])
-    for each, expected in ((unnamed, "unknown"), (message, "unknown | look again")):
-        search = recover_evidence(saver, nothing, [each], read_calls(each))
-        assert shortly(asyncio.run(run_async(search))) == expected
+    search = recover_evidence(saver, nothing, [message], read_calls(message))
+    assert shortly(asyncio.run(run_async(search))) == "unknown | look again"
 
 
 def test_a_history_under_another_key():
