@@ -151,6 +151,7 @@ BAD = {
     "scan {db} --serde {module}:Own": "expected a serializer, such as an EncryptedSerializer",
     "scan {db} --serde x": "--serde 'x' cannot be loaded",
     "scan {db} --status error": "a LangGraph Server only",
+    "scan {db} --metadata user=bob": "a LangGraph Server only",
     "scan {db} --metadata user": "expected KEY=VALUE",
     "scan {db} --thread x*": "no thread is stored or selected: nothing was looked at.",
     "repair {db}": "use --all",

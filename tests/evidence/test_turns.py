@@ -170,11 +170,9 @@ def test_it_is_reported(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO, "langgraph_patch"):
         agent = abandoned("node", on_patch=lambda patch, _: patches.append(patch))
     (patch,) = patches
-    assert [(change.kind, change.defect, change.index) for change in patch.changes] == [
-        ("restored", "abandoned", 1),
-        ("recovered", "dangling", 1),
-        ("inserted", "dangling", 1),
-    ]
+    kinds = {"restored": "abandoned", "recovered": "dangling", "inserted": "dangling"}
+    found = [(change.kind, change.defect, change.index) for change in patch.changes]
+    assert found == [(kind, defect, 1) for kind, defect in kinds.items()]
     assert shown(patch.before) == ["human: pay bob", "human: never mind"]
     assert patch.messages == agent.history[:-1]
     assert "restored AIMessage" in caplog.text
@@ -204,12 +202,8 @@ def test_an_error_in_on_patch_loses_nothing(text: str | None):
 def test_an_answer_is_regenerated():
     """`invoke(None)` at the input that abandoned the pause: the turn is on the new branch, once."""
     agent = abandoned("node")
-    inputs = [
-        state.config
-        for state in agent.graph.get_state_history(agent.config)
-        if state.metadata["source"] == "input"
-    ]
-    agent.graph.invoke(None, inputs[0])
+    states = agent.graph.get_state_history(agent.config)
+    agent.graph.invoke(None, next(s.config for s in states if s.metadata["source"] == "input"))
     assert shown(agent.history) == [*ABANDONED, "ai: done"]
     agent.say("hello")
     assert shown(agent.history) == [*ABANDONED, "ai: done", "human: hello", "ai: done"]
@@ -219,9 +213,8 @@ def test_a_fork_before_a_finished_turn():
     """All its tasks have ended: the answer of the other branch is not added."""
     agent = Agent("node", AIMessage("hi"))
     agent.say("hello")
-    (before,) = [
-        s.config for s in agent.graph.get_state_history(agent.config) if s.next == ("node1",)
-    ]
+    states = agent.graph.get_state_history(agent.config)
+    before = next(state.config for state in states if state.next == ("node1",))
     agent.graph.invoke({"messages": [HumanMessage("other")]}, before)
     assert shown(agent.history) == ["human: hello", "human: other", "ai: done"]
 
@@ -345,33 +338,21 @@ class Filed(TypedDict):
     owner: str
 
 
-def filing(model: Any, tools: Any) -> Any:
-    """An agent whose tool `file` writes three state keys."""
+def filing(_: Any, __: Any, saver: Any) -> Any:
+    """An agent that is a node, has written three state keys and asks."""
 
-    def file(state: Filed) -> Any:
-        (call,) = state["messages"][-1].tool_calls
-        result = ToolMessage(f"Updated {call['args']['name']}", tool_call_id=call["id"])
-        written = {"files": {call["args"]["name"]: "x"}, "notes": ["n"], "owner": "ann"}
-        return {"messages": [result], **written}
+    def work(_: Any) -> Any:
+        done = ToolMessage("Updated one", tool_call_id="c5")
+        messages = [calls(("file", {"name": "one"}), first=5), done]
+        return {"messages": messages, "files": {"one": "x"}, "notes": ["n"], "owner": "ann"}
 
-    def route(state: Filed) -> Any:
-        names = [call["name"] for call in state["messages"][-1].tool_calls]
-        return "file" if names == ["file"] else "tools" if names else "__end__"
-
-    child = loop(model, tools, state=Filed).add_node("file", file).add_edge("file", "agent")
-    child.branches["agent"].clear()
-    return child.add_conditional_edges("agent", route, ["file", "tools", "__end__"]).compile()
+    child = above(work, lambda _: interrupt("go on?"), state=Filed).compile()
+    return compiled(above(child, state=Filed), saver)
 
 
 def filed(**news: Any) -> Agent:
-    """An abandoned agent that is a node and had written three state keys."""
-    agent = Agent(
-        lambda model, tools, saver: compiled(
-            above(filing(model, tools), state=Filed), saver, record=True
-        ),
-        calls(("file", {"name": "one"}), first=5),
-        TURN,
-    )
+    """Such an agent, abandoned."""
+    agent = Agent(filing)
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}, "notes": ["o"]})
     agent.run({"messages": [HumanMessage("never mind")], **news})
     return agent
@@ -391,7 +372,7 @@ def test_other_keys_that_the_input_writes_are_named():
     """The input's value stays, and no result states what the state does not have."""
     agent = filed(owner="eve")
     lost = "Its values of these state keys were not kept: files, notes, owner."
-    lines = told('- file({"name": "one"}): Updated one', SENT_LINE, WIRE_LINE)
+    lines = told('- file({"name": "one"}): Updated one')
     assert [m.text for m in ours(agent)] == [f"{lost}\n{lines.removeprefix('ai: ')}"]
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
 
@@ -416,18 +397,12 @@ def in_a_tool(model: Any, tools: Any, saver: Any) -> Any:
     return compiled(graph, saver)
 
 
-@pytest.mark.parametrize(
-    ("build", "expected"),
-    [
-        (other_history, ["human", "human", "ai"]),
-        (in_a_tool, ["human", "ai", "tool", "tool", "human", "ai"]),
-    ],
-)
-def test_an_agent_that_does_not_continue_the_history(build: Any, expected: list[str]):
+def test_an_agent_that_does_not_continue_the_history():
     """Nothing is added of it: its messages are not those of this graph, or between a pair."""
-    agent = abandoned(build)
-    assert [message.type for message in agent.history] == expected
-    assert validate_messages(agent.history) == []
+    for build, added in ((other_history, []), (in_a_tool, ["ai", "tool", "tool"])):
+        agent = abandoned(build)
+        assert [message.type for message in agent.history] == ["human", *added, "human", "ai"]
+        assert validate_messages(agent.history) == []
 
 
 def test_an_agent_with_a_memory_of_its_own_keeps_its_past():
@@ -479,30 +454,25 @@ class Failing(InMemorySaver):
     fails = False
 
     def get_tuple(self, config: Any) -> Any:
-        if self.fails and config["configurable"].get("checkpoint_ns", "").startswith("node1:"):
+        if self.fails and config["configurable"].get("checkpoint_ns"):
             raise OSError("no disk")
         return super().get_tuple(config)
 
 
-@pytest.mark.parametrize(
-    ("recover", "error"), [(True, OSError), ("required", EvidenceError)], ids=["warns", "required"]
-)
-def test_a_checkpointer_that_cannot_be_read(
-    recover: Any, error: type[Exception], caplog: pytest.LogCaptureFixture
-):
+def test_a_checkpointer_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
     """A WARNING says what is missing; with `"required"` the run fails, and can be repeated."""
-    saver = Failing()
-    agent = Agent("node", TURN, saver=saver, recover=recover)
-    agent.say("pay bob")
-    saver.fails = True
-    with pytest.raises(error, match="no disk"):  # without "required", of the agent itself
-        agent.say("never mind")
-    text = "What agents that are nodes did is not added"
-    assert (text in caplog.text) is (recover is True)
-    if recover == "required":
+    for recover, error in (("required", EvidenceError), (True, OSError)):
+        saver = Failing()
+        agent = Agent("node", TURN, saver=saver, recover=recover)
+        agent.say("pay bob")
+        saver.fails = True
+        with pytest.raises(error, match="no disk"):  # without "required", of the agent itself
+            agent.say("never mind")
+        assert ("What agents that are nodes did is not added" in caplog.text) is (recover is True)
         saver.fails = False
-        agent.run(None)
-        assert agent.results == {"c1": "sent to bob", "c2": WAITED.format("c2")}
+        if recover == "required":
+            agent.run(None)
+            assert agent.results == {"c1": "sent to bob", "c2": WAITED.format("c2")}
 
 
 def test_the_message_of_a_function_in_chinese():

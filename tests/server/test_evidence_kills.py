@@ -18,7 +18,7 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 
-from kit import NESTED, Agent, Desk, calls, kill, loop
+from kit import NESTED, Agent, Desk, calls, kill, loop, results_in
 from langgraph_patch import with_patching
 from support.databases import running_postgres
 
@@ -46,15 +46,6 @@ def test_a_process_that_was_killed(kind: str, tmp_path: Path):
             f'- wire({{"amount": 5}}): {unknown}',
         ]
     assert agent.desk.did == {}
-
-
-def test_a_lookup_settles_a_killed_payment(tmp_path: Path):
-    """The bank knows what no checkpoint does."""
-    kill("create_agent", tmp_path / "db")
-    lookups = {"wire": lambda call: f"booked: {call.args['amount']}"}
-    agent = Agent("create_agent", saver=tmp_path / "db", reconcile=lookups)
-    agent.say("and?")
-    assert agent.results == {"c1": "sent to bob", "c2": "booked: 5"}
 
 
 @pytest.mark.parametrize("slow", [False, True], ids=["stored", "lost"])
@@ -144,32 +135,26 @@ def test_a_step_that_timed_out(*, each: bool, asynchronous: bool):
         assert ("a cancellation was recorded" in agent.read["c2"]) is (each and asynchronous)
 
 
-def play(kind: str, saver: Any) -> dict[str, str]:
+async def play(kind: str, saver: Any, *, asynchronous: bool = False) -> dict[str, str]:
     """What is stored of an abandoned turn."""
     agent = Agent(kind, TURN, saver=saver)
-    agent.config = {"configurable": {"thread_id": kind}}
+    agent.config = {"configurable": {"thread_id": f"{kind}, {asynchronous}"}}
     for text in ("pay bob", "never mind"):
-        agent.say(text)
-    return agent.results
+        if asynchronous:
+            final = await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, agent.config)
+        else:
+            final = agent.say(text)
+    return results_in(final["messages"])
 
 
-async def aplay(kind: str, uri: str) -> dict[str, str]:
-    """The same, asynchronously."""
-    async with AsyncPostgresSaver.from_conn_string(uri) as saver:
-        agent = Agent(kind, TURN, saver=saver)
-        thread: Any = {"configurable": {"thread_id": f"{kind}, asynchronously"}}
-        for text in ("pay bob", "never mind"):
-            final = await agent.graph.ainvoke({"messages": [HumanMessage(text)]}, thread)
-    return {m.tool_call_id: m.text for m in final["messages"] if m.type == "tool"}
-
-
-def test_postgresql():
+async def test_postgresql():
     """Its filters are not relied on: the turn of each level is found, and no other."""
     with running_postgres() as server:
         uri = server.make()
         for kind in ("node", "three_levels"):
             with PostgresSaver.from_conn_string(uri) as saver:
-                found = play(kind, saver)
-            assert found == asyncio.run(aplay(kind, uri))
+                found = await play(kind, saver)
+            async with AsyncPostgresSaver.from_conn_string(uri) as saver:
+                assert await play(kind, saver, asynchronous=True) == found
             assert found["c1"] == "sent to bob"
             assert WAITED in found["c2"]
