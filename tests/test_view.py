@@ -195,17 +195,6 @@ def test_the_line_of_a_thread_says_what_is_wrong():
 # --- a terminal and a pipe ---------------------------------------------------------------
 
 
-def test_a_report_shows_its_facts_and_both_histories():
-    """The defect with its sign, what a repair does, the cause, the added message."""
-    shown = printed(view.report_view(damaged([CALL], reason="partly read", messages=1)))
-    facts = ("Thread 1: damaged", "1 call without a result", "placeholder for t (unknown)")
-    table = ("AS IT WOULD BE", "! [ai] dangling", "+ [tool c1] inserted (unknown)")
-    for text in (*facts, "partly read", *table):
-        assert text in shown
-    assert re.search(r"messages +1", shown)
-    assert "asks" not in shown
-
-
 def test_a_report_without_a_patch_shows_the_conversation():
     """A paused thread has one column, with what is wrong beside the pause."""
     history = [CALL, HumanMessage("hm", id="h")]
@@ -301,13 +290,3 @@ def test_a_page_loads_and_runs_nothing():
     assert set(re.findall(r"<(\w+)", shown)) == tags
     assert "<title>t</title>" in shown
     assert "<footer>the end</footer>" in shown
-
-
-def test_a_notebook_shows_patches_reports_and_repairs():
-    """Each is the same table as in a terminal."""
-    patch = patch_messages([CALL])
-    assert "inserted (unknown)" in patch._repr_html_()
-    assert "&lt;b&gt;" in ThreadReport("<b>", "", "damaged", patch=patch)._repr_html_()
-    repair = ThreadRepair("1", "", "repaired", None, patch, "before-1", "after-1")._repr_html_()
-    for text in ("repaired", "before-1", "after-1", "inserted (unknown)", "placeholder for t"):
-        assert text in repair

@@ -165,7 +165,7 @@ def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
     thread.saver.fails = fails
 
     def run(reader: Reader) -> None:
-        walking = walk(reader, thread.config, lambda _: False)
+        walking = walk(reader, {"configurable": {"thread_id": "1"}}, lambda _: False)
         if asynchronous:
             asyncio.run(run_async(walking))
         else:

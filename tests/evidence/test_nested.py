@@ -26,16 +26,13 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.supersteps import GO, made, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 SENT = 'mail({"to": "bob"}): sent to bob'
 ROOT: Any = {"configurable": {"thread_id": "1"}}
 TASK = made("task:t1")
-WAITED = (
-    "Tool call task with id t1 was waiting for human input when another message came in; "
-    "no answer and no result were recorded."
-)
 
 
 def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
@@ -87,7 +84,7 @@ def abandoned(*script: Any, **options: Any) -> str:
 def test_f44_the_model_reads_that_the_subagent_sent_the_mail(state: Any):
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
     text = abandoned(calls(MAIL, WIRE), state=state)
-    assert text == f"{WAITED} Recorded inside it: {SENT}"
+    assert text == f"{WAITED.format('task', 't1')} Recorded inside it: {SENT}"
 
 
 def test_an_id_that_the_subagent_uses_again():
@@ -322,5 +319,4 @@ def test_a_call_that_runs_the_asking_graph():
     graph = create_agent(model, [delegate, Desk().tools()[0]], checkpointer=saver)
     (asked,) = graph.invoke({"messages": [GO]}, ROOT)["__interrupt__"]
     graph.invoke(Command(resume={asked.id: "blue"}), ROOT)
-    unknown = "No result of tool call delegate with id c1 is known; it may or may not have run."
-    assert reported == {"c1": unknown, "c2": "sent to bob"}
+    assert reported == {"c1": UNKNOWN.format("delegate", "c1"), "c2": "sent to bob"}
