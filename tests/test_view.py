@@ -10,7 +10,6 @@ from rich.console import Console
 
 from kit import calls
 from langgraph_patch import patch_messages, validate_messages, view
-from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 
 HOSTILE = [
@@ -47,7 +46,6 @@ def printed(table, width=120):
 # --- rows --------------------------------------------------------------------------------
 
 
-PLACED = patch_messages([CALL, HumanMessage("x", id="h")])
 ROWS = [
     (
         patch_messages(
@@ -67,17 +65,6 @@ ROWS = [
             (2, ("", ""), ("", "")),
             (3, ("moved", "misplaced, moved"), None),
             (4, ("dropped", "duplicate, dropped"), None),
-        ],
-    ),
-    (
-        patch_messages(
-            PLACED.messages, evidence={(0, 0): Finding(result=ToolMessage("x", tool_call_id="c1"))}
-        ),
-        [
-            (0, ("wrong", "superseded"), ("", "")),
-            (None, None, ("recovered", "recovered")),
-            (1, ("dropped", "replaced"), None),
-            (2, ("", ""), ("", "")),
         ],
     ),
     (

@@ -25,7 +25,7 @@ from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import Agent, StrictModel, calls
-from langgraph_patch import PatchNode, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
     has_value,
@@ -127,21 +127,6 @@ def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | Non
     assert values(agent) == (None, update.get("note"))
     names = "files, note" + (", goto" if goto else "")
     assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
-
-
-def test_the_patch_node_restores():
-    """`PatchNode`, placed by hand."""
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        builder = graph_of(model).add_node("patch", PatchNode())
-        builder.edges.discard((START, "agent"))
-        builder.add_edge(START, "patch").add_edge("patch", "agent")
-        return builder.compile(checkpointer=saver)
-
-    agent = Agent(build, TURN)
-    agent.say("go")
-    agent.say("never mind")
-    assert values(agent) == (FILES, "written")
 
 
 def test_a_model_node_names_what_it_does_not_restore():

@@ -7,8 +7,7 @@ from typing import Annotated, Any, TypedDict
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from langgraph.func import task
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
@@ -82,15 +81,6 @@ def test_edges_joins_and_sends():
     assert sorted(check(above)) == sorted([*RAN, ("inner", 1)])
 
 
-def test_a_task_that_has_written_nothing():
-    """A node that is running, or was killed, is listed without writes."""
-    saver = InMemorySaver()
-    graph = graph_of(saver)
-    graph.interrupt_before_nodes = ["joined"]
-    graph.invoke({"log": ["go"]}, THREAD)
-    assert [(each.node, each.has_ended) for each in steps(saver)[-1].tasks] == [("joined", False)]
-
-
 def test_a_client_s_goto_and_update():
     """A node that a client starts is a task; `update_state` writes under an id that is none."""
     saver = InMemorySaver()
@@ -105,22 +95,6 @@ def test_a_client_s_goto_and_update():
     (at,) = [step for step in steps(saver) if step.is_goto]
     assert {each.node for each in at.tasks} == {"left", "right", "joined"}
     assert {each.id for each in at.others} == {NO_TASK}
-
-
-def test_a_functional_task():
-    """What a `@task` returned stands under an id of its own, beside that of its node."""
-    double = task(lambda text: text * 2)
-
-    def node(_: Any) -> None:
-        double("x").result()
-        interrupt("well?")
-
-    saver = InMemorySaver()
-    builder = StateGraph(State).add_node("node", node).add_edge(START, "node")
-    builder.add_edge("node", END).compile(checkpointer=saver).invoke({"log": []}, THREAD)
-    last = steps(saver)[-1]
-    assert [each.node for each in last.tasks] == ["node"]
-    assert [each.writes for each in last.others] == [[("__return__", "xx")]]
 
 
 def test_an_answer():

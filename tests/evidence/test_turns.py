@@ -28,7 +28,6 @@ from langgraph_patch import Patch, set_language, validate_messages, with_patchin
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
 from support.savers import Counting
-from support.strict import refuse
 
 MAIL, WIRE, BOOM = ("mail", {"to": "bob"}), ("wire", {"amount": 5}), ("boom", {"text": "x"})
 TURN = calls(MAIL, WIRE)
@@ -271,25 +270,6 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
     assert [m.id[:5] for m in agent.history if m.text == "amy"] == ["turn-", "turn-"]
     ids = [message.id for message in agent.history]
     assert len({*ids} - {None}) == len(ids)
-
-
-def test_ids_that_both_agents_use():
-    """Each call has its own result, under a new id where one was used twice."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        twin = StrictModel(script=[calls(("mail", {"to": "eve"}), WIRE)])
-        return compiled(side_by_side(*(create_agent(m, tools) for m in (model, twin))), saver)
-
-    agent = abandoned(build)
-    added = agent.history[1 : shown(agent.history).index("human: never mind")]
-    refuse(added)
-    results = results_in(added)
-    assert len(results) == 4
-    for message in added:
-        for call in getattr(message, "tool_calls", ()):
-            mailed = f"sent to {call['args'].get('to')}"
-            expected = mailed if call["name"] == "mail" else WIRE_WAITED.format(call["id"])
-            assert results[call["id"]] == expected
 
 
 # --- other state keys ---------------------------
