@@ -192,12 +192,10 @@ def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
 
 def test_help_documents_databases_passwords_and_exit_codes(cli):
     """Every --help explains every exit code, and where a password belongs."""
+    words = ["\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "PGPASSWORD", "env:NAME", "LANGGRAPH_API_KEY"]
     for command in ([], ["scan"], ["show"], ["repair"], ["undo"], ["demo"]):
         code, out, _ = cli(*command, "--help")
-        assert code == 0
-        assert all(f"\n  {number} " in out for number in (0, 1, 2, 3))
-        for name in ("PGPASSWORD", "PGSERVICE", "env:NAME", "LANGGRAPH_API_KEY", "(ps)"):
-            assert name in out
+        assert (code, [word for word in words if word not in out]) == (0, [])
     assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
 
 
@@ -234,19 +232,14 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     """What is dead and why, who waits and how long; a line for each thread; what to do next."""
     code, out, err = cli("scan", path)
     head, broken, paused = (line.split("\t") for line in out.splitlines())
-    assert head == ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"]
+    assert (code, head) == (1, ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"])
     assert re.fullmatch(r"\d+ seconds?", broken.pop(1))
     assert broken == ["broken", "2 calls without a result", REPAIRS]
     assert paused[2:] == ["waits for a human: wire 3?", ""]
     totals, *following = err.splitlines()
-    assert code == 1
-    assert re.fullmatch(
-        r"langgraph-patch: 1 of 3 threads is dead: 1 with recoverable results; "
-        r"1 waits for a human, the oldest for \d+ seconds?\.",
-        totals,
-    )
+    said = "1 of 3 threads is dead: 1 with recoverable results; 1 waits for a human, the oldest for"
+    assert totals.startswith(f"langgraph-patch: {said} ")
     assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
-    assert "or deploy with_patching(graph)" in err
 
 
 def test_the_totals_of_a_scan_by_cause():
@@ -258,22 +251,25 @@ def test_the_totals_of_a_scan_by_cause():
             count_report(found, report)
         return summary(found)
 
-    def dead(history, **options):
+    def thread(status, history=(), **facts):
         defects = tuple(validate_messages(history))
-        patch = patch_messages(history, **options)
-        return ThreadReport("1", "", "damaged", defects=defects, patch=patch, messages=3)
+        evidence = facts.pop("evidence", None)
+        patch = patch_messages(history, evidence=evidence) if history else None
+        return ThreadReport("1", "", status, defects=defects, patch=patch, messages=3, **facts)
 
     call = [calls(("t", {}), id="a"), HumanMessage("x")]
-    failed = dead(call, evidence={(0, 0): Finding("failed")})
-    orphan = dead([AIMessage("x"), patch_messages(call).messages[1]])
-    moved = dead([call[0], call[1], patch_messages(call).messages[1]])
-    replaceable = ThreadReport("3", "", "damaged", messages=3)
-    paused = [ThreadReport("4", "", "paused", age=age, messages=2) for age in (3 * 86400.0, 5.0)]
-    assert found_in(dead(call), dead(call), failed, orphan, moved, replaceable, *paused) == (
+    result = patch_messages(call).messages[1]
+    dead = [
+        *(thread("damaged", call), thread("damaged", call)),
+        thread("damaged", call, evidence={(0, 0): Finding("failed")}),
+        *(thread("damaged", [AIMessage("x"), result]), thread("damaged", [*call, result])),
+    ]
+    others = [thread("damaged"), thread("paused", age=3 * 86400.0), thread("paused", age=5.0)]
+    assert found_in(*dead, *others) == (
         "5 of 8 threads are dead: 1 failed, 2 unknown, 1 with orphaned results, 1 in a wrong form; "
         "2 wait for a human, the oldest for 3 days; 1 with a placeholder that can be replaced."
     )
-    assert found_in(ThreadReport("1", "", "healthy")) == "none of 1 thread is dead."
+    assert found_in(thread("healthy")) == "none of 1 thread is dead."
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "none of 2 histories is dead; 2 unreadable."
 
@@ -307,11 +303,10 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
 
     monkeypatch.setattr(threads, "scan_threads", watched)
     code, out, _ = cli("scan", path, "--json")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert (code, [line["status"] for line in lines]) == (1, ["damaged", "paused"])
-    assert [change["kind"] for change in lines[0]["changes"]] == ["recovered", "inserted"]
-    assert [line["asks"] for line in lines] == [[], ["wire 3?"]]
-    assert "patch" not in lines[0]
+    broken, paused = map(json.loads, out.splitlines())
+    assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
+    assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
+    assert (paused["asks"], "patch" in broken) == (["wire 3?"], False)
     assert printed == [0, 1, 1]
 
 
@@ -418,7 +413,6 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
     assert re.search(r"^  asks +wire 3\?$", out, re.MULTILINE)
     with SqliteSaver.from_conn_string(path) as saver:
         agent(saver, "long").say("long " * 200)
-    assert "(1,000 characters)" in " ".join(cli("show", path, "long")[1].split())
     code, out, err = cli("show", path, "long", "--all")
     assert (code, out.count("long"), err) == (0, 201, "")
 
@@ -486,19 +480,16 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     code, out, err = cli("repair", path, "--all", "--min-age", 0)
     assert code == 1
     assert rows_in(out) == [["broken", "planned", REPAIRS], ["paused", "paused", WAITS]]
-    assert err.splitlines() == [
-        "langgraph-patch: 1 healthy, 1 paused, 1 planned (nothing was written).",
-        "langgraph-patch: next for paused: answer it, or repair it with --on-pause abandon.",
-        "langgraph-patch: next for planned: add --apply to write.",
-    ]
-    assert rows_of(path) == before
-    out = cli("repair", path, "broken", "--min-age", 0, "--diff")[1]
+    assert "1 healthy, 1 paused, 1 planned (nothing was written)." in err
+    assert err.endswith("next for planned: add --apply to write.\n")
+    how = ("repair", path, "broken", "--min-age", 0)
+    out = cli(*how, "--diff")[1]
     assert "↺ [tool c1] recovered" in out
     assert out.splitlines()[-1].startswith("broken\tplanned\t")
-    out = cli("repair", path, "broken", "--min-age", 0, "--no-recover")[1]
+    out = cli(*how, "--no-recover")[1]
     assert "placeholder for mail (unknown); placeholder for wire (unknown)" in out
-    out = cli("repair", path, "broken", "--min-age", 0, "--diff", "--json")[1]
-    assert json.loads(out)["outcome"] == "planned"
+    assert json.loads(cli(*how, "--diff", "--json")[1])["outcome"] == "planned"
+    assert rows_of(path) == before
 
 
 def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):

@@ -188,11 +188,14 @@ LATER: Any = [
 ]
 
 
-def test_whether_the_next_turn_looks_again():
+def test_whether_the_next_turn_looks_again(monkeypatch: pytest.MonkeyPatch):
     """A task that began less than ten minutes ago may end, or may run again after an answer."""
-    for minutes, step, expected in LATER:
-        step["ts"] = ago(minutes=minutes)
-        assert found_of(BOTH, step, news(BOTH)) == expected, step
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        found = [found_of(BOTH, {**s, "ts": ago(minutes=m)}, news(BOTH)) for m, s, _ in LATER]
+    time.tzset()
+    assert found == [expected for _, _, expected in LATER]
 
 
 def test_a_run_that_is_over():

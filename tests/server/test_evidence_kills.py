@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,13 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.types import Command
 
-from kit import NESTED, Agent, Desk, calls, kill, results_in
+from kit import NESTED, Agent, calls, kill, results_in
 from langgraph_patch import with_patching
 from support.databases import running_postgres
 from support.placeholder_texts import UNKNOWN, WAITED
 
 TURN = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
-FORBIDDEN = ("was cancelled", "no answer came", "was not run", "did not finish")
 
 
 @pytest.mark.parametrize("kind", ["swarm", "supervisor"])
@@ -45,44 +40,6 @@ def test_a_process_that_was_killed(kind: str, tmp_path: Path):
             f'- wire({{"amount": 5}}): {unknown}',
         ]
     assert agent.desk.did == {}
-
-
-@pytest.mark.parametrize("slow", [False, True], ids=["stored", "lost"])
-def test_a_plain_answer_and_a_kill_after_the_work(tmp_path: Path, *, slow: bool):
-    """SIGKILL when the money is wired: the text agrees with what the database has."""
-
-    class Slow(SqliteSaver):
-        """A database that is slow to store answers."""
-
-        def put_writes(self, config: Any, writes: Any, *args: Any) -> None:
-            if slow and any(channel == "__resume__" for channel, _ in writes):
-                time.sleep(5)
-            super().put_writes(config, writes, *args)
-
-    class Dies(Desk):
-        """The process ends when the money is wired."""
-
-        def note(self, work: str) -> None:
-            time.sleep(0.3)  # LangGraph stores the answer in another thread
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    turn = calls(("wire", {"amount": 5}))
-    Agent("send", turn, saver=tmp_path / "db").say("go", durability="sync")
-    if (child := os.fork()) == 0:
-        try:
-            agent = Agent("send", saver=tmp_path / "db", desk=Dies())
-            agent.graph.checkpointer.__class__ = Slow
-            agent.run(Command(resume="yes"), durability="sync")
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    after = Agent("send", saver=tmp_path / "db")
-    rows = list(after.graph.checkpointer.list(after.config))
-    stored = any(channel == "__resume__" for row in rows for _, channel, _ in row.pending_writes)
-    assert stored is not slow
-    after.say("what happened?")
-    assert (after.read["c1"] == WAITED.format("wire", "c1")) is slow
-    assert not any(words in after.read["c1"] for words in FORBIDDEN)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
