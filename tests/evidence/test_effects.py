@@ -181,27 +181,25 @@ def to(node: str) -> tuple[str, None]:
     return f"branch:to:{node}", None
 
 
-EFFECTS: Any = [
-    ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
-    ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
-    ([sent("done", ASKS), NEWS], None),
-    ([sent(WROTE, None), THEN], None),  # applied
-    ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
-    ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
-    ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
-    ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
-    # An edge starts its node after each task of the same node.
-    ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
-    # Written since: by an applied superstep, by an update, and not by a dropped one.
-    ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
-    ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
-    ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
-]
-
-
 def test_the_effects_of_a_task():
     """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
-    for steps, expected in EFFECTS:
+    table: Any = [
+        ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
+        ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
+        ([sent("done", ASKS), NEWS], None),
+        ([sent(WROTE, None), THEN], None),  # applied
+        ([sent(WROTE, None), {**THEN, "skip": 1}], ({"note"}, False)),
+        ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
+        ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
+        ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
+        # An edge starts its node after each task of the same node.
+        ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
+        # Written since: by an applied superstep, by an update, and not by a dropped one.
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
+        ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
+    ]
+    for steps, expected in table:
         (effects,) = Thread(BOTH, *steps).search().effects.values() or [None]
         found = effects and {key for key, _ in effects.writes} & effects.unchanged
         assert (effects and (found, effects.goes_elsewhere)) == expected, steps
@@ -218,29 +216,27 @@ LAST = {"files": LastValue(dict)}
 REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
 
 
-SETTLED: Any = [
-    # Two calls of one task share its writes.
-    ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
-    # Two tasks write one key: only a reducer takes both.
-    ([KEPT, OTHER], REDUCER, [(), ()], (*KEPT.writes, *OTHER.writes)),
-    ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
-    ([TWICE], LAST, [("files",)], ()),
-    ([TWICE], REDUCER, [()], TWICE.writes),
-    ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
-    ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
-    # A changed key, a key that the graph lacks, a `goto`.
-    ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
-    ([KEPT], {"messages": None}, [("files",)], ()),
-    ([GONE], {"a": LAST["files"], "files": LAST["files"]}, [("a", "files", "goto")], ()),
-    ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
-    # Keys of the caller are left out.
-    ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
-]
-
-
 def test_what_is_restored():
     """All effects of a task or none, and none without a write; what is not restored is named."""
-    for effects, channels, not_kept, writes in SETTLED:
+    table: Any = [
+        # Two calls of one task share its writes.
+        ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
+        # Two tasks write one key: only a reducer takes both.
+        ([KEPT, OTHER], REDUCER, [(), ()], (*KEPT.writes, *OTHER.writes)),
+        ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
+        ([TWICE], LAST, [("files",)], ()),
+        ([TWICE], REDUCER, [()], TWICE.writes),
+        ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
+        ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
+        # A changed key, a key that the graph lacks, a `goto`.
+        ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
+        ([KEPT], {"messages": None}, [("files",)], ()),
+        ([GONE], {"a": LAST["files"], "files": LAST["files"]}, [("a", "files", "goto")], ()),
+        ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
+        # Keys of the caller are left out.
+        ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
+    ]
+    for effects, channels, not_kept, writes in table:
         found = {(0, ordinal): each for ordinal, each in enumerate(effects)}
         before = dict.fromkeys(found, Finding(result=RESULT))
         how: Any = {"own_keys": {"messages"}, "channels": channels}
@@ -256,35 +252,33 @@ def test_what_is_restored():
 class Odd:
     """A value that cannot be compared, as an array."""
 
+    __hash__ = None  # type: ignore[assignment]
+
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")
 
-    __hash__ = None  # type: ignore[assignment]
 
-
-def channel(value: Any, kind: Any = LastValue) -> Any:
+def channel(value: Any) -> Any:
     """A live channel with a value."""
-    made_channel = kind(type(value)) if kind is LastValue else kind(dict, operator.or_)
+    made_channel: Any = LastValue(type(value))
     made_channel.update([value])
     return made_channel
 
 
-LIVE: Any = [
-    (channel(1), 1, True),
-    (channel(1), 2, False),
-    (None, None, True),
-    (None, 1, False),
-    (LastValue(int), None, True),
-    (channel([]), None, True),
-    (channel([1]), None, False),
-    (channel(Odd()), Odd(), False),
-    (channel(Odd()), None, False),
-]
-
-
 def test_whether_a_channel_has_a_value():
     """No value is an empty one; values that cannot be compared are not equal."""
-    for live, value, expected in LIVE:
+    table: Any = [
+        (channel(1), 1, True),
+        (channel(1), 2, False),
+        (None, None, True),
+        (None, 1, False),
+        (LastValue(int), None, True),
+        (channel([]), None, True),
+        (channel([1]), None, False),
+        (channel(Odd()), Odd(), False),
+        (channel(Odd()), None, False),
+    ]
+    for live, value, expected in table:
         assert has_value(live, value) is expected
     assert whole_value_write(LastValue(int), 1) == 1
     assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
@@ -293,11 +287,10 @@ def test_whether_a_channel_has_a_value():
 
 def test_one_write_with_the_effect_of_several():
     """The last value, or an `Overwrite` of what a reducer makes of all."""
-    channels = {"files": channel({"a": "1"}, BinaryOperatorAggregate), "note": channel("x")}
+    files: Any = BinaryOperatorAggregate(dict, operator.or_)
+    files.update([{"a": "1"}])
     writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
-    assert one_write_each(channels, (*writes, ("one", 1))) == {
-        "files": Overwrite({"a": "1", "b": "2", "c": "3"}),
-        "note": "z",
-        "one": 1,
-    }
-    assert channels["files"].get() == {"a": "1"}
+    found = one_write_each({"files": files, "note": channel("x")}, (*writes, ("one", 1)))
+    whole = {"a": "1", "b": "2", "c": "3"}
+    assert found == {"files": Overwrite(whole), "note": "z", "one": 1}
+    assert files.get() == {"a": "1"}

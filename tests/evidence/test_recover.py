@@ -258,16 +258,6 @@ def test_nothing_waits_for_a_task_that_has_ended():
 # --- whatever is searched ---------------------------
 
 
-def test_120_parallel_calls():
-    """Each of them has its own finding, and checkpoints are only read."""
-    texts = [f"sent {n}" for n in range(119)]
-    message = made(*(f"mail:c{n}" for n in range(119)), "wire:w")
-    thread = Thread(message, sent(*texts, ASKS))
-    before = thread.saved
-    assert thread.found() == ", ".join([*texts, "awaiting_input | paused"])
-    assert thread.saved == before
-
-
 def test_what_cannot_be_searched():
     """No calls, a thread without checkpoints."""
     nothing: Any = {"configurable": {"thread_id": "2"}}

@@ -117,36 +117,32 @@ SENT = ToolMessage("sent", tool_call_id="c1")
 AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
 
 
-WRITES: Any = [
-    ({"messages": [SENT], "notes": [HumanMessage("x")]}, ["sent"]),
-    (Overwrite([SENT]), ["sent"]),
-    (Command(update={"messages": [SENT]}, goto="x"), ["sent"]),
-    (Command(update=[("messages", [SENT])]), ["sent"]),
-    (Command(update=[SENT]), ["sent"]),
-    (AS_DICT, ["sent"]),
-    ([AS_DICT, {"content": "x"}], ["sent"]),
-    ({"role": "nobody", "content": "x"}, []),
-    (None, []),
-]
-
-
 def test_the_messages_in_a_write():
     """Whatever the form in which a node or a `@task` returned them."""
-    for value, texts in WRITES:
+    table: Any = [
+        ({"messages": [SENT], "notes": [HumanMessage("x")]}, ["sent"]),
+        (Overwrite([SENT]), ["sent"]),
+        (Command(update={"messages": [SENT]}, goto="x"), ["sent"]),
+        (Command(update=[("messages", [SENT])]), ["sent"]),
+        (Command(update=[SENT]), ["sent"]),
+        (AS_DICT, ["sent"]),
+        ([AS_DICT, {"content": "x"}], ["sent"]),
+        ({"role": "nobody", "content": "x"}, []),
+        (None, []),
+    ]
+    for value, texts in table:
         assert [message.text for message in messages_in(value, "messages")] == texts
-
-
-STORED: Any = [
-    ([HumanMessage("x"), AS_DICT], ["x", "sent"]),
-    (_DeltaSnapshot([HumanMessage("x")]), ["x"]),
-    (None, None),
-    ([{"role": "nobody", "content": "x"}], None),
-]
 
 
 def test_a_stored_history():
     """Its messages; None if there is none, or if it is something else."""
-    for value, texts in STORED:
+    table: Any = [
+        ([HumanMessage("x"), AS_DICT], ["x", "sent"]),
+        (_DeltaSnapshot([HumanMessage("x")]), ["x"]),
+        (None, None),
+        ([{"role": "nobody", "content": "x"}], None),
+    ]
+    for value, texts in table:
         found = history_in(value)
         assert (found if found is None else [m.text for m in found]) == texts
 
@@ -155,19 +151,17 @@ ONE, TWO = HumanMessage("1", id="1"), HumanMessage("2", id="2")
 UNNAMED = HumanMessage("?")
 
 
-FOLDED: Any = [
-    ([TWO], [ONE, TWO]),
-    ([HumanMessage("new", id="1"), TWO], [HumanMessage("new", id="1"), TWO]),
-    ([UNNAMED, UNNAMED], [ONE, UNNAMED, UNNAMED]),
-    ([TWO, RemoveMessage("1")], [TWO]),
-    ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
-    (Overwrite([TWO]), [TWO]),
-]
-
-
 def test_the_history_after_writes():
     """As the usual reducers make it."""
-    for written, expected in FOLDED:
+    table: Any = [
+        ([TWO], [ONE, TWO]),
+        ([HumanMessage("new", id="1"), TWO], [HumanMessage("new", id="1"), TWO]),
+        ([UNNAMED, UNNAMED], [ONE, UNNAMED, UNNAMED]),
+        ([TWO, RemoveMessage("1")], [TWO]),
+        ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
+        (Overwrite([TWO]), [TWO]),
+    ]
+    for written, expected in table:
         writes = [("messages", written)]
         assert fold([ONE], [Task("t", None, None, writes, "messages")]) == expected
 
@@ -182,23 +176,21 @@ def test_what_a_tool_returned():
     assert found == [True, False, False, False, False]
 
 
-ENDED: Any = [
-    ([], False, False),
-    ([("messages", [SENT])], True, True),
-    ([("__interrupt__", [])], True, False),
-    ([("__error__", ValueError("x"))], True, False),
-    ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], True, False),
-    ([("__error__", "CancelledError()")], False, False),
-    ([("__error__", CancelledError())], False, False),
-    ([("__error__", "NodeTimeoutError('x')")], False, False),
-    ([("__resume__", ["yes"]), ("__return__", 1)], True, False),
-    ([("__no_writes__", None)], True, True),
-]
-
-
 def test_whether_a_task_has_ended():
     """A synchronous tool goes on after a cancellation and a timeout; only a return is an end."""
-    for writes, ended, finished in ENDED:
+    table: Any = [
+        ([], False, False),
+        ([("messages", [SENT])], True, True),
+        ([("__interrupt__", [])], True, False),
+        ([("__error__", ValueError("x"))], True, False),
+        ([("__error__", "ValueError('x')"), ("__error_source_node__", "t")], True, False),
+        ([("__error__", "CancelledError()")], False, False),
+        ([("__error__", CancelledError())], False, False),
+        ([("__error__", "NodeTimeoutError('x')")], False, False),
+        ([("__resume__", ["yes"]), ("__return__", 1)], True, False),
+        ([("__no_writes__", None)], True, True),
+    ]
+    for writes, ended, finished in table:
         task = Task("t", "tools", None, writes, "messages")
         assert (task.has_ended, task.is_finished) == (ended, finished)
 

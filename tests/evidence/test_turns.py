@@ -284,8 +284,8 @@ class Filed(TypedDict):
     owner: str
 
 
-def filing(_: Any, __: Any, saver: Any) -> Any:
-    """An agent that is a node, has written three state keys and asks."""
+def filed(**news: Any) -> Agent:
+    """An agent that is a node, has written three state keys, asks, and is abandoned."""
 
     def work(_: Any) -> Any:
         done = ToolMessage("Updated one", tool_call_id="c5")
@@ -293,29 +293,19 @@ def filing(_: Any, __: Any, saver: Any) -> Any:
         return {"messages": messages, "files": {"one": "x"}, "notes": ["n"], "owner": "ann"}
 
     child = above(work, lambda _: interrupt("go on?"), state=Filed).compile()
-    return compiled(above(child, state=Filed), saver)
-
-
-def filed(**news: Any) -> Agent:
-    """Such an agent, abandoned."""
-    agent = Agent(filing)
+    agent = Agent(lambda _, __, saver: compiled(above(child, state=Filed), saver))
     agent.run({"messages": [HumanMessage("go")], "files": {"old": "y"}, "notes": ["o"]})
     agent.run({"messages": [HumanMessage("never mind")], **news})
     return agent
 
 
-def test_other_keys_that_the_agent_had_written_are_restored():
-    """What a committed result states is in the state of the graph above."""
+def test_other_keys_that_the_agent_had_written():
+    """They are in the state of the graph above, or named if the input has written one of them."""
     agent = filed()
     values = agent.graph.get_state(agent.config).values
     assert agent.results["c5"] == "Updated one"
-    assert values["files"] == {"old": "y", "one": "x"}
+    assert (values["files"], values["owner"]) == ({"old": "y", "one": "x"}, "ann")
     assert values["notes"][:2] == ["o", "n"]
-    assert values["owner"] == "ann"
-
-
-def test_other_keys_that_the_input_writes_are_named():
-    """The input's value stays, and no result states what the state does not have."""
     agent = filed(owner="eve")
     lost = "Its values of these state keys were not kept: files, notes, owner."
     lines = told('- file({"name": "one"}): Updated one')
@@ -336,11 +326,9 @@ def in_a_tool(model: Any, tools: Any, saver: Any) -> Any:
     """A node that runs the calls with a subagent, which reads the whole history."""
     sub = with_patching(create_agent(StrictModel(script=[calls(MAIL, WIRE, first=5)]), tools))
     graph = loop(model, tools)
-    graph.nodes.pop("tools")
-    graph.add_node(
-        "tools", lambda s: sub.invoke({"messages": [*s["messages"], HumanMessage("task")]})
-    )
-    return compiled(graph, saver)
+    del graph.nodes["tools"]
+    ask = lambda s: sub.invoke({"messages": [*s["messages"], HumanMessage("task")]})
+    return compiled(graph.add_node("tools", ask), saver)
 
 
 def test_an_agent_that_does_not_continue_the_history():
@@ -359,8 +347,7 @@ def test_an_agent_with_a_memory_of_its_own_keeps_its_past():
         return compiled(above(agent), saver, record=True)
 
     agent = Agent(build, AIMessage("hi"), TURN)
-    for text in ("hello", "pay bob", "never mind"):
-        agent.say(text)
+    [agent.say(text) for text in ("hello", "pay bob", "never mind")]
     expected = ["human: hello", "ai: hi", *ABANDONED]
     assert shown(agent.history) == [*expected, "ai: done"]
     assert shown(agent.model.seen[-1]) == expected
@@ -397,10 +384,8 @@ def test_a_healthy_turn_costs_nothing(kind: str):
 class Failing(InMemorySaver):
     """A checkpointer of which a namespace cannot be read."""
 
-    fails = False
-
     def get_tuple(self, config: Any) -> Any:
-        if self.fails and config["configurable"].get("checkpoint_ns"):
+        if config["configurable"].get("checkpoint_ns"):
             raise OSError("no disk")
         return super().get_tuple(config)
 
@@ -408,14 +393,14 @@ class Failing(InMemorySaver):
 def test_a_checkpointer_that_cannot_be_read(caplog: pytest.LogCaptureFixture):
     """A WARNING says what is missing; with `"required"` the run fails, and can be repeated."""
     for recover, error in (("required", EvidenceError), (True, OSError)):
-        saver = Failing()
+        saver = InMemorySaver()
         agent = Agent("node", TURN, saver=saver, recover=recover)
         agent.say("pay bob")
-        saver.fails = True
+        saver.__class__ = Failing
         with pytest.raises(error, match="no disk"):  # without "required", of the agent itself
             agent.say("never mind")
         assert ("What agents that are nodes did is not added" in caplog.text) is (recover is True)
-        saver.fails = False
+        saver.__class__ = InMemorySaver
         if recover == "required":
             agent.run(None)
             assert agent.results == {"c1": "sent to bob", "c2": WIRE_WAITED.format("c2")}
