@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -29,15 +29,13 @@ def number_of(saved: CheckpointTuple) -> int:
     return int(saved.metadata["step"])
 
 
-def walked(
-    reader: Reader, config: Any, until: Callable[[CheckpointTuple], bool] = lambda _: False
-) -> list[int]:
-    """The numbers of the checkpoints that a walk reads."""
+def walked(reader: Reader, config: Any, last: int = 0) -> list[int]:
+    """The numbers of the checkpoints that a walk reads; the last one is enough."""
     numbers: list[int] = []
 
     def receive(saved: CheckpointTuple) -> bool:
         numbers.append(number_of(saved))
-        return until(saved)
+        return numbers[-1] == last
 
     run_sync(walk(reader, config, receive))
     return numbers
@@ -47,34 +45,17 @@ def test_a_walk_reads_every_checkpoint_once():
     """From the current one to the oldest, in however many pages, or until it has enough."""
     for count, last in ((1, 0), (5, 0), (130, 0), (9, 9), (9, 8), (9, 4)):
         thread = thread_of(count)
-        reader = Reader(thread.saver, "messages")
-        found = walked(reader, thread.config, lambda s, last=last: number_of(s) == last)
+        found = walked(Reader(thread.saver, "messages"), thread.config, last)
         assert found == list(range(count, max(last, 1) - 1, -1))
 
 
-class Large(InMemorySaver):
-    """A thread of three checkpoints with a long history each."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        thread = thread_of(3)
-        self.rows = list(thread.saved.values())
-        for row in self.rows:
-            row.checkpoint["channel_values"]["messages"] = [GO] * length
-
-    def get_tuple(self, _: Any) -> CheckpointTuple:
-        return self.rows[0]
-
-    def list(self, _: Any, **options: Any) -> Iterator[CheckpointTuple]:
-        before = options["before"]["configurable"]["checkpoint_id"]
-        return (row for row in self.rows if row.checkpoint["id"] < before)
-
-
 def test_one_search_reads_100_000_messages():
-    """The checkpoint that exhausts it is read; each costs 30 messages beside its own."""
-    for length, read in ((49_969, 3), (49_970, 2), (99_969, 2), (99_970, 1)):
-        saver = Large(length)
-        assert len(walked(Reader(saver, "messages"), saver.rows[0].config)) == read
+    """The checkpoint that exhausts it is read; each costs 30 messages beside its own, here two."""
+    thread = thread_of(3)
+    assert Reader(thread.saver, "messages").budget == 100_000
+    for budget, read in ((32, 1), (33, 2), (64, 2), (65, 3)):
+        reader = Reader(thread.saver, "messages", budget=budget)
+        assert len(walked(reader, thread.config)) == read
 
 
 class Late(InMemorySaver):
@@ -94,7 +75,7 @@ def test_a_checkpoint_that_is_being_written():
     before = thread.config
     thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
     thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
-    assert walked(Reader(thread.saver, "messages"), before, lambda _: True) == [3]
+    assert walked(Reader(thread.saver, "messages"), before, last=3) == [3]
     thread.saver.asked = 0
     assert thread.found() == "wired"
 
@@ -142,9 +123,6 @@ class Broken(InMemorySaver):
             raise ConnectionError("gone")
         return super().get_tuple(config)
 
-    async def aget_tuple(self, config: Any) -> Any:
-        return self.get_tuple(config)
-
     def list(self, config: Any, **options: Any) -> Any:
         if self.fails == "list":
             raise ConnectionError("gone")
@@ -157,30 +135,21 @@ TEXT = (
 )
 
 
-@pytest.mark.parametrize(("fails", "asynchronous"), [("get_tuple", True), ("list", False)])
-def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
+@pytest.mark.parametrize("fails", ["get_tuple", "list"])
+def test_an_error_of_the_checkpointer(fails: str):
     """It names the thread and what was read, and keeps its cause; or the search ends there."""
-    thread = thread_of(3)
+    thread, place = thread_of(3), {"configurable": {"thread_id": "1"}}
     thread.saver.__class__ = Broken
     thread.saver.fails = fails
-
-    def run(reader: Reader) -> None:
-        walking = walk(reader, {"configurable": {"thread_id": "1"}}, lambda _: False)
-        if asynchronous:
-            asyncio.run(run_async(walking))
-        else:
-            run_sync(walking)
-
     with pytest.raises(EvidenceError) as raised:
-        run(Reader(thread.saver, "messages", required=True))
+        walked(Reader(thread.saver, "messages", required=True), place)
     assert str(raised.value) == TEXT
     assert isinstance(raised.value.__cause__, ConnectionError)
     reader = Reader(thread.saver, "messages")
-    run(reader)
-    assert str(reader.error) == TEXT
+    walked(reader, place)
     first = reader.error
-    run(reader)
-    assert reader.error is first
+    walked(reader, place)
+    assert (str(first), reader.error is first) == (TEXT, True)
 
 
 def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):

@@ -347,7 +347,8 @@ def test_an_agent_with_a_memory_of_its_own_keeps_its_past():
         return compiled(above(agent), saver, record=True)
 
     agent = Agent(build, AIMessage("hi"), TURN)
-    [agent.say(text) for text in ("hello", "pay bob", "never mind")]
+    for text in ("hello", "pay bob", "never mind"):
+        agent.say(text)
     expected = ["human: hello", "ai: hi", *ABANDONED]
     assert shown(agent.history) == [*expected, "ai: done"]
     assert shown(agent.model.seen[-1]) == expected
