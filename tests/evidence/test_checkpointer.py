@@ -1,7 +1,5 @@
 """What one search reads of a checkpointer, how long it waits, and what it does on errors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

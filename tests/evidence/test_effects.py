@@ -3,8 +3,6 @@
 A tool that writes `files` or `todos` finishes beside one that waits for a human. The user moves on.
 """
 
-from __future__ import annotations
-
 import operator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -98,9 +96,6 @@ def values(agent: Agent) -> tuple[Any, Any]:
     return stored.get("files") or None, stored.get("note")
 
 
-# --- the entry check and the patch node ---------------------------
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
     """Both keys have what the recorded task wrote, before the model reads."""
@@ -167,8 +162,6 @@ def test_the_middleware_restores():
     assert agent.results["c1"] == "Updated todo list"
 
 
-# --- the record of a task ---------------------------
-
 BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
 NEWS = news(BOTH)
@@ -204,8 +197,6 @@ def test_the_effects_of_a_task():
         found = effects and {key for key, _ in effects.writes} & effects.unchanged
         assert (effects and (found, effects.goes_elsewhere)) == expected, steps
 
-
-# --- the decision ---------------------------
 
 RESULT = ToolMessage("done", tool_call_id="c1")
 KEPT = Effects((("files", FILES),), frozenset({"files"}), goes_elsewhere=False, task="t1")
@@ -244,9 +235,6 @@ def test_what_is_restored():
         assert [each.not_kept for each in settled.values()] == not_kept
         assert restored == writes
         assert settle(before, found, restore=False, **how)[1] == ()
-
-
-# --- values of channels ---------------------------
 
 
 class Odd:

@@ -1,7 +1,5 @@
 """What supersteps state of a call: its own task decides, and what is not certain is `unknown`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -61,8 +59,6 @@ def decided(decision: str) -> dict[str, Any]:
     return ran(GATE, (RESUME, [{"decisions": [{"type": decision, "edited_action": {}}]}]))
 
 
-# --- the call's own task ---------------------------
-
 OWN: dict[str, tuple[Any, ...]] = {
     "a result, and a question": (BOTH, f"sent, {PAUSED}", sent("sent", ASKS)),
     "nobody can answer any more": (BOTH, "x, awaiting_input", sent("x", ASKS), news(BOTH)),
@@ -98,7 +94,6 @@ OWN: dict[str, tuple[Any, ...]] = {
     ),
 }  # fmt: skip
 
-# --- results that another task wrote ---------------------------
 
 SENT = result("sent", name="mail")
 UNNAMED = result("sent")
@@ -158,7 +153,6 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "a new history": (MAIL, "unknown", ran("x", RemoveMessage(id=REMOVE_ALL_MESSAGES), SENT)),
 }  # fmt: skip
 
-# --- the end of a node that ran the only call ---------------------------
 
 AWAITING = "awaiting_input"
 
@@ -182,7 +176,6 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "two calls": (BOTH, "unknown, unknown", ran("tools", ASKS)),
 }  # fmt: skip
 
-# --- approvals ---------------------------
 
 LOG = "Log.after_model"
 
@@ -197,7 +190,6 @@ GATES: dict[str, tuple[Any, ...]] = {
     "a call that ran": (BOTH, "sent, unknown", sent("sent", None), ran(GATE, ASKS)),
 }  # fmt: skip
 
-# --- incomplete arguments ---------------------------
 
 CUT = edited(MAIL, tool_calls=[], invalid_tool_calls=[INVALID])
 

@@ -1,7 +1,5 @@
 """What graphs above and below a call recorded: of subagents, subgraphs and handoffs."""
 
-from __future__ import annotations
-
 import operator
 from contextlib import nullcontext
 from typing import Annotated, Any
@@ -48,9 +46,6 @@ def stopped(message: AIMessage, *tools: Any, each: bool = True) -> InMemorySaver
     builder = loop(model, ToolNode(tools), **({"router": send_each} if each else {}))
     builder.compile(checkpointer=saver).invoke({"messages": [GO]}, ROOT)
     return saver
-
-
-# --- results inside a call ---------------------------
 
 
 def delegated(*script: Any, state: Any = MessagesState, middleware: Any = ()) -> Agent:
@@ -123,9 +118,6 @@ def test_two_graphs_of_one_task():
 
     expected = "awaiting_input | look(): b | look(): a"
     assert found(stopped(made("both:c1"), both), made("both:c1")) == expected
-
-
-# --- graphs below ---------------------------
 
 
 def waiting(*, kept: bool | None = None, steps: int = 0) -> Any:
@@ -221,9 +213,6 @@ def test_a_subgraph_that_makes_a_call_of_its_own_with_the_id():
 
     child, message = above(work, lambda _: interrupt("publish?")).compile(), made("delegate:c1")
     assert found(stopped(message, delegating(child)), message) == "unknown | mail(): sent"
-
-
-# --- graphs above ---------------------------
 
 
 def nested(agent: Any) -> tuple[Any, InMemorySaver, str]:

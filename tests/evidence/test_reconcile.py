@@ -1,7 +1,5 @@
 """`reconcile=`: a lookup of the application settles calls of which no outcome is recorded."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from contextlib import closing
@@ -91,9 +89,6 @@ def test_a_patched_model_asks_too():
     model = StrictModel()
     patch_model(model, reconcile={"wire": booked}).invoke([TURN, HumanMessage("hm")])
     assert results_in(model.seen[0])["c2"] == "the bank has booked 3"
-
-
-# --- the function ---------------------------
 
 
 def settled(cause: Any, lookup: Any, message_id: str = "a1") -> Any:

@@ -1,7 +1,5 @@
 """What models read of calls without a result: what the checkpoints recorded, or nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -37,9 +35,6 @@ NOTHING = {"c1": UNKNOWN.format("mail", "c1"), "c2": UNKNOWN.format("wire", "c2"
 def agent_with(*tools: Any) -> Any:
     """The builder of an agent with tools of its own."""
     return lambda model, _, saver: with_patching(create_agent(model, tools, checkpointer=saver))
-
-
-# --- a new message instead of an answer ---------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,9 +123,6 @@ def test_an_edited_result_is_left_alone():
     agent.graph.update_state(agent.config, edit, as_node="tools")
     agent.say("and now?")
     assert agent.read == {"c1": "edited", "c2": "edited"}
-
-
-# --- calls that may still run, or run again ---------------------------
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["plain", "by id"])
@@ -253,9 +245,6 @@ def test_nothing_waits_for_a_task_that_has_ended():
         thread.saver.__class__ = Slow
         thread.found()
         assert thread.saver.searches == 1
-
-
-# --- whatever is searched ---------------------------
 
 
 def test_what_cannot_be_searched():

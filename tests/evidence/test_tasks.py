@@ -111,8 +111,6 @@ def test_an_answer():
         assert again.is_answered is not by_id
 
 
-# --- values -----------------------------------------------------------------------------------
-
 SENT = ToolMessage("sent", tool_call_id="c1")
 AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
 

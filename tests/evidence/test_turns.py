@@ -1,7 +1,5 @@
 """The abandoned turn of an agent that is a node: LangGraph drops it, START adds it."""
 
-from __future__ import annotations
-
 import logging
 import operator
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """In which supersteps a call may have run: of edited, renamed, removed and repeated calls."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import pytest
@@ -42,7 +40,6 @@ WAITS = "awaiting_input | paused"
 NONE = "unknown, unknown"
 FOUND = "sent, awaiting_input"
 
-# --- where the message is ---------------------------
 
 ROME = made("mail:c1", "wire:c2:Rome")
 
@@ -128,9 +125,6 @@ def test_calls_of_many_messages():
     assert found == ", ".join(f"sent {n}, awaiting_input" for n in range(45))
 
 
-# --- an id that is used again ---------------------------
-
-
 def test_an_id_that_a_later_turn_uses_again():
     """A result belongs to the call that was the last one with its id when it was written."""
     history = [GO, MAIL, result("first"), MORE, AGAIN]
@@ -160,9 +154,6 @@ def test_calls_that_a_repair_renamed():
         again = sent("new", by=AGAIN, history=[GO, renamed, MORE, AGAIN])
         thread = Thread(TWINS, ran("agent"), news(renamed, AGAIN), again)
         assert thread.found(GO, renamed) == "unknown, unknown, unknown"
-
-
-# --- a history that is not stored (`DeltaChannel`) ---------------------------
 
 
 def hidden(nodes: Any = (), *wrote: Any, **fields: Any) -> dict[str, Any]:
@@ -223,9 +214,6 @@ def test_a_snapshot_without_the_writes_before_it():
     history = [GO, made("mail:c1", id="m0"), NAMED, MORE, AGAIN]
     stored = hidden("x", others=[(CLIENT, "messages", [NAMED])]), ran("agent", history=history)
     assert Thread(AGAIN, *stored, wrote=[], history=history[:2]).found(*history) == "unknown"
-
-
-# --- graphs that use an id again ---------------------------
 
 
 class Snapshots(TypedDict):

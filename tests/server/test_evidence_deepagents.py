@@ -1,7 +1,5 @@
 """What the record of deepagents shows of its subagents."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from deepagents import create_deep_agent

@@ -1,7 +1,5 @@
 """What is read after a process was killed, a superstep timed out, or with PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

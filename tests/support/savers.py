@@ -1,7 +1,5 @@
 """A checkpointer for one test: it counts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

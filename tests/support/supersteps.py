@@ -7,8 +7,6 @@ calls, and the supersteps after the one that wrote it:
     made("mail:c1", "wire:c2"), "sent to bob, awaiting_input", sent("sent to bob", ASKS)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
