@@ -73,9 +73,6 @@ def compiled(builder: Any, saver: Any, **options: Any) -> Any:
     return with_patching(builder.compile(checkpointer=saver), **options)
 
 
-# --- every kind, every way to stop ---------------------------
-
-
 @pytest.mark.parametrize(
     ("kind", "asynchronous"), [(each, each in ("node", "delta_as_node", "swarm")) for each in KINDS]
 )
@@ -103,19 +100,19 @@ def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: b
     assert agent.desk.did == {"mail bob": 1}
 
 
-@pytest.mark.parametrize(("kind", "asynchronous"), [("two_levels", False), ("supervisor", True)])
-def test_a_run_that_failed(kind: str, *, asynchronous: bool):
+def test_a_run_that_failed():
     """The result beside the error is real, and the error is that of its call."""
-    agent = Agent(kind, calls(MAIL, BOOM), asynchronous=asynchronous)
-    with pytest.raises(RuntimeError, match="kaput"):
-        agent.say("pay bob")
-    agent.say("never mind")
     failed = FAILED.format("boom", "c2", "RuntimeError('kaput x')")
-    if kind in NESTED:
-        assert agent.results == {"c1": "sent to bob", "c2": failed}
-    else:
-        assert told(SENT_LINE, f'- boom({{"text": "x"}}): {failed}') in shown(agent.history)
-    assert agent.desk.did == {"mail bob": 1}
+    for kind in ("two_levels", "supervisor"):
+        agent = Agent(kind, calls(MAIL, BOOM), asynchronous=kind == "supervisor")
+        with pytest.raises(RuntimeError, match="kaput"):
+            agent.say("pay bob")
+        agent.say("never mind")
+        if kind in NESTED:
+            assert agent.results == {"c1": "sent to bob", "c2": failed}
+        else:
+            assert told(SENT_LINE, f'- boom({{"text": "x"}}): {failed}') in shown(agent.history)
+        assert agent.desk.did == {"mail bob": 1}
 
 
 @pytest.mark.parametrize(
@@ -129,9 +126,6 @@ def test_several_in_a_row_with_any_durability(kind: str, durability: str):
     expected = [*ABANDONED[:-1], "human: pay eve", *SECOND, "human: never mind", "ai: done"]
     assert shown(agent.history) == expected
     assert agent.desk.did == {"mail bob": 1, "mail eve": 1}
-
-
-# --- what clients see ---------------------------
 
 
 def test_the_updates_show_the_new_messages():
@@ -178,9 +172,6 @@ def test_an_error_in_on_patch_loses_nothing(text: str | None):
     assert shown(agent.history) == [*ABANDONED, *more, "ai: done"]
 
 
-# --- forks, replays and edits ---------------------------
-
-
 def test_an_answer_is_regenerated():
     """`invoke(None)` at the input that abandoned the pause: the turn is on the new branch, once."""
     agent = abandoned("node")
@@ -211,22 +202,14 @@ def test_an_update_between_the_pause_and_the_message():
     assert shown(agent.history) == expected
 
 
-@pytest.mark.parametrize(
-    ("edit", "expected"),
-    [
-        (RemoveMessage(id=REMOVE_ALL_MESSAGES), []),
-        (HumanMessage("pay eve", id="h1"), ["human: pay eve", *ADDED]),
-    ],
-)
-def test_an_input_that_edits_the_question(edit: BaseMessage, expected: list[str]):
+def test_an_input_that_edits_the_question():
     """Without the question nothing is added; with another text it stands before the turn."""
-    agent = Agent("node", TURN)
-    agent.run({"messages": [HumanMessage("pay bob", id="h1")]})
-    agent.run({"messages": [edit, HumanMessage("never mind")]})
-    assert shown(agent.history) == [*expected, "human: never mind", "ai: done"]
-
-
-# --- several agents ---------------------------
+    edits: Any = RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage("pay eve", id="h1")
+    for edit, expected in zip(edits, ([], ["human: pay eve", *ADDED]), strict=True):
+        agent = Agent("node", TURN)
+        agent.run({"messages": [HumanMessage("pay bob", id="h1")]})
+        agent.run({"messages": [edit, HumanMessage("never mind")]})
+        assert shown(agent.history) == [*expected, "human: never mind", "ai: done"]
 
 
 def side_by_side(first: Any, second: Any, *, sends: bool = False) -> Any:
@@ -270,9 +253,6 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
     assert len({*ids} - {None}) == len(ids)
 
 
-# --- other state keys ---------------------------
-
-
 class Filed(TypedDict):
     """A state in which tools write."""
 
@@ -309,9 +289,6 @@ def test_other_keys_that_the_agent_had_written():
     lines = told('- file({"name": "one"}): Updated one')
     assert [m.text for m in ours(agent)] == [f"{lost}\n{lines.removeprefix('ai: ')}"]
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
-
-
-# --- what is no abandoned turn ---------------------------
 
 
 def other_history(model: Any, tools: Any, saver: Any) -> Any:
@@ -375,9 +352,6 @@ def test_a_healthy_turn_costs_nothing(kind: str):
         agent.resume()
         counts.append((saver.used, chunks, len(agent.stream({"messages": [HumanMessage("b")]}))))
     assert counts[0] == counts[1]
-
-
-# --- errors and languages ---------------------------
 
 
 class Failing(InMemorySaver):

@@ -21,7 +21,6 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.tasks import Step, Task, read_step
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.texts import Finding
 
 GO, MORE = HumanMessage("go", id="h1"), HumanMessage("never mind", id="h2")
 ASKS = "asks a human"
@@ -157,14 +156,12 @@ class Thread:
 
 def shortly(recovery: Recovery) -> str:
     """For each call the result; or the cause, its detail, the error and the inner results."""
-    return ", ".join(map(_short, recovery.evidence.values()))
-
-
-def _short(found: Finding) -> str:
-    if found.result is not None:
-        return str(found.result.content)
-    marks = "look again" if found.look_again else None
-    return " | ".join(filter(None, (found.cause, found.detail, found.error, *found.inner, marks)))
+    found = []
+    for each in recovery.evidence.values():
+        marks = "look again" if each.look_again else None
+        parts = filter(None, (each.cause, each.detail, each.error, *each.inner, marks))
+        found.append(str(each.result.content) if each.result else " | ".join(parts))
+    return ", ".join(found)
 
 
 def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
