@@ -153,6 +153,8 @@ BAD = {
     "scan {db} --metadata user": "expected KEY=VALUE",
     "scan {db} --thread x*": "no thread is stored or selected: nothing was looked at.",
     "repair {db}": "use --all",
+    "repair {db} x --all": "use --all",
+    "undo {db}": "use --all",
     "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
     f"{ALL} --messages-key chat": "none has a state key 'chat': name it with --messages-key.",
     f"{ALL} --min-age nan": "expected a time such",
