@@ -173,6 +173,11 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "an approval that failed": (WIRE, "unknown", ran(GATE, KAPUT)),
     "a part has returned": (WIRE, "unknown", ran("tools", ASKS, others=[(CLIENT, RETURN, 1)])),
     "a client wrote beside it": (WIRE, PAUSED, ran("tools", ASKS, others=[(CLIENT, "x", 1)])),
+    "an invalid call": (
+        edited(WIRE, invalid_tool_calls=[{**INVALID, "id": "c2"}]), f"unknown, {PERHAPS}",
+        ran("tools", ASKS)
+    ),
+    "a block": (edited(WIRE, tool_calls=[], content=block("wire")), "unknown", ran("tools", ASKS)),
     "two calls": (BOTH, "unknown, unknown", ran("tools", ASKS)),
 }  # fmt: skip
 

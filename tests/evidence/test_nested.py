@@ -12,8 +12,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import task
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Send, interrupt
+from langgraph.prebuilt import InjectedState, ToolNode
+from langgraph.types import Command, Send, interrupt
 from langgraph_swarm import create_handoff_tool, create_swarm
 from typing_extensions import TypedDict
 
@@ -24,7 +24,7 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import recover_evidence
 from langgraph_patch.history.calls import read_calls
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.placeholder_texts import WAITED
+from support.placeholder_texts import UNKNOWN, WAITED
 from support.supersteps import GO, made, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
@@ -165,6 +165,27 @@ def test_a_tool_that_waits_in_a_graph_below(tool_: Any, expected: str, *, each: 
     assert found(stopped(two, tool_, each=each), two) == both
 
 
+def test_a_graph_with_a_memory_that_an_older_turn_ran():
+    """What it recorded then was for another call."""
+
+    def work(_: Any) -> Any:
+        return {"messages": [made("mail:i1"), ToolMessage("sent", tool_call_id="i1")]}
+
+    child = above(work).compile(checkpointer=True)
+
+    @tool
+    def delegate(how: str = "") -> str:
+        """Run the graph, or a graph that asks."""
+        graph = waiting() if how == "asks" else child
+        return str(graph.invoke({"messages": [GO]}))
+
+    second = calls(("delegate", {"how": "asks"}), first=2, id="m2")
+    saver, model = InMemorySaver(), StrictModel(script=[made("delegate:c1"), second])
+    graph = loop(model, [delegate], router=send_each).compile(checkpointer=saver)
+    graph.invoke({"messages": [GO]}, ROOT)
+    assert found(saver, second) == "awaiting_input"
+
+
 class Work(TypedDict, total=False):
     """The input and the output of a worker."""
 
@@ -262,3 +283,23 @@ def test_f08_a_call_beside_a_handoff():
     assert results_in(other.seen[0])["c1"] == "sent to bob"
     agent.say("and?")
     assert agent.results["c1"] == "sent to bob"
+
+
+def test_a_call_that_runs_the_asking_graph():
+    """The graph that asks belongs to the call above; this call is not awaiting input."""
+    asks = lambda _: {"messages": [HumanMessage(interrupt("which?"))]}
+    below = above(asks, lambda _: {"messages": [AIMessage("ok")]}).compile()
+    inner: Any = with_patching(below, model_node="node2")
+    reported: dict[str, str] = {}
+
+    @tool
+    def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
+        """Let another graph do it, which sees it all."""
+        reported.update(results_in(inner.invoke({"messages": messages})["messages"]))
+        return "delegated"
+
+    saver, model = InMemorySaver(), StrictModel(script=[calls(("delegate", {}), MAIL)])
+    graph = create_agent(model, [delegate, Desk().tools()[0]], checkpointer=saver)
+    (asked,) = graph.invoke({"messages": [GO]}, ROOT)["__interrupt__"]
+    graph.invoke(Command(resume={asked.id: "blue"}), ROOT)
+    assert reported == {"c1": UNKNOWN.format("delegate", "c1"), "c2": "sent to bob"}
