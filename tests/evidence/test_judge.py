@@ -141,6 +141,9 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "an older call that has its result": (
         MAIL, "sent", beside(OLDER, SystemMessage("x"), result("old"))
     ),
+    "an id twice, answered once": (
+        MAIL, "unknown", beside(OLDER, edited(MAIL, id="m00"), result("old"))
+    ),
     "an open call of an older turn": (MAIL, "sent", beside(OLDER, MORE)),
     "an open call that nothing runs": (
         MAIL, "sent", beside(edited(OLDER, tool_calls=[], invalid_tool_calls=[INVALID]))
