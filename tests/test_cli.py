@@ -45,7 +45,6 @@ class Customer(BaseModel):
 
 
 SERDE = Own()
-NUMBER = 7
 
 
 def bare(model, tools, saver, **_):
@@ -63,14 +62,13 @@ def agent(saver, thread_id, *script):
     return made
 
 
-def both():
-    """A mail, which is sent, and a transfer, which asks a human."""
-    return calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}))
+BOTH = calls(("mail", {"to": "bob"}), ("wire", {"amount": 3}))
+"""A mail, which is sent, and a transfer, which asks a human."""
 
 
 def break_thread(saver, thread_id):
     """Write over a pause: the model refuses the history, then and for ever."""
-    broken = agent(saver, thread_id, both())
+    broken = agent(saver, thread_id, BOTH)
     broken.say("go")
     with suppress(ValueError):
         broken.say("never mind")
@@ -82,7 +80,7 @@ def made(tmp_path_factory):
     file = tmp_path_factory.mktemp("made") / "threads.sqlite"
     with SqliteSaver.from_conn_string(str(file)) as saver:
         break_thread(saver, "broken")
-        agent(saver, "paused", both()).say("go")
+        agent(saver, "paused", BOTH).say("go")
         agent(saver, "healthy").say("go")
     return file
 
@@ -103,6 +101,11 @@ def raising(function, error, text):
         return function(*args, **options)
 
     return call
+
+
+def newest(saver, thread_id):
+    """The newest checkpoint of a thread."""
+    return saver.get_tuple({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})
 
 
 def rows_of(path):
@@ -133,9 +136,7 @@ BAD = {
     "scan /no/such.db": "there is no such file",
     "scan {module}": "it is not a SQLite database",
     "scan /": "is not a file",
-    "scan :": "there is no such file",
     "": "required",
-    "fix": "invalid choice",
     "scan {db} --fast": "--fast",
     "show {db} nobody": "There is no thread 'nobody'",
     "show {db} \udcff": "There is no thread",
@@ -145,65 +146,56 @@ BAD = {
     "scan {db} --since 100000d": "expected a time such as",
     "scan env:NO_SUCH_VARIABLE": "'NO_SUCH_VARIABLE' is not set",
     "scan {db} --serde json:nobody": "has no attribute 'nobody'",
-    "scan {db} --serde json:loads": "is a function: expected a serializer",
     "scan {db} --serde {module}:Own": "expected a serializer, such as an EncryptedSerializer",
     "scan {db} --serde x": "--serde 'x' cannot be loaded",
     "scan {db} --status error": "a LangGraph Server only",
     "scan {db} --metadata user=bob": "a LangGraph Server only",
     "scan {db} --metadata user": "expected KEY=VALUE",
-    "scan {db} --metadata =bob": "expected KEY=VALUE",
     "scan {db} --thread x*": "no thread is stored or selected: nothing was looked at.",
     "repair {db}": "use --all",
     "repair {db} x --all": "use --all",
-    "repair {db} --all --since 1h": "use --all",
-    "repair {db} --all --thread x": "use --all",
+    "undo {db}": "use --all",
     "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
     f"{ALL} --messages-key chat": "none has a state key 'chat': name it with --messages-key.",
     f"{ALL} --min-age nan": "expected a time such",
     f"{ALL} --limit 0": "expected a number, 1 or more",
-    f"{ALL} --limit few": "expected a number, 1 or more",
     f"{ALL} --apply": "nobody can be asked whether to write 1 repair to {db}: add --yes",
-    f"{ALL} --apply --on-pause abandon": "nobody can be asked whether to write 2 repairs",
     f"{ALL} --graph app": "expected module",
-    f"{ALL} --graph no_such:g": "No module named 'no_such'",
     f"{ALL} --graph {{failing}}:g": "kaput",
     f"{ALL} --graph {{exiting}}:g": "SystemExit",
     f"{ALL} --graph {{module}}:g": "has no attribute 'g'",
-    f"{ALL} --graph {{module}}:NUMBER": "NUMBER' is a int: expected a compiled graph",
+    f"{ALL} --graph {{module}}:REPAIRS": "REPAIRS' is a str: expected a compiled graph",
     f"{ALL} --trust json:Who": "--trust 'json:Who' cannot be loaded (AttributeError",
     f"{ALL} --trust decimal:Decimal --serde json:loads": "--trust is not used with --serde",
-    "undo {db}": "use --all",
-    "undo {db} x --all": "use --all",
     "undo {db} x": "There is no thread 'x'",
     "undo http://127.0.0.1:1 --all": "name the threads: LangGraph Server cannot list",
     "repair http://127.0.0.1:1 --all --graph x:y": "--graph is not used with a LangGraph Server",
 }
 
 
-@pytest.mark.parametrize("command", BAD)
-def test_bad_input_is_said_and_exit_code_2(command, cli, path, tmp_path):
+def test_bad_input_is_said_and_exit_code_2(cli, path, tmp_path):
     """It says what is wrong and what to do, writes nothing, and shows no traceback."""
     values = {"db": path, "module": __file__}
     for name, text in {"failing": "raise RuntimeError('kaput\\nand')", "exiting": "exit()"}.items():
-        (tmp_path / f"{name}.py").write_text(text)
         values[name] = str(tmp_path / f"{name}.py")
+        (tmp_path / f"{name}.py").write_text(text)
     before = rows_of(path)
-    code, out, err = cli(*(each.format_map(values) for each in command.split()))
-    assert (code, out) == (2, "")
-    assert err.splitlines()[-1].startswith("langgraph-patch: ")
-    assert BAD[command].format_map(values) in err.splitlines()[-1]
-    assert "Traceback" not in err
+    for command, said in BAD.items():
+        code, out, err = cli(*(each.format_map(values) for each in command.split()))
+        assert (code, out) == (2, ""), command
+        last = err.splitlines()[-1]
+        assert last.startswith("langgraph-patch: "), command
+        assert said.format_map(values) in last
+        assert "Traceback" not in err, command
     assert rows_of(path) == before
 
 
 def test_help_documents_databases_passwords_and_exit_codes(cli):
     """Every --help explains every exit code, and where a password belongs."""
-    for command in ("", "scan", "show", "repair", "undo", "demo"):
-        code, out, _ = cli(*command.split(), "--help")
-        assert code == 0
-        assert all(f"\n  {number} " in out for number in (0, 1, 2, 3))
-        for name in ("PGPASSWORD", "PGSERVICE", "env:NAME", "LANGGRAPH_API_KEY", "(ps)"):
-            assert name in out
+    words = ["\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "PGPASSWORD", "env:NAME", "LANGGRAPH_API_KEY"]
+    for command in ([], ["scan"], ["show"], ["repair"], ["undo"], ["demo"]):
+        code, out, _ = cli(*command, "--help")
+        assert (code, [word for word in words if word not in out]) == (0, [])
     assert cli("--version")[1] == f"langgraph-patch {langgraph_patch.__version__}\n"
 
 
@@ -213,13 +205,10 @@ def test_help_documents_databases_passwords_and_exit_codes(cli):
 def test_a_database_is_named_without_its_password():
     """What may be a piece of a password is not shown."""
     names = {
-        "threads.sqlite": "threads.sqlite",
         "postgresql://bob:s3cret@db.example/app?sslmode=require": "postgresql://db.example/app",
         "postgresql:///app?service=s3cret": "postgresql:///app",
         "postgresql://[::1]:5432/app": "postgresql://[::1]:5432/app",
-        "http://127.0.0.1:2024": "http://127.0.0.1:2024",
         "postgresql://bob:s3cret/@db/app": "postgresql://***",
-        "postgresql://bob:s3cret?x@db/app": "postgresql://***",
         "postgresql://bob:s3cret#x@db/app": "postgresql://***",
         "postgresql://bob:s3cret": "postgresql://***",
     }
@@ -243,23 +232,14 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     """What is dead and why, who waits and how long; a line for each thread; what to do next."""
     code, out, err = cli("scan", path)
     head, broken, paused = (line.split("\t") for line in out.splitlines())
-    assert head == ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"]
+    assert (code, head) == (1, ["THREAD", "AGE", "WHAT IS WRONG", "A REPAIR"])
     assert re.fullmatch(r"\d+ seconds?", broken.pop(1))
     assert broken == ["broken", "2 calls without a result", REPAIRS]
     assert paused[2:] == ["waits for a human: wire 3?", ""]
     totals, *following = err.splitlines()
-    assert code == 1
-    assert re.fullmatch(
-        r"langgraph-patch: 1 of 3 threads is dead: 1 with recoverable results; "
-        r"1 waits for a human, the oldest for \d+ seconds?\.",
-        totals,
-    )
-    assert [line.split(": ")[1] for line in following] == [
-        "next for one thread",
-        "next for damaged",
-        "next for paused",
-    ]
-    assert "or deploy with_patching(graph)" in err
+    said = "1 of 3 threads is dead: 1 with recoverable results; 1 waits for a human, the oldest for"
+    assert totals.startswith(f"langgraph-patch: {said} ")
+    assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
 
 
 def test_the_totals_of_a_scan_by_cause():
@@ -271,43 +251,44 @@ def test_the_totals_of_a_scan_by_cause():
             count_report(found, report)
         return summary(found)
 
-    def dead(history, **options):
+    def thread(status, history=(), **facts):
         defects = tuple(validate_messages(history))
-        patch = patch_messages(history, **options)
-        return ThreadReport("1", "", "damaged", defects=defects, patch=patch, messages=3)
+        evidence = facts.pop("evidence", None)
+        patch = patch_messages(history, evidence=evidence) if history else None
+        return ThreadReport("1", "", status, defects=defects, patch=patch, messages=3, **facts)
 
     call = [calls(("t", {}), id="a"), HumanMessage("x")]
-    failed = dead(call, evidence={(0, 0): Finding("failed")})
-    orphan = dead([AIMessage("x"), patch_messages(call).messages[1]])
-    moved = dead([call[0], call[1], patch_messages(call).messages[1]])
-    replaceable = ThreadReport("3", "", "damaged", messages=3)
-    paused = [ThreadReport("4", "", "paused", age=age, messages=2) for age in (3 * 86400.0, 5.0)]
-    assert found_in(dead(call), dead(call), failed, orphan, moved, replaceable, *paused) == (
+    result = patch_messages(call).messages[1]
+    dead = [
+        *(thread("damaged", call), thread("damaged", call)),
+        thread("damaged", call, evidence={(0, 0): Finding("failed")}),
+        *(thread("damaged", [AIMessage("x"), result]), thread("damaged", [*call, result])),
+    ]
+    others = [thread("damaged"), thread("paused", age=3 * 86400.0), thread("paused", age=5.0)]
+    assert found_in(*dead, *others) == (
         "5 of 8 threads are dead: 1 failed, 2 unknown, 1 with orphaned results, 1 in a wrong form; "
         "2 wait for a human, the oldest for 3 days; 1 with a placeholder that can be replaced."
     )
-    assert found_in(ThreadReport("1", "", "healthy")) == "none of 1 thread is dead."
+    assert found_in(thread("healthy")) == "none of 1 thread is dead."
     sub = ThreadReport("1", "sub", "unreadable")
     assert found_in(sub, sub) == "none of 2 histories is dead; 2 unreadable."
 
 
-@pytest.mark.parametrize("columns", [30, 60, 120])
-def test_a_terminal_gets_columns_and_colours(columns, cli, path, monkeypatch):
-    """No line is wider, but for 40 columns at least, and no word is broken (fault C11)."""
+def test_a_terminal_gets_columns_and_colours(cli, path, monkeypatch):
+    """No line is wider, but for 40 columns at least (fault C11); NO_COLOR is obeyed."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = cli("scan", path)[1]  # damaged threads are red, paused ones yellow
     assert out.index("\x1b[31m") < out.index("\x1b[33m")
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TERM", "dumb")
-    out = cli("scan", path)[1]
-    assert max(map(len, out.splitlines())) <= max(columns, 40)
-    assert columns - 20 < max(map(len, cli("show", path, "broken")[1].splitlines()))
-    assert {"recovers", "placeholder", "(awaiting_input)"} <= set(out.split())
-    assert not any(line.endswith(" ") for line in out.splitlines())
-    assert "\x1b" not in out
+    for columns in ("30", "120"):
+        monkeypatch.setenv("COLUMNS", columns)
+        out = cli("scan", path)[1]
+        assert "\x1b[3" not in out
+        widest = max(len(re.sub("\x1b.*?m", "", line)) for line in out.splitlines())
+        assert widest <= max(int(columns), 40)
     assert cli("scan", path, "healthy")[:2] == (0, "")
 
 
@@ -322,26 +303,23 @@ def test_scan_in_json_is_one_object_a_line_as_found(cli, path, monkeypatch):
 
     monkeypatch.setattr(threads, "scan_threads", watched)
     code, out, _ = cli("scan", path, "--json")
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert (code, [line["status"] for line in lines]) == (1, ["damaged", "paused"])
-    assert [change["kind"] for change in lines[0]["changes"]] == ["recovered", "inserted"]
-    assert [line["asks"] for line in lines] == [[], ["wire 3?"]]
-    assert "patch" not in lines[0]
+    broken, paused = map(json.loads, out.splitlines())
+    assert (code, broken["status"], paused["status"]) == (1, "damaged", "paused")
+    assert [change["kind"] for change in broken["changes"]] == ["recovered", "inserted"]
+    assert (paused["asks"], "patch" in broken) == (["wire 3?"], False)
     assert printed == [0, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("terminal", "said"), [(False, ["11", "21"]), (True, ["2", "4", "6", "7", "9"])]
-)
-def test_a_line_says_at_times_how_far_a_scan_is(terminal, said, cli, path, monkeypatch):
+def test_a_line_says_at_times_how_far_a_scan_is(cli, path, monkeypatch):
     """Every 30 seconds, or every 5 where somebody waits: no long scan looks as if it hung (C11)."""
     reports = [ThreadReport("1", "", "healthy", messages=1)] * 25
-    clock = iter(range(0, 100, 3))
     monkeypatch.setattr(threads, "scan_threads", lambda *_, **__: iter(reports))
-    monkeypatch.setattr(commands.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    err = cli("scan", path)[2]
-    assert re.findall(r"^langgraph-patch: (\d+) read so far$", err, re.MULTILINE)[:5] == said
+    for terminal, said in ((False, ["11", "21"]), (True, ["2", "4", "6", "7", "9"])):
+        clock = iter(range(0, 100, 3))
+        monkeypatch.setattr(commands.time, "monotonic", lambda clock=clock: next(clock))
+        monkeypatch.setattr(sys.stderr, "isatty", lambda on=terminal: on, raising=False)
+        err = cli("scan", path)[2]
+        assert re.findall(r"^langgraph-patch: (\d+) read so far$", err, re.MULTILINE)[:5] == said
 
 
 def test_the_exit_codes_of_a_scan(cli, path):
@@ -367,7 +345,7 @@ def test_old_damage_under_a_pause_is_damage_for_every_command(cli, path):
     with SqliteSaver.from_conn_string(path) as saver:
         app = agent(saver, "old")
         app.graph.update_state(app.config, {"messages": old}, as_node=START)
-        app.graph.update_state(app.config, {"messages": [both()]}, as_node="agent")
+        app.graph.update_state(app.config, {"messages": [BOTH]}, as_node="agent")
         app.run(None)
     code, _, err = cli("scan", path, "old")
     assert (code, "1 waiting with damage" in err) == (1, True)
@@ -398,26 +376,25 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
     assert "1 healthy, 1 repaired." in err
 
 
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        ("--thread *e*", ["broken", "paused"]),
-        ("--thread b* --thread p?used", ["broken", "paused"]),
-        ("--thread B*", []),
-        ("paused --thread p*", ["paused"]),
-        ("paused broken", ["broken", "paused"]),
-        *((f"--since {since}", ["broken"]) for since in ("4h", "90min", "600s", "600", "18001")),
-        *((f"--since {since}", ["broken", "paused"]) for since in ("6h", "2d", "99999d", "99999")),
-        ("--since 0min", []),
-    ],
-)
-def test_threads_are_selected(selection, expected, cli, path):
+SELECTED = {
+    "--thread b* --thread p?used": ["broken", "paused"],
+    "--thread B*": [],
+    "paused --thread p*": ["paused"],
+    "paused broken": ["broken", "paused"],
+    **{f"--since {since}": ["broken"] for since in ("4h", "90min", "600s", "18001")},
+    **{f"--since {since}": ["broken", "paused"] for since in ("6h", "2d", "99999d")},
+    "--since 0min": [],
+}
+
+
+def test_threads_are_selected(cli, path):
     """By id, by patterns, and by the time in which they were written to: five hours ago or now."""
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple({"configurable": {"thread_id": "paused", "checkpoint_ns": ""}})
+        saved = newest(saver, "paused")
         old = (datetime.now(UTC) - timedelta(hours=5, minutes=1)).isoformat()
         saver.put(saved.parent_config, {**saved.checkpoint, "ts": old}, saved.metadata, {})
-    assert ids_in(cli("scan", path, *selection.split())[1]) == expected
+    found = {each: ids_in(cli("scan", path, *each.split())[1]) for each in SELECTED}
+    assert found == SELECTED
 
 
 # --- show --------------------------------------------------------------------------------
@@ -436,7 +413,6 @@ def test_show_marks_defects_and_puts_the_patch_beside(cli, path):
     assert re.search(r"^  asks +wire 3\?$", out, re.MULTILINE)
     with SqliteSaver.from_conn_string(path) as saver:
         agent(saver, "long").say("long " * 200)
-    assert "(1,000 characters)" in " ".join(cli("show", path, "long")[1].split())
     code, out, err = cli("show", path, "long", "--all")
     assert (code, out.count("long"), err) == (0, 201, "")
 
@@ -472,14 +448,7 @@ def test_show_writes_a_page(cli, path, tmp_path):
         code, out, err = cli("show", path, "broken", "--html", file)
         assert (code, out) == (1, "")
         assert err.startswith(f"langgraph-patch: wrote {str(file)!r}.\n")
-    for shown in (
-        ">!</span>",
-        "[ai] dangling",
-        "[tool c1] recovered",
-        "sent to bob",
-        "Thread broken",
-    ):
-        assert shown in file.read_text()
+    assert "[tool c1] recovered" in file.read_text()
     assert f"Database {path}, read on 20" in file.read_text()
     code, out, _ = cli("show", path, "paused", "--html", file, "--json")
     assert (code, json.loads(out)["status"]) == (0, "paused")
@@ -511,19 +480,16 @@ def test_repair_is_a_dry_run_unless_applied(cli, path):
     code, out, err = cli("repair", path, "--all", "--min-age", 0)
     assert code == 1
     assert rows_in(out) == [["broken", "planned", REPAIRS], ["paused", "paused", WAITS]]
-    assert err.splitlines() == [
-        "langgraph-patch: 1 healthy, 1 paused, 1 planned (nothing was written).",
-        "langgraph-patch: next for paused: answer it, or repair it with --on-pause abandon.",
-        "langgraph-patch: next for planned: add --apply to write.",
-    ]
-    assert rows_of(path) == before
-    out = cli("repair", path, "broken", "--min-age", 0, "--diff")[1]
+    assert "1 healthy, 1 paused, 1 planned (nothing was written)." in err
+    assert err.endswith("next for planned: add --apply to write.\n")
+    how = ("repair", path, "broken", "--min-age", 0)
+    out = cli(*how, "--diff")[1]
     assert "↺ [tool c1] recovered" in out
     assert out.splitlines()[-1].startswith("broken\tplanned\t")
-    out = cli("repair", path, "broken", "--min-age", 0, "--no-recover")[1]
+    out = cli(*how, "--no-recover")[1]
     assert "placeholder for mail (unknown); placeholder for wire (unknown)" in out
-    out = cli("repair", path, "broken", "--min-age", 0, "--diff", "--json")[1]
-    assert json.loads(out)["outcome"] == "planned"
+    assert json.loads(cli(*how, "--diff", "--json")[1])["outcome"] == "planned"
+    assert rows_of(path) == before
 
 
 def test_repair_apply_repairs_and_a_second_scan_is_clean(cli, path):
@@ -552,7 +518,6 @@ def test_a_human_confirms_what_is_written(cli, path, monkeypatch):
         found, _, err = cli(*how)
         assert err.startswith(f"write 1 repair to {path}? [y/N] ")
         assert (found, "nothing was written." in err) == (code, code == 1)
-    assert cli("scan", path)[0] == 0
     monkeypatch.setattr(sys, "stdin", None)  # there is nothing to ask: only a pause is left
     assert cli(*how)[0] == 0
     code, _, err = cli(*how, "--on-pause", "abandon")
@@ -607,7 +572,7 @@ def test_repair_skips_young_threads_and_exits_with_3(cli, path):
 def test_repair_refuses_what_it_would_flatten_unless_trusted(cli, path):
     """A class that is not loaded would be written back as a dict: refused, and how to go on."""
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple({"configurable": {"thread_id": "broken", "checkpoint_ns": ""}})
+        saved = newest(saver, "broken")
         values = {**saved.checkpoint["channel_values"], "who": Customer(name="bob")}
         saver.put(saved.config, {**saved.checkpoint, "channel_values": values}, {}, {})
     before = rows_of(path)
@@ -622,7 +587,7 @@ def test_a_graph_is_loaded_from_a_file_or_a_module_and_used(cli, path, tmp_path)
     (tmp_path / "neighbour_app.py").write_text("from test_cli import GRAPH as graph\n")
     (tmp_path / "main_app.py").write_text("from neighbour_app import graph\n")
     with SqliteSaver.from_conn_string(path) as saver:
-        saved = saver.get_tuple({"configurable": {"thread_id": "broken", "checkpoint_ns": ""}})
+        saved = newest(saver, "broken")
         place = {"thread_id": "other", "checkpoint_ns": "child"}
         saver.put({"configurable": place}, saved.checkpoint, {}, {})
     how = ("repair", path, "--all", "--min-age", 0, "--graph")

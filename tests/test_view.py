@@ -10,9 +10,7 @@ from rich.console import Console
 
 from kit import calls
 from langgraph_patch import patch_messages, validate_messages, view
-from langgraph_patch.history.texts import Finding
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
-from langgraph_patch.view import _HTML_COLOURS
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -45,76 +43,36 @@ def printed(table, width=120):
     return captured.get()
 
 
-# --- rows --------------------------------------------------------------------------------
+def sides_of(history):
+    """The number of each message, and the signs and notes of its two sides."""
+    rows = view.rows_of(patch_messages(history).to_dict())
+    return [(each.number, *(cell and cell[1:] for cell in each[1:])) for each in rows]
 
 
-PLACED = patch_messages([CALL, HumanMessage("x", id="h")])
-ROWS = {
-    "new, moved, dropped": (
-        patch_messages(
-            [
-                HumanMessage("hi"),
-                calls(("a", {}), ("b", {}), id="m"),
-                HumanMessage("steer", id="h"),
-                ToolMessage("late", tool_call_id="c1", id="r"),
-                ToolMessage("late again", tool_call_id="c1", id="r2"),
-            ]
-        ),
-        [
-            (0, ("", ""), ("", "")),
-            (1, ("wrong", "dangling"), ("", "")),
-            (None, None, ("moved", "moved")),
-            (None, None, ("inserted", "inserted (unknown)")),
-            (2, ("", ""), ("", "")),
-            (3, ("moved", "misplaced, moved"), None),
-            (4, ("dropped", "duplicate, dropped"), None),
-        ],
-    ),
-    "a result for a placeholder": (
-        patch_messages(
-            PLACED.messages, evidence={(0, 0): Finding(result=ToolMessage("x", tool_call_id="c1"))}
-        ),
-        [
-            (0, ("wrong", "superseded"), ("", "")),
-            (None, None, ("recovered", "recovered")),
-            (1, ("dropped", "replaced"), None),
-            (2, ("", ""), ("", "")),
-        ],
-    ),
-    "two changes of a message without an id": (
-        patch_messages([calls(("a b", {}), invalid_tool_calls=[CUT])]),
-        [
-            (None, None, ("renamed", "renamed, promoted")),
-            (None, None, ("inserted", "inserted (unknown)")),
-            (None, None, ("inserted", "inserted (malformed)")),
-            (0, ("renamed", "bad_name, malformed, dangling, renamed, promoted"), None),
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", ROWS)
-def test_a_message_is_beside_itself(case):
+def test_a_message_is_beside_itself():
     """What is new, dropped or moved has a gap beside it; each change of a message is named."""
-    patch, rows = ROWS[case]
-    assert [
-        (each.number, *(cell and cell[1:] for cell in each[1:]))
-        for each in view.rows_of(patch.to_dict())
-    ] == rows
-
-
-def test_rows_far_from_a_change_are_folded():
-    """Three messages around each change are shown; a number stands for the others."""
-    history = [HumanMessage(f"message {number}", id=f"h{number}") for number in range(60)]
-    for number in (10, 50):
-        history[number] = calls(("t", {}), first=number, id=f"a{number}")
-    patch = patch_messages(history).to_dict()
-    rows = list(view.folded(list(view.rows_of(patch))))
-    assert [each for each in rows if isinstance(each, int)] == [7, 33, 6]
-    assert len(rows) == 3 + 7 + 1 + 7 + 1  # a change of two rows, and three on each of its sides
-    assert "... 33 messages without changes ..." in printed(view.patch_view(patch))
-    whole = printed(view.patch_view(patch, whole=True))
-    assert all(f"message {number} " in whole for number in range(60) if number not in (10, 50))
+    history = [
+        HumanMessage("hi"),
+        calls(("a", {}), ("b", {}), id="m"),
+        HumanMessage("steer", id="h"),
+        ToolMessage("late", tool_call_id="c1", id="r"),
+        ToolMessage("late again", tool_call_id="c1", id="r2"),
+    ]
+    assert sides_of(history) == [
+        (0, ("", ""), ("", "")),
+        (1, ("wrong", "dangling"), ("", "")),
+        (None, None, ("moved", "moved")),
+        (None, None, ("inserted", "inserted (unknown)")),
+        (2, ("", ""), ("", "")),
+        (3, ("moved", "misplaced, moved"), None),
+        (4, ("dropped", "duplicate, dropped"), None),
+    ]
+    assert sides_of([calls(("a b", {}), invalid_tool_calls=[CUT])]) == [
+        (None, None, ("renamed", "renamed, promoted")),
+        (None, None, ("inserted", "inserted (unknown)")),
+        (None, None, ("inserted", "inserted (malformed)")),
+        (0, ("renamed", "bad_name, malformed, dangling, renamed, promoted"), None),
+    ]
 
 
 def test_each_block_of_a_message_is_shown_once():
@@ -137,35 +95,37 @@ def test_each_block_of_a_message_is_shown_once():
     assert list(view.lines_of({"content": [odd]})) == ['{"type": "text", "text": 7, "in": "好"}']
 
 
-# --- words -------------------------------------------------------------------------------
+def test_rows_far_from_a_change_are_folded_and_long_texts_are_cut():
+    """Three messages around each change are shown; the rest is a number."""
+    history = [HumanMessage(f"message {number}", id=f"h{number}") for number in range(60)]
+    for number in (10, 50):
+        history[number] = calls(("t", {}), first=number, id=f"a{number}")
+    history[11] = HumanMessage("~" * 1000, id="h11")
+    patch = patch_messages(history).to_dict()
+    rows = list(view.folded(list(view.rows_of(patch))))
+    assert [each for each in rows if isinstance(each, int)] == [7, 33, 6]
+    assert len(rows) == 3 + 7 + 1 + 7 + 1  # a change of two rows, and three on each of its sides
+    shown = printed(view.patch_view(patch), 200)
+    assert "... 33 messages without changes ..." in shown
+    assert ("(1,000 characters)" in " ".join(shown.split()), shown.count("~")) == (True, 2 * 400)
+    whole = printed(view.patch_view(patch, whole=True))
+    assert all(f"message {number} " in whole for number in range(60) if number not in (10, 11, 50))
+    assert whole.count("~") == 2000
 
 
 def test_defects_and_changes_are_counted_in_words():
     """Each kind once, with its number, also if the repair of a defect takes two changes."""
-    defects = [
-        *(
-            {"kind": "dangling", "index": 1, "tool_call_id": f"c{place % 1000}"}
-            for place in range(1001)
-        ),
-        {"kind": "malformed", "index": 1, "tool_call_id": "c1"},
-        {"kind": "other", "index": 1, "tool_call_id": ""},
-    ]
-    assert view.defects_in_words(defects) == (
-        "1,000 calls without a result, 1 call with incomplete arguments, 1 other"
-    )
-    forms = [
-        ("dropped", "", "c1"),
-        ("corrected", "", ""),
-        ("inserted", "t", "c1"),
-        ("inserted", "t", "c2"),
-    ]
+    kinds = [*([("dangling", f"c{n % 1000}") for n in range(1001)]), ("malformed", "c1"), ("x", "")]
+    defects = [{"kind": kind, "index": 1, "tool_call_id": call_id} for kind, call_id in kinds]
+    words = "1,000 calls without a result, 1 call with incomplete arguments, 1 x"
+    assert view.defects_in_words(defects) == words
+    kinds = [("dropped", "c1"), ("corrected", ""), ("inserted", "c1"), ("inserted", "c2")]
     changes = [
-        {"kind": kind, "name": name, "tool_call_id": call_id, "cause": None}
-        for kind, name, call_id in forms
+        {"kind": k, "name": "t" * (k == "inserted"), "tool_call_id": c, "cause": None}
+        for k, c in kinds
     ]
-    assert view.changes_in_words(changes) == (
-        "drops result of a call; corrects a message; placeholder for t (2 times)"
-    )
+    words = "drops result of a call; corrects a message; placeholder for t (2 times)"
+    assert view.changes_in_words(changes) == words
 
 
 def test_ages_are_said_in_words():
@@ -194,56 +154,33 @@ def test_the_line_of_a_thread_says_what_is_wrong():
     assert view.repair_line(repair) == ("refused", ["1", "refused", "no"])
 
 
-# --- a terminal and a pipe ---------------------------------------------------------------
-
-
-def test_a_report_shows_its_facts_and_both_histories():
-    """The defect with its sign, what a repair does, the cause, the added message."""
-    shown = printed(view.report_view(damaged([CALL], reason="partly read", messages=1)))
-    for text in (
-        "Thread 1: damaged",
-        "1 call without a result",
-        "placeholder for t (unknown)",
-        "partly read",
-        "AS IT WOULD BE",
-        "! [ai] dangling",
-        "+ [tool c1] inserted (unknown)",
-    ):
-        assert text in shown
-    assert re.search(r"messages +1", shown)
-    assert "asks" not in shown
-
-
 def test_a_report_without_a_patch_shows_the_conversation():
     """A paused thread has one column, with what is wrong beside the pause."""
     history = [CALL, HumanMessage("hm", id="h")]
     dumped = patch_messages(history).to_dict()["before"]
     report = ThreadReport("1", "", "paused", defects=tuple(validate_messages(history)), age=90.0)
     shown = printed(view.report_view(report.to_dict(), [*dumped, "<Message>"]))
-    assert "MESSAGES" in shown
+    assert ("MESSAGES" in shown, "AS IT WOULD BE" in shown) == (True, False)
     assert re.search(r"\[\?\]\s+<Message>", shown)  # a state may hold what has no JSON form
-    assert "AS IT WOULD BE" not in shown
     assert shown.index("! [ai] dangling") < shown.index("[human]")
-    assert re.search(r"written +1 minute ago", shown)
 
 
-@pytest.mark.parametrize("width", [40, 60, 99, 100, 200])
+@pytest.mark.parametrize("width", [40, 99, 100])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     """Whatever the script is; ids are whole, alone in their column in a wide terminal (C11)."""
+
+    def table_of(report):
+        return view.lines_table(view.REPORT_HEADS, [view.report_line(report)], width)
+
     text = "好" * 60 + " e\u0301" * 50 + " 👍" * 50 + " " + "x" * 300
     history = [HumanMessage(text, id="h"), calls(("t", {"x": text}), id="a"), AIMessage("x")]
     report = damaged(history, reason=text) | {"thread_id": text}
-    for table in (
-        view.report_view(report),
-        view.lines_table(view.REPORT_HEADS, [view.report_line(report)], width),
-    ):
+    for table in (view.report_view(report), table_of(report)):
         assert max(map(cell_len, printed(table, width).splitlines())) <= width
-    report = damaged([calls(("send_email", {}))], age=90.0)
-    report["thread_id"] = "5f1d0f3e" + "-7c0c-4c1e-9d3a-0a3c8e1b2d4f" * (width >= 60)
-    shown = printed(view.lines_table(view.REPORT_HEADS, [view.report_line(report)], width), width)
-    assert {"without", "placeholder", "send_email", "minute", report["thread_id"]} <= set(
-        shown.split()
-    )
+    name = "5f1d0f3e" + "-7c0c-4c1e-9d3a-0a3c8e1b2d4f" * (width >= 60)
+    report = damaged([calls(("send_email", {}))], age=90.0) | {"thread_id": name}
+    shown = printed(table_of(report), width)
+    assert {"without", "placeholder", "send_email", "minute", name} <= set(shown.split())
     assert ("THREAD, WHAT" in shown) == (width < 100)
 
 
@@ -253,18 +190,6 @@ def test_a_pipe_gets_one_line_for_each_thread():
     lines = view.tab_separated(view.REPORT_HEADS, [view.report_line(report)] * 2).splitlines()
     assert [line.count("\t") for line in lines] == [3, 3, 3]
     assert lines[1].startswith(r"a\tb\nc\x1b[2J")
-
-
-def test_long_text_is_cut_and_its_length_is_shown():
-    """All of it is shown with `whole`."""
-    patch = patch_messages([CALL, HumanMessage("x" * 1000)]).to_dict()
-    shown = printed(view.patch_view(patch), 200)
-    assert "(1,000 characters)" in " ".join(shown.split())
-    assert shown.count("x") == 2 * 400
-    assert printed(view.patch_view(patch, whole=True)).count("x") == 2000
-
-
-# --- hostile text and HTML ---------------------------------------------------------------
 
 
 def views_of(name):
@@ -291,17 +216,16 @@ def tags_in(page):
     return {re.sub('"[^"]*"', "", tag) for tag in re.findall("<[^>]*>", page)}
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_is_shown_as_text(hostile):
+def test_hostile_text_is_shown_as_text():
     """In a content, an id or a name: no tag, attribute, raw control character or markup."""
-    for table, plain in zip(views_of(hostile), views_of("x"), strict=True):
-        shown = view.page(hostile, table, hostile)
-        assert tags_in(shown) == tags_in(view.page("x", plain, "x"))
-        assert not RAW.search(shown)
-        shown.encode()
-        assert not RAW.search(printed(table))
-    if hostile.startswith("[red]"):
-        assert "[red]x[/red]" in printed(table)
+    for hostile in HOSTILE:
+        for table, plain in zip(views_of(hostile), views_of("x"), strict=True):
+            shown = view.page(hostile, table, hostile)
+            assert tags_in(shown) == tags_in(view.page("x", plain, "x"))
+            assert not RAW.search(shown)
+            shown.encode()
+            assert not RAW.search(printed(table))
+            assert not hostile.startswith("[red]") or "[red]x[/red]" in printed(table)
 
 
 def test_text_of_any_script_is_shown_as_it_is():
@@ -312,42 +236,10 @@ def test_text_of_any_script_is_shown_as_it_is():
 
 
 def test_a_page_loads_and_runs_nothing():
-    """A view.page has a policy that forbids everything but its own style."""
+    """A page has a policy that forbids everything but its own style."""
     shown = view.page("t", view.patch_view(patch_messages([CALL]).to_dict()), "the end")
     assert "default-src 'none'" in html.unescape(shown)
-    tags = {"html", "head", "meta", "title", "body", "pre", "span", "footer"}
-    assert set(re.findall(r"<(\w+)", shown)) == tags
+    tags = "html head meta title body pre span footer"
+    assert set(re.findall(r"<(\w+)", shown)) == set(tags.split())
     assert "<title>t</title>" in shown
     assert "<footer>the end</footer>" in shown
-
-
-def luminance(colour):
-    """The luminance of a colour, as the guidelines for accessible pages compute it."""
-    parts = [part / 255 for part in colour]
-    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return sum(p * weight for p, weight in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
-
-
-def test_every_text_can_be_read_in_light_and_in_dark_mode():
-    """Each colour is mixed with that of the text: its contrast with the background is 4.5."""
-    for colour in map(bytes.fromhex, _HTML_COLOURS.split()):
-        on_light, on_dark = ([part * 0.6 + text * 0.4 for part in colour] for text in (0, 255))
-        assert 1.05 / (luminance(on_light) + 0.05) >= 4.5, colour
-        assert (luminance(on_dark) + 0.05) / (luminance(b"\x1e\x1e\x1e") + 0.05) >= 4.5, colour
-    text = "use color: #ff0000; text-decoration-color: #ff0000"
-    shown = view.as_html(view.patch_view(patch_messages([CALL, HumanMessage(text)]).to_dict()))
-    assert text in " ".join(shown.split())
-    colours = set(re.findall(r"style=\"[^\"]*color: ([^;\"]*)", shown))
-    pairs = {f"color-mix(in srgb, #{each} 60%, CanvasText)" for each in _HTML_COLOURS.split()}
-    assert colours & pairs
-    assert colours <= {*pairs, "CanvasText"}
-
-
-def test_a_notebook_shows_patches_reports_and_repairs():
-    """Each is the same table as in a terminal."""
-    patch = patch_messages([CALL])
-    assert "inserted (unknown)" in patch._repr_html_()
-    assert "&lt;b&gt;" in ThreadReport("<b>", "", "damaged", patch=patch)._repr_html_()
-    repair = ThreadRepair("1", "", "repaired", None, patch, "before-1", "after-1")._repr_html_()
-    for text in ("repaired", "before-1", "after-1", "inserted (unknown)", "placeholder for t"):
-        assert text in repair

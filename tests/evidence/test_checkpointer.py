@@ -1,9 +1,7 @@
 """What one search reads of a checkpointer, how long it waits, and what it does on errors."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -20,10 +18,8 @@ WIRE = made("wire:c1")
 
 def thread_of(count: int) -> Thread:
     """A thread with this number of checkpoints; every third one is an input."""
-    thread = Thread(WIRE)
-    for number in range(1, count):
-        thread.add(**ran(f"node{number}", source="loop" if number % 3 else "input"))
-    return thread
+    sources = ["loop" if number % 3 else "input" for number in range(count)]
+    return Thread(WIRE, *(ran(f"node{n}", source=sources[n]) for n in range(1, count)))
 
 
 def number_of(saved: CheckpointTuple) -> int:
@@ -31,106 +27,54 @@ def number_of(saved: CheckpointTuple) -> int:
     return int(saved.metadata["step"])
 
 
-def walked(
-    reader: Reader, config: Any, until: Callable[[CheckpointTuple], bool] = lambda _: False
-) -> list[int]:
-    """The numbers of the checkpoints that a walk reads."""
+def walked(reader: Reader, config: Any, last: int = 0) -> list[int]:
+    """The numbers of the checkpoints that a walk reads; the last one is enough."""
     numbers: list[int] = []
 
     def receive(saved: CheckpointTuple) -> bool:
         numbers.append(number_of(saved))
-        return until(saved)
+        return numbers[-1] == last
 
     run_sync(walk(reader, config, receive))
     return numbers
 
 
-@pytest.mark.parametrize("count", [1, 5, 130])
-def test_a_walk_reads_every_checkpoint_once(count: int):
-    """From the current one to the oldest, in however many pages."""
-    thread = thread_of(count)
-    found = walked(Reader(thread.saver, "messages"), thread.config)
-    assert found == list(range(count, 0, -1))
+def test_a_walk_reads_every_checkpoint_once():
+    """From the current one to the oldest, in however many pages, or until it has enough."""
+    for count, last in ((1, 0), (5, 0), (130, 0), (9, 9), (9, 8), (9, 4)):
+        thread = thread_of(count)
+        found = walked(Reader(thread.saver, "messages"), thread.config, last)
+        assert found == list(range(count, max(last, 1) - 1, -1))
 
 
-@pytest.mark.parametrize("last", [9, 8, 4])
-def test_a_walk_ends_as_soon_as_it_has_enough(last: int):
-    """At the current checkpoint, and in the first and the second page."""
-    thread = thread_of(9)
-    found = walked(Reader(thread.saver, "messages"), thread.config, lambda s: number_of(s) == last)
-    assert found == list(range(9, last - 1, -1))
-
-
-class Large(InMemorySaver):
-    """A thread of three checkpoints with a long history each."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        thread = thread_of(3)
-        self.rows = list(thread.saved.values())
-        for row in self.rows:
-            row.checkpoint["channel_values"]["messages"] = [GO] * length
-
-    def get_tuple(self, _: Any) -> CheckpointTuple:
-        return self.rows[0]
-
-    def list(self, _: Any, **options: Any) -> Iterator[CheckpointTuple]:
-        before = options["before"]["configurable"]["checkpoint_id"]
-        return (row for row in self.rows if row.checkpoint["id"] < before)
-
-
-@pytest.mark.parametrize(("length", "read"), [(49_969, 3), (49_970, 2), (99_969, 2), (99_970, 1)])
-def test_one_search_reads_100_000_messages(length: int, read: int):
-    """The checkpoint that exhausts it is read; each costs 30 messages beside its own."""
-    saver = Large(length)
-    assert len(walked(Reader(saver, "messages"), saver.rows[0].config)) == read
+def test_one_search_reads_100_000_messages():
+    """The checkpoint that exhausts it is read; each costs 30 messages beside its own, here two."""
+    thread = thread_of(3)
+    assert Reader(thread.saver, "messages").budget == 100_000
+    for budget, read in ((32, 1), (33, 2), (64, 2), (65, 3)):
+        reader = Reader(thread.saver, "messages", budget=budget)
+        assert len(walked(reader, thread.config)) == read
 
 
 class Late(InMemorySaver):
     """Stores a checkpoint only after it was asked for it a few times."""
 
-    asked, until, late = 0, 0, None
+    asked, until = 0, 0
 
     def get_tuple(self, config: Any) -> Any:
         self.asked += 1
         is_named = "checkpoint_id" in config["configurable"]
         return None if is_named and self.asked < self.until else super().get_tuple(config)
 
-    async def aget_tuple(self, config: Any) -> Any:
-        return self.get_tuple(config)
 
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize(("wait", "number"), [(True, 2), (False, 3)])
-def test_a_checkpoint_that_is_being_written(*, wait: bool, number: int, asynchronous: bool):
-    """It is waited for, if it is the current one; otherwise the newest one is taken."""
-    thread = thread_of(3)
-    older = thread.saved[2].config
-    saver = Late()
-    saver.storage, saver.blobs, saver.writes = (
-        getattr(thread.saver, name) for name in ("storage", "blobs", "writes")
-    )
-    saver.until, found = 5, []
-
-    def receive(saved: CheckpointTuple) -> bool:
-        found.append(number_of(saved))
-        return True
-
-    walking = walk(Reader(saver, "messages"), older, receive, wait=wait)
-    if asynchronous:
-        asyncio.run(run_async(walking))
-    else:
-        run_sync(walking)
-    assert found == [number]
-
-
-def test_a_search_waits_for_the_current_checkpoint():
-    """With durability "async" it may be on its way; an older one is not the current one."""
-    thread = Thread(WIRE)
-    thread.add(**sent("wired"))
+def test_a_checkpoint_that_is_being_written():
+    """A search waits for the current one; where nothing waits, the newest one is taken."""
+    thread = Thread(WIRE, sent("wired"))
     before = thread.config
     thread.add(**ran("agent", source="input", history=[GO, made("wire:c1:Oslo")]))
     thread.config, thread.saver.__class__, thread.saver.until = before, Late, 5
+    assert walked(Reader(thread.saver, "messages"), before, last=3) == [3]
+    thread.saver.asked = 0
     assert thread.found() == "wired"
 
 
@@ -139,9 +83,12 @@ def test_a_checkpoint_that_is_never_written():
     thread = thread_of(2)
     reader = Reader(thread.saver, "messages")
     names = {**thread.config["configurable"], "checkpoint_id": "f" * 32}
-    found = run_sync(newest(reader, {"configurable": names}, 0.03))
-    assert found is not None
-    assert number_of(found) == 2
+    for found in (
+        run_sync(newest(reader, {"configurable": names}, 0.03)),
+        asyncio.run(run_async(newest(reader, {"configurable": names}, 0.03))),
+    ):
+        assert found is not None
+        assert number_of(found) == 2
     nothing: Any = {"configurable": {"thread_id": "2", "checkpoint_ns": ""}}
     assert run_sync(newest(reader, nothing, 5.0)) is None
     assert walked(reader, nothing) == []
@@ -154,14 +101,14 @@ class Deaf(InMemorySaver):
         return super().list(config)
 
 
-@pytest.mark.parametrize("kind", [InMemorySaver, Deaf])
-@pytest.mark.parametrize(("at", "found"), [(8, 7), (7, 4), (4, None)])
-def test_the_input_before_a_checkpoint(kind: Any, at: int, found: int | None):
+def test_the_input_before_a_checkpoint():
     """The newest one that is older; also where the checkpointer does not filter."""
     thread = thread_of(9)
-    thread.saver.__class__ = kind
-    given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
-    assert (given and number_of(given)) == found
+    for kind in (InMemorySaver, Deaf):
+        thread.saver.__class__ = kind
+        for at, number in ((8, 7), (7, 4), (4, None)):
+            given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
+            assert (given and number_of(given)) == number
 
 
 class Broken(InMemorySaver):
@@ -174,17 +121,10 @@ class Broken(InMemorySaver):
             raise ConnectionError("gone")
         return super().get_tuple(config)
 
-    async def aget_tuple(self, config: Any) -> Any:
-        return self.get_tuple(config)
-
     def list(self, config: Any, **options: Any) -> Any:
         if self.fails == "list":
             raise ConnectionError("gone")
         return super().list(config, **options)
-
-    async def alist(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        for saved in self.list(*args, **options):
-            yield saved
 
 
 TEXT = (
@@ -194,36 +134,25 @@ TEXT = (
 
 
 @pytest.mark.parametrize("fails", ["get_tuple", "list"])
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_error_of_the_checkpointer(fails: str, *, asynchronous: bool):
+def test_an_error_of_the_checkpointer(fails: str):
     """It names the thread and what was read, and keeps its cause; or the search ends there."""
-    thread = thread_of(3)
+    thread, place = thread_of(3), {"configurable": {"thread_id": "1"}}
     thread.saver.__class__ = Broken
     thread.saver.fails = fails
-
-    def run(reader: Reader) -> None:
-        walking = walk(reader, thread.config, lambda _: False)
-        if asynchronous:
-            asyncio.run(run_async(walking))
-        else:
-            run_sync(walking)
-
     with pytest.raises(EvidenceError) as raised:
-        run(Reader(thread.saver, "messages", required=True))
+        walked(Reader(thread.saver, "messages", required=True), place)
     assert str(raised.value) == TEXT
     assert isinstance(raised.value.__cause__, ConnectionError)
     reader = Reader(thread.saver, "messages")
-    run(reader)
-    assert str(reader.error) == TEXT
+    walked(reader, place)
     first = reader.error
-    run(reader)
-    assert reader.error is first
+    walked(reader, place)
+    assert (str(first), reader.error is first) == (TEXT, True)
 
 
 def test_what_was_recorded_before_an_error_counts(caplog: pytest.LogCaptureFixture):
     """The rest is unknown until the next turn, and one WARNING reports it."""
-    thread = Thread(made("mail:c1", "wire:c2"))
-    thread.add(**sent("sent", None))
+    thread = Thread(made("mail:c1", "wire:c2"), sent("sent", None))
     thread.saver.__class__ = Broken
     thread.saver.fails = "list"
     assert thread.found() == "sent, unknown | look again"
@@ -250,17 +179,18 @@ class Listing(InMemorySaver):
             yield saved
 
 
-@pytest.mark.parametrize(("enough", "found"), [(3, True), (9, False)])
-def test_a_listing_is_closed(enough: int, *, found: bool):
+def test_a_listing_is_closed():
     """As soon as it has what is needed: a database keeps no cursor open."""
     thread = thread_of(4)
     thread.saver.__class__ = Listing
 
-    def reading() -> Any:
+    def reading(enough: int) -> Any:
         return read_until(lambda s: number_of(s) == enough, thread.saver, thread.place, {})
 
-    assert run_sync(reading()) is found
-    assert thread.saver.closed == 1
-    assert asyncio.run(run_async(reading())) is found
+    for enough, found in ((3, True), (9, False)):
+        thread.saver.closed = 0
+        assert run_sync(reading(enough)) is found
+        assert thread.saver.closed == 1
+        assert asyncio.run(run_async(reading(enough))) is found
     thread.saver.list = lambda *_, **__: []
-    assert run_sync(reading()) is False  # a list has no `close`
+    assert run_sync(reading(9)) is False  # a list has no `close`

@@ -3,8 +3,6 @@
 A tool that writes `files` or `todos` finishes beside one that waits for a human. The user moves on.
 """
 
-from __future__ import annotations
-
 import operator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,23 +23,21 @@ from langgraph.types import Command, Overwrite, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import Agent, StrictModel, calls
-from langgraph_patch import PatchNode, with_patching
+from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
     has_value,
-    is_equal,
     one_write_each,
     settle,
     whole_value_write,
 )
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.supersteps import ASKS, GO, MORE, Thread, made, ran, result, sent
+from support.supersteps import ASKS, GO, MORE, Thread, made, news, ran, result, sent
 
 NOT_KEPT = "These effects of the tool call were not kept: "
 FILES = {"a.txt": "hello"}
 TURN = calls(("write", {}), ("wire", {}), id="a1")
-both_ways = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 
 
 class State(TypedDict, total=False):
@@ -57,12 +53,7 @@ def sending(state: Any) -> Any:
     return [Send("tools", call) for call in getattr(state["messages"][-1], "tool_calls", ())] or END
 
 
-def graph_of(
-    model: Any,
-    *,
-    goto: str | None = None,
-    note: dict[str, str] | None = None,
-) -> Any:
+def graph_of(model: Any, *, goto: str | None = None, note: dict[str, str] | None = None) -> Any:
     """The builder of an agent whose tools write a file and a note, or ask."""
 
     def agent(state: Any) -> Any:
@@ -105,10 +96,7 @@ def values(agent: Agent) -> tuple[Any, Any]:
     return stored.get("files") or None, stored.get("note")
 
 
-# --- the entry check and the patch node ---------------------------
-
-
-@both_ways
+@pytest.mark.parametrize("asynchronous", [False, True])
 def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
     """Both keys have what the recorded task wrote, before the model reads."""
     database = SqliteSaver.from_conn_string(":memory:")
@@ -121,41 +109,24 @@ def test_f38_the_files_come_back_with_the_message(*, asynchronous: bool):
 
 
 @pytest.mark.parametrize(
-    ("news", "durability", "goto"),
+    ("update", "durability", "goto"),
     [({"note": "mine"}, "sync", None), ({}, "sync", "other"), ({}, "exit", None)],
-    ids=["a newer write", "a lost goto", "durability exit"],
 )
-def test_effects_that_are_not_kept(news: Any, durability: str, goto: str | None):
+def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | None):
     """The effects of a task are restored together, or named; newer values stay.
 
     With durability "exit" the live values may be newer than all checkpoints.
     """
     agent = paused(goto=goto, say={"durability": durability})
-    agent.run({"messages": [MORE], **news}, durability=durability)
-    assert values(agent) == (None, news.get("note"))
+    agent.run({"messages": [MORE], **update}, durability=durability)
+    assert values(agent) == (None, update.get("note"))
     names = "files, note" + (", goto" if goto else "")
     assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
 
 
-def test_the_patch_node_restores():
-    """`PatchNode`, placed by hand."""
-
-    def build(model: Any, _: Any, saver: Any) -> Any:
-        builder = graph_of(model).add_node("patch", PatchNode())
-        builder.edges.discard((START, "agent"))
-        builder.add_edge(START, "patch").add_edge("patch", "agent")
-        return builder.compile(checkpointer=saver)
-
-    agent = Agent(build, TURN)
-    for text in ("go", "never mind"):
-        agent.say(text)
-    assert values(agent) == (FILES, "written")
-
-
-@both_ways
-def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
+def test_a_model_node_names_what_it_does_not_restore():
     """It writes the repair with its own output; the model reads that the effects are not kept."""
-    agent = paused(note={"note": "of the model"}, asynchronous=asynchronous)
+    agent = paused(note={"note": "of the model"})
     bare = graph_of(StrictModel()).compile(checkpointer=agent.graph.checkpointer)
     bare.update_state(agent.config, {"messages": [MORE]}, as_node=START)
     assert agent.graph.get_state(agent.config).next == ("agent",)
@@ -165,8 +136,7 @@ def test_a_model_node_names_what_it_does_not_restore(*, asynchronous: bool):
     assert values(agent) == (None, "of the model")
 
 
-@both_ways
-def test_the_middleware_restores(*, asynchronous: bool):
+def test_the_middleware_restores():
     """`todos` of another middleware are in the state after the repair."""
     todos = [{"content": "sleep", "status": "pending"}]
 
@@ -185,18 +155,16 @@ def test_the_middleware_restores(*, asynchronous: bool):
         stack = [TodoListMiddleware(), PatchToolCallsMiddleware()]
         return create_agent(model, [write, wire], middleware=stack, checkpointer=saver)
 
-    agent = Agent(build, TURN, asynchronous=asynchronous)
-    for text in ("go", "never mind"):
-        agent.say(text)
+    agent = Agent(build, TURN, asynchronous=True)
+    agent.say("go")
+    agent.say("never mind")
     assert agent.graph.get_state(agent.config).values["todos"] == todos
     assert agent.results["c1"] == "Updated todo list"
 
 
-# --- the record of a task ---------------------------
-
 BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
-NEWS = ran("agent", source="input", history=[GO, BOTH, MORE])
+NEWS = news(BOTH)
 THEN = ran("agent", history=[GO, BOTH, MORE])
 WROTE = [result("done", "c1", "write"), NOTE]
 
@@ -206,9 +174,9 @@ def to(node: str) -> tuple[str, None]:
     return f"branch:to:{node}", None
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [
+def test_the_effects_of_a_task():
+    """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
+    table: Any = [
         ([sent(WROTE, ASKS), NEWS], ({"note"}, False)),
         ([sent([*WROTE, to("agent"), ("__return__", 1)], ASKS), NEWS], ({"note"}, False)),
         ([sent("done", ASKS), NEWS], None),
@@ -223,34 +191,25 @@ def to(node: str) -> tuple[str, None]:
         ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
         ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
         ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
-    ],
-)
-def test_the_effects_of_a_task(steps: list[Any], expected: tuple[set[str], bool] | None):
-    """Its dropped writes; which keys nothing has written since, and whether it went elsewhere."""
-    thread = Thread(BOTH)
-    for step in steps:
-        thread.add(**step)
-    (effects,) = thread.search().effects.values() or [None]
-    if expected is None:
-        assert effects is None
-    else:
-        found = {key for key, _ in effects.writes} & effects.unchanged
-        assert (found, effects.goes_elsewhere) == expected
+    ]
+    for steps, expected in table:
+        (effects,) = Thread(BOTH, *steps).search().effects.values() or [None]
+        found = effects and {key for key, _ in effects.writes} & effects.unchanged
+        assert (effects and (found, effects.goes_elsewhere)) == expected, steps
 
-
-# --- the decision ---------------------------
 
 RESULT = ToolMessage("done", tool_call_id="c1")
 KEPT = Effects((("files", FILES),), frozenset({"files"}), goes_elsewhere=False, task="t1")
 OTHER = replace(KEPT, writes=(("files", {"c": "d"}),), task="t2")
 TWICE = replace(KEPT, writes=(*KEPT.writes, *OTHER.writes))
+GONE = replace(KEPT, writes=(*KEPT.writes, ("a", 2)), goes_elsewhere=True)
 LAST = {"files": LastValue(dict)}
 REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
 
 
-@pytest.mark.parametrize(
-    ("effects", "channels", "not_kept", "writes"),
-    [
+def test_what_is_restored():
+    """All effects of a task or none, and none without a write; what is not restored is named."""
+    table: Any = [
         # Two calls of one task share its writes.
         ([KEPT, KEPT], LAST, [(), ()], KEPT.writes),
         # Two tasks write one key: only a reducer takes both.
@@ -263,58 +222,40 @@ REDUCER: dict[str, Any] = {"files": BinaryOperatorAggregate(dict, operator.or_)}
         # A changed key, a key that the graph lacks, a `goto`.
         ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),
         ([KEPT], {"messages": None}, [("files",)], ()),
+        ([GONE], {"a": LAST["files"], "files": LAST["files"]}, [("a", "files", "goto")], ()),
         ([replace(KEPT, writes=(), goes_elsewhere=True)], LAST, [("goto",)], ()),
         # Keys of the caller are left out.
         ([replace(KEPT, writes=(("messages", [RESULT]),))], LAST, [()], ()),
-    ],
-)
-def test_what_is_restored(effects: Any, channels: Any, not_kept: Any, writes: Any):
-    """All effects of a task or none; what is not restored is named."""
-    keys = [(0, ordinal) for ordinal in range(len(effects))]
-    evidence = dict.fromkeys(keys, Finding(result=RESULT))
-    found = dict(zip(keys, effects, strict=True))
-    settled, restored = settle(
-        evidence, found, restore=True, own_keys={"messages"}, channels=channels
-    )
-    assert [each.not_kept for each in settled.values()] == not_kept
-    assert restored == writes
-
-
-def test_a_repair_that_is_not_written_restores_nothing():
-    """All effects are named, the keys before the `goto`."""
-    pairs = (("b", 1), ("a", 2))
-    effects = replace(KEPT, writes=pairs, unchanged=frozenset("ab"), goes_elsewhere=True)
-    evidence, channels = {(0, 0): Finding(result=RESULT)}, {"a": LAST["files"], "b": LAST["files"]}
-    for lost, restore in ((effects, True), (replace(effects, goes_elsewhere=False), False)):
-        settled, writes = settle(
-            evidence, {(0, 0): lost}, restore=restore, own_keys=set(), channels=channels
-        )
-        assert settled[0, 0].not_kept == (("a", "b", "goto") if restore else ("a", "b"))
-        assert writes == ()
-
-
-# --- values of channels ---------------------------
+    ]
+    for effects, channels, not_kept, writes in table:
+        found = {(0, ordinal): each for ordinal, each in enumerate(effects)}
+        before = dict.fromkeys(found, Finding(result=RESULT))
+        how: Any = {"own_keys": {"messages"}, "channels": channels}
+        settled, restored = settle(before, found, restore=True, **how)
+        assert [each.not_kept for each in settled.values()] == not_kept
+        assert restored == writes
+        assert settle(before, found, restore=False, **how)[1] == ()
 
 
 class Odd:
     """A value that cannot be compared, as an array."""
 
+    __hash__ = None  # type: ignore[assignment]
+
     def __eq__(self, other: object) -> bool:
         raise ValueError("ambiguous")
 
-    __hash__ = None  # type: ignore[assignment]
 
-
-def channel(value: Any, kind: Any = LastValue) -> Any:
+def channel(value: Any) -> Any:
     """A live channel with a value."""
-    made_channel = kind(type(value)) if kind is LastValue else kind(dict, operator.or_)
+    made_channel: Any = LastValue(type(value))
     made_channel.update([value])
     return made_channel
 
 
-@pytest.mark.parametrize(
-    ("live", "value", "expected"),
-    [
+def test_whether_a_channel_has_a_value():
+    """No value is an empty one; values that cannot be compared are not equal."""
+    table: Any = [
         (channel(1), 1, True),
         (channel(1), 2, False),
         (None, None, True),
@@ -324,40 +265,20 @@ def channel(value: Any, kind: Any = LastValue) -> Any:
         (channel([1]), None, False),
         (channel(Odd()), Odd(), False),
         (channel(Odd()), None, False),
-    ],
-)
-def test_whether_a_channel_has_a_value(live: Any, value: Any, *, expected: bool):
-    """No value is an empty one; values that cannot be compared are not equal."""
-    assert has_value(live, value) is expected
-    assert is_equal(1, 1)
-    assert not is_equal(Odd(), Odd())
+    ]
+    for live, value, expected in table:
+        assert has_value(live, value) is expected
+    assert whole_value_write(LastValue(int), 1) == 1
+    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
+    assert whole_value_write(EphemeralValue(int), 1) is None
 
 
 def test_one_write_with_the_effect_of_several():
     """The last value, or an `Overwrite` of what a reducer makes of all."""
-    channels = {
-        "files": channel({"a": "1"}, BinaryOperatorAggregate),
-        "note": channel("x"),
-        "one": channel("x"),
-    }
-    writes = (
-        ("files", {"b": "2"}),
-        ("files", {"c": "3"}),
-        ("note", "y"),
-        ("note", "z"),
-        ("one", 1),
-    )
-    found = one_write_each(channels, writes)
-    assert found == {
-        "files": Overwrite({"a": "1", "b": "2", "c": "3"}),
-        "note": "z",
-        "one": 1,
-    }
-    assert channels["files"].get() == {"a": "1"}
-
-
-def test_the_write_that_gives_a_channel_a_value():
-    """None for a channel of which it is not known."""
-    assert whole_value_write(LastValue(int), 1) == 1
-    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
-    assert whole_value_write(EphemeralValue(int), 1) is None
+    files: Any = BinaryOperatorAggregate(dict, operator.or_)
+    files.update([{"a": "1"}])
+    writes = (("files", {"b": "2"}), ("files", {"c": "3"}), ("note", "y"), ("note", "z"))
+    found = one_write_each({"files": files, "note": channel("x")}, (*writes, ("one", 1)))
+    whole = {"a": "1", "b": "2", "c": "3"}
+    assert found == {"files": Overwrite(whole), "note": "z", "one": 1}
+    assert files.get() == {"a": "1"}

@@ -1,7 +1,5 @@
 """What supersteps state of a call: its own task decides, and what is not certain is `unknown`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.messages import AIMessage, RemoveMessage, SystemMessage
 from langchain_core.tools import tool
-from langgraph.checkpoint.serde.types import ERROR, RESUME, TASKS
+from langgraph.checkpoint.serde.types import ERROR, RESUME
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Overwrite
 
@@ -19,7 +17,19 @@ from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.judge import ending_of_only_call
 from langgraph_patch.evidence.window import Window
 from langgraph_patch.history.calls import read_calls
-from support.supersteps import ASKS, ASKS_BELOW, GO, MORE, found_of, made, ran, result, sent
+from support.supersteps import (
+    ASKS,
+    CLIENT,
+    GO,
+    MORE,
+    found_of,
+    made,
+    news,
+    ran,
+    result,
+    sent,
+    wrong_in,
+)
 
 BOTH, MAIL, WIRE = made("mail:c1", "wire:c2"), made("mail:c1"), made("wire:c1")
 TWINS = made("mail:c1", "mail:c1")
@@ -32,12 +42,6 @@ INVALID = {"name": "mail", "args": "{", "id": "c1", "error": None, "type": "inva
 GATE = "HumanInTheLoopMiddleware.after_model"
 ANSWER = (NO_TASK, RESUME, "yes")
 GOTO = (NO_TASK, "branch:to:tools", None)
-CLIENT = "f" * 32
-"""The id of a task that LangGraph did not start in the superstep."""
-
-MAKES_UP = result('{"cancelled":true}')
-CANCELLED = "Tool call wire with id c1 was cancelled - another message came in before it could be "
-PLACEHOLDER = result(f"{CANCELLED}completed.")
 
 
 def edited(message: AIMessage, **fields: Any) -> AIMessage:
@@ -50,44 +54,27 @@ def block(name: str) -> list[Any]:
     return [{"type": "tool_use", "id": "c1", "name": name, "input": {}}]
 
 
-def news(message: AIMessage, *wrote: Any) -> dict[str, Any]:
-    """The next message of the user, and what the model did."""
-    return ran("agent", *wrote, source="input", history=[GO, message, MORE])
-
-
 def decided(decision: str) -> dict[str, Any]:
     """An approval that was answered."""
     return ran(GATE, (RESUME, [{"decisions": [{"type": decision, "edited_action": {}}]}]))
 
 
-# --- the call's own task ---------------------------
-
 OWN: dict[str, tuple[Any, ...]] = {
     "a result, and a question": (BOTH, f"sent, {PAUSED}", sent("sent", ASKS)),
     "nobody can answer any more": (BOTH, "x, awaiting_input", sent("x", ASKS), news(BOTH)),
-    "an error": (WIRE, FAILED, sent(KAPUT)),
     "the last of two errors": (WIRE, FAILED, sent([ValueError("first"), KAPUT])),
     "a cancellation": (WIRE, "cancelled", sent((ERROR, "CancelledError()"))),
     "a timeout": (
-        WIRE,
-        "failed | timeout | NodeTimeoutError('1 s')",
-        sent((ERROR, "NodeTimeoutError('1 s')")),
+        WIRE, "failed | timeout | NodeTimeoutError('1 s')", sent((ERROR, "NodeTimeoutError('1 s')"))
     ),
-    "nothing": (BOTH, "unknown, x", sent(None, "x")),
     "a result under another name": (WIRE, "told", sent(result("told", name="slack"))),
     "a result that it returned": (WIRE, "x", sent((RETURN, result("x")))),
-    "a result of another id": (WIRE, "unknown", sent(result("x", "c9"))),
-    "a placeholder": (WIRE, "unknown", sent(PLACEHOLDER)),
-    "what a client made up": (WIRE, "unknown", sent(MAKES_UP)),
     "other arguments": (made("a:c1:Rome"), "unknown", sent(ASKS, by=made("a:c1:Oslo"))),
-    "another tool": (WIRE, "unknown", sent(KAPUT, by=MAIL)),
     "equal calls in their order": (TWINS, f"one, {PAUSED}", sent("one", ASKS)),
     "one `Send` for two equal calls": (TWINS, "unknown, unknown", sent(ASKS, by=MAIL)),
     "two tools under one id": (made("a:c1", "b:c1"), f"x, {PAUSED}", sent("x", ASKS)),
     "a call that only a content block has": (
-        edited(WIRE, tool_calls=[], content=block("wire")),
-        "unknown",
-        sent(ASKS, by=WIRE),
+        edited(WIRE, tool_calls=[], content=block("wire")), "unknown", sent(ASKS, by=WIRE)
     ),
     "an equal open call": (MAIL, "unknown", sent(ASKS, history=[GO, edited(MAIL, id="m0"), MAIL])),
     # An answer without an interrupt id may be that of any task.
@@ -101,18 +88,12 @@ OWN: dict[str, tuple[Any, ...]] = {
     "the newest end": (WIRE, PAUSED, sent(KAPUT), sent(ASKS)),
     "the last recorded end": (WIRE, FAILED, sent(KAPUT), sent(None)),
     "a result before an end": (WIRE, "x", sent("x"), sent(KAPUT)),
-    "a result after an end": (WIRE, "x", sent(KAPUT), sent("x")),
     "the newest of two results": (WIRE, "new", sent("old"), sent("new")),
     "the message had another call": (
-        made("mail:c1:Rome"),
-        "unknown",
-        sent("x"),
-        ran(history=[GO, made("mail:c1:Oslo")]),
-        ran(),
+        made("mail:c1:Rome"), "unknown", sent("x"), ran(history=[GO, made("mail:c1:Oslo")]), ran()
     ),
-}
+}  # fmt: skip
 
-# --- results that another task wrote ---------------------------
 
 SENT = result("sent", name="mail")
 UNNAMED = result("sent")
@@ -131,24 +112,15 @@ def also(message: AIMessage) -> dict[str, Any]:
 
 
 RESULTS: dict[str, tuple[Any, ...]] = {
-    "one task ran all": (BOTH, "sent, unknown", ran("tools", SENT)),
-    "a result without a name": (MAIL, "sent", ran("tools", UNNAMED)),
     "a result of another tool": (MAIL, "unknown", ran("tools", result("x", name="wire"))),
     "a call without a name": (made(":c1"), "sent", ran("tools", SENT)),
     "a name that a provider refuses": (made("ma il:c1"), "x", ran("t", result("x", name="ma_il"))),
     "stored, and removed again": (MAIL, "sent", ran("x", history=[GO, MAIL, SENT]), news(MAIL)),
-    "stored behind another result": (
-        BOTH,
-        "sent, x",
-        ran("other", history=[GO, BOTH, result("x", "c2"), SENT]),
-    ),
     "not directly behind it": (MAIL, "unknown", ran("x", history=[GO, MAIL, MORE, SENT])),
     "written by a client": (MAIL, "unknown", ran("x", others=[(CLIENT, "messages", [SENT])])),
     "returned by a `@task`": (MAIL, "sent", ran("x", others=[(CLIENT, RETURN, SENT)])),
     "returned in a later turn": (
-        MAIL,
-        "unknown",
-        ran("x", history=[GO, MAIL, MORE], others=[(CLIENT, RETURN, SENT)]),
+        MAIL, "unknown", ran("x", history=[GO, MAIL, MORE], others=[(CLIENT, RETURN, SENT)])
     ),
     "twins": (TWINS, "sent, x", ran("t", SENT, result("x", name="mail"))),
     "one result for twins": (TWINS, "unknown, unknown", ran("t", SENT)),
@@ -167,15 +139,14 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "the same, and a result without a name": (MAIL, "unknown", beside(OLD_WIRE, wrote=UNNAMED)),
     "an open call with another id": (MAIL, "sent", beside(made("mail:c9", id="m0"))),
     "an older call that has its result": (
-        MAIL,
-        "sent",
-        beside(OLDER, SystemMessage("x"), result("old")),
+        MAIL, "sent", beside(OLDER, SystemMessage("x"), result("old"))
+    ),
+    "an id twice, answered once": (
+        MAIL, "unknown", beside(OLDER, edited(MAIL, id="m00"), result("old"))
     ),
     "an open call of an older turn": (MAIL, "sent", beside(OLDER, MORE)),
     "an open call that nothing runs": (
-        MAIL,
-        "sent",
-        beside(edited(OLDER, tool_calls=[], invalid_tool_calls=[INVALID])),
+        MAIL, "sent", beside(edited(OLDER, tool_calls=[], invalid_tool_calls=[INVALID]))
     ),
     "another message in the superstep": (MAIL, "unknown", also(made("mail:c1", id="m2"))),
     "another message with another id": (MAIL, "sent", also(made("mail:c3", id="m2"))),
@@ -183,9 +154,8 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "a repair": (MAIL, "unknown", ran("patch", SENT, (RETURN, SENT))),
     "an `Overwrite`": (MAIL, "unknown", ran("x", ("messages", Overwrite([GO, MAIL, SENT])))),
     "a new history": (MAIL, "unknown", ran("x", RemoveMessage(id=REMOVE_ALL_MESSAGES), SENT)),
-}
+}  # fmt: skip
 
-# --- the end of a node that ran the only call ---------------------------
 
 AWAITING = "awaiting_input"
 
@@ -195,56 +165,39 @@ ONLY: dict[str, tuple[Any, ...]] = {
     "it failed": (WIRE, FAILED, ran("tools", KAPUT)),
     "then nothing ran": (WIRE, AWAITING, ran("tools", ASKS), ran()),
     "then a model failed in a run without a message": (
-        WIRE,
-        AWAITING,
-        ran("tools", ASKS),
-        ran("agent", KAPUT, source="input"),
+        WIRE, AWAITING, ran("tools", ASKS), ran("agent", KAPUT, source="input")
     ),
-    "it has not ended": (WIRE, "unknown", ran("tools")),
     "it was answered": (WIRE, "unknown", ran("tools", ASKS, others=[ANSWER])),
-    "a node with another name asked": (WIRE, PAUSED, ran("work", ASKS)),
     "a node with another name failed": (WIRE, "unknown", ran("work", KAPUT)),
-    "a graph below it asks": (WIRE, "unknown", ran("tools", ASKS_BELOW)),
     "two supersteps": (WIRE, "unknown", ran("tools", ASKS), ran("tools", ASKS)),
-    "a superstep between": (WIRE, "unknown", ran("skip"), ran("tools", KAPUT)),
     "a superstep that is not stored": (WIRE, "unknown", ran("tools", ASKS, skip=1)),
     "two nodes": (WIRE, "unknown", ran(["other", "tools"], None, ASKS)),
     "a `Send` beside it": (WIRE, "unknown", ran("tools", ASKS, sent_by=made("mail:c7"))),
     "an approval that failed": (WIRE, "unknown", ran(GATE, KAPUT)),
     "a part has returned": (WIRE, "unknown", ran("tools", ASKS, others=[(CLIENT, RETURN, 1)])),
     "a client wrote beside it": (WIRE, PAUSED, ran("tools", ASKS, others=[(CLIENT, "x", 1)])),
-    "two calls": (BOTH, "unknown, unknown", ran("tools", ASKS)),
     "an invalid call": (
-        edited(WIRE, invalid_tool_calls=[{**INVALID, "id": "c2"}]),
-        f"unknown, {PERHAPS}",
-        ran("tools", ASKS),
+        edited(WIRE, invalid_tool_calls=[{**INVALID, "id": "c2"}]), f"unknown, {PERHAPS}",
+        ran("tools", ASKS)
     ),
     "a block": (edited(WIRE, tool_calls=[], content=block("wire")), "unknown", ran("tools", ASKS)),
-}
+    "two calls": (BOTH, "unknown, unknown", ran("tools", ASKS)),
+}  # fmt: skip
 
-# --- approvals ---------------------------
 
 LOG = "Log.after_model"
 
 GATES: dict[str, tuple[Any, ...]] = {
-    "it asks": (BOTH, f"{APPROVAL}, {APPROVAL}", ran(GATE, ASKS)),
     "it asked": (WIRE, APPROVAL, ran(GATE, ASKS), news(WIRE)),
     "the hook of `create_react_agent`": (WIRE, APPROVAL, ran("post_model_hook", ASKS)),
     "after another hook": (WIRE, APPROVAL, ran(LOG, ("note", 1)), ran(GATE, ASKS)),
-    "then tools ran in another run": (WIRE, APPROVAL, ran(GATE, ASKS), ran("t", source="input")),
-    "it was answered": (WIRE, "unknown", ran(GATE, ASKS, others=[ANSWER])),
-    "it was answered and asks again": (WIRE, "unknown", ran(GATE, ASKS, (RESUME, ["a"]))),
-    "it failed": (WIRE, "unknown", ran(GATE, KAPUT)),
-    "it has written nothing": (WIRE, "unknown", ran(GATE)),
     "a client's goto beside it": (WIRE, "unknown", ran(GATE, ASKS, others=[GOTO])),
     "a `Send` beside it": (WIRE, "unknown", ran(GATE, ASKS, sent_by=made("mail:c7"))),
     "a node of the application beside it": (WIRE, "unknown", ran([GATE, "work"], ASKS)),
     "the tools ran before it": (WIRE, "unknown", ran("tools"), ran(GATE, ASKS)),
-    "a superstep that is not stored": (WIRE, "unknown", ran(GATE, ASKS, skip=1)),
     "a call that ran": (BOTH, "sent, unknown", sent("sent", None), ran(GATE, ASKS)),
-}
+}  # fmt: skip
 
-# --- incomplete arguments ---------------------------
 
 CUT = edited(MAIL, tool_calls=[], invalid_tool_calls=[INVALID])
 
@@ -254,30 +207,22 @@ CUTS: dict[str, tuple[Any, ...]] = {
     "an approval": (CUT, "malformed | {", ran(GATE, ASKS)),
     "a node": (CUT, PERHAPS, ran("tools")),
     "a superstep that is not stored": (CUT, PERHAPS, ran(GATE, ASKS, skip=1)),
-    "a client's goto": (CUT, PERHAPS, ran(GATE, ASKS, others=[(NO_TASK, TASKS, [])])),
-    "a result": (CUT, "sent", ran("tools", SENT)),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", OWN)
-def test_what_its_own_task_recorded(case: str):
+def test_what_its_own_task_recorded():
     """A result, or the last recorded end; other tasks and edited calls do not count."""
-    message, expected, *steps = OWN[case]
-    assert found_of(message, *steps) == expected
+    assert wrong_in(OWN) == {}
 
 
-@pytest.mark.parametrize("case", RESULTS)
-def test_a_result_that_another_task_wrote(case: str):
+def test_a_result_that_another_task_wrote():
     """It counts if no other open call of that id may have made it."""
-    message, expected, *steps = RESULTS[case]
-    assert found_of(message, *steps) == expected
+    assert wrong_in(RESULTS) == {}
 
 
-@pytest.mark.parametrize("case", ONLY)
-def test_the_only_call_of_a_node_over_the_whole_state(case: str):
+def test_the_only_call_of_a_node_over_the_whole_state():
     """The end of the node is that of the call, if the call is all that it can have run."""
-    message, expected, *steps = ONLY[case]
-    assert found_of(message, *steps) == expected
+    assert wrong_in(ONLY) == {}
 
 
 @pytest.mark.parametrize(
@@ -293,18 +238,14 @@ def test_a_node_that_may_run_its_calls_itself(first: dict[str, Any]):
     assert ending_of_only_call(Window(WIRE, read_calls(WIRE))) is None
 
 
-@pytest.mark.parametrize("case", GATES)
-def test_an_approval_that_was_pending(case: str):
+def test_an_approval_that_was_pending():
     """Nothing has started the calls, if only nodes between the model and the tools ran."""
-    message, expected, *steps = GATES[case]
-    assert found_of(message, *steps) == expected
+    assert wrong_in(GATES) == {}
 
 
-@pytest.mark.parametrize("case", CUTS)
-def test_incomplete_arguments(case: str):
+def test_incomplete_arguments():
     """Such a call was not run, if nothing can have run it; otherwise tools may have."""
-    message, expected, *steps = CUTS[case]
-    assert found_of(message, *steps) == expected
+    assert wrong_in(CUTS) == {}
 
 
 @pytest.mark.parametrize(("to", "text"), [("bob", "sent to bob"), ("", "No result of tool call")])

@@ -1,84 +1,29 @@
-"""What the record of deepagents shows: old turns of its middleware, and its subagents."""
-
-from __future__ import annotations
+"""What the record of deepagents shows of its subagents."""
 
 from typing import Any
 
-import pytest
 from deepagents import create_deep_agent
-from deepagents.middleware.patch_tool_calls import PatchToolCallsMiddleware as TheirMiddleware
-from langchain.agents import create_agent
-from langchain_core.messages import AIMessage
 
 from kit import Agent, StrictModel, calls
 from langgraph_patch import with_patching
-from langgraph_patch.middleware import PatchToolCallsMiddleware
-from support.strict import RefusedError
+from support.placeholder_texts import WAITED
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TASK = calls(("task", {"description": "pay the bill", "subagent_type": "clerk"}), first=9)
 
 
-def test_45_old_turns_of_another_package():
-    """All results that it overwrote are found in the first turn: one walk serves all calls."""
-    count = 45
-    script = [
-        calls(("mail", {"to": str(i)}), WIRE, first=2 * i + 1, id=f"a{i}") for i in range(count)
-    ]
-
-    def theirs(model: Any, tools: Any, saver: Any) -> Any:
-        return create_agent(model, tools, middleware=[TheirMiddleware()], checkpointer=saver)
-
-    agent = Agent(theirs, *script)
-    for i in range(count):
-        agent.say(f"turn {i}")
-    ours = create_agent(agent.model, agent.desk.tools(), checkpointer=agent.graph.checkpointer)
-    agent.graph = with_patching(ours, replace_foreign=True)
-    agent.say("and now?")
-    assert [agent.read[f"c{2 * i + 1}"] for i in range(count)] == [
-        f"sent to {i}" for i in range(count)
-    ]
-    assert all("was waiting for human input" in agent.read[f"c{2 * i + 2}"] for i in range(count))
+def deep(model: Any, tools: Any, saver: Any) -> Any:
+    """A deep agent with a clerk, who sends a mail and asks a human."""
+    clerk: Any = {"name": "clerk", "description": "a clerk", "system_prompt": "", "tools": tools}
+    clerk["model"] = StrictModel(script=[calls(MAIL, WIRE)])
+    return with_patching(create_deep_agent(model, [], subagents=[clerk], checkpointer=saver))
 
 
-def deep(*clerk: AIMessage, middleware: Any = ()) -> Any:
-    """A builder of a deep agent with a clerk."""
-
-    def build(model: Any, tools: Any, saver: Any) -> Any:
-        spec: Any = {
-            "name": "clerk",
-            "description": "a clerk",
-            "system_prompt": "",
-            "model": StrictModel(script=list(clerk)),
-            "tools": tools,
-            "middleware": list(middleware),
-        }
-        return with_patching(create_deep_agent(model, [], subagents=[spec], checkpointer=saver))
-
-    return build
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_the_model_reads_that_the_subagent_sent_the_mail(*, asynchronous: bool):
+def test_the_model_reads_that_the_subagent_sent_the_mail():
     """The subagent waits for a human beside a mail that was sent; the user moves on."""
-    agent = Agent(deep(calls(MAIL, WIRE)), TASK, asynchronous=asynchronous)
-    for text in ("go", "never mind"):
-        agent.say(text)
+    agent = Agent(deep, TASK, asynchronous=True)
+    agent.say("go")
+    agent.say("never mind")
     assert agent.desk.did == {"mail bob": 1}
-    assert agent.read["c9"] == (
-        "Tool call task with id c9 was waiting for human input when another message came in; no "
-        'answer and no result were recorded. Recorded inside it: mail({"to": "bob"}): sent to bob'
-    )
-
-
-@pytest.mark.parametrize("middleware", [[], [PatchToolCallsMiddleware()]], ids=["bare", "covered"])
-def test_a_subagent_needs_the_middleware(middleware: list[Any]):
-    """A subagent that reads damage of its own dies without it, also in a patched graph."""
-    again = [calls(MAIL), calls(("mail", {"to": "mia"})), AIMessage("mailed")]
-    agent = Agent(deep(*again, middleware=middleware), TASK)
-    if middleware:
-        agent.say("go")
-        assert agent.history[-1].text == "done"
-    else:
-        with pytest.raises(RefusedError, match="c1"):
-            agent.say("go")
+    inside = 'Recorded inside it: mail({"to": "bob"}): sent to bob'
+    assert agent.read["c9"] == f"{WAITED.format('task', 'c9')} {inside}"

@@ -7,8 +7,6 @@ calls, and the supersteps after the one that wrote it:
     made("mail:c1", "wire:c2"), "sent to bob, awaiting_input", sent("sent to bob", ASKS)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,14 +21,13 @@ from langgraph_patch._sansio import run_sync
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.tasks import Step, Task, read_step
 from langgraph_patch.history.calls import read_calls
-from langgraph_patch.history.texts import Finding
 
 GO, MORE = HumanMessage("go", id="h1"), HumanMessage("never mind", id="h2")
 ASKS = "asks a human"
 """An interrupt that a task raised itself."""
 
-ASKS_BELOW = (INTERRUPT, [Interrupt("well?", id="0" * 32)])
-"""An interrupt of a graph below a task."""
+CLIENT = "f" * 32
+"""The id of a task that LangGraph did not start in the superstep, as `update_state` writes it."""
 
 
 def made(*named: str, id: str = "m1", **fields: Any) -> AIMessage:  # noqa: A002 - of a message
@@ -64,19 +61,25 @@ def ran(nodes: str | list[str] = (), *wrote: Any, **fields: Any) -> dict[str, An
     return {"nodes": nodes, "wrote": wrote, **fields}
 
 
+def news(message: AIMessage, *wrote: Any) -> dict[str, Any]:
+    """The next message of the user, and what the model did; the message as it is then."""
+    return ran("agent", *wrote, source="input", history=[GO, message, MORE])
+
+
 class Thread:
     """A thread in which a node wrote a message that makes calls.
 
     Without a `history` of its own, a superstep begins with the question and the message.
     """
 
-    def __init__(self, message: AIMessage, **first: Any) -> None:
+    def __init__(self, message: AIMessage, *steps: dict[str, Any], **first: Any) -> None:
         self.message = message
         self.saver = InMemorySaver()
         self.place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
         self.config = self.place
         self.count = 0
-        self.add(**{**ran("agent", message, history=[GO]), **first})
+        for step in ({**ran("agent", message, history=[GO]), **first}, *steps):
+            self.add(**step)
 
     def add(
         self,
@@ -153,19 +156,26 @@ class Thread:
 
 def shortly(recovery: Recovery) -> str:
     """For each call the result; or the cause, its detail, the error and the inner results."""
-    return ", ".join(map(_short, recovery.evidence.values()))
-
-
-def _short(found: Finding) -> str:
-    if found.result is not None:
-        return str(found.result.content)
-    marks = "look again" if found.look_again else None
-    return " | ".join(filter(None, (found.cause, found.detail, found.error, *found.inner, marks)))
+    found = []
+    for each in recovery.evidence.values():
+        marks = "look again" if each.look_again else None
+        parts = filter(None, (each.cause, each.detail, each.error, *each.inner, marks))
+        found.append(str(each.result.content) if each.result else " | ".join(parts))
+    return ", ".join(found)
 
 
 def found_of(message: AIMessage, *steps: dict[str, Any], **first: Any) -> str:
     """What is found of the calls of a message after these supersteps."""
-    thread = Thread(message, **first)
-    for step in steps:
-        thread.add(**step)
-    return thread.found()
+    return Thread(message, *steps, **first).found()
+
+
+def wrong_in(
+    table: dict[str, tuple[Any, ...]], message: AIMessage | None = None, **first: Any
+) -> dict[str, str]:
+    """What is found in the cases of a table (message, expectation, supersteps), if it is wrong."""
+    wrong = {}
+    for case, row in table.items():
+        by, expected, *steps = (message, *row) if message else row
+        text = found_of(by, *steps, **first)
+        wrong |= {} if text == expected else {case: text}
+    return wrong
