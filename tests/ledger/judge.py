@@ -168,7 +168,8 @@ class Judge:
         """An answer by id to a live pause reaches the call that asked, and no other."""
         for label, (question, index) in self.session.given.items():
             [asked] = _receipts(question)
-            call, run, before = self.call[asked], self.runs[index], self.runs[index - 1]
+            call, run = self.call[asked], self.runs[index]
+            before = next(each for each in self.runs[index - 1 :: -1] if each.event != "repair")
             reached = [event.call for _, event in self.tools if event.label == label]
             ended = [self.did[n].get("end", run.end) for n in self._executions(call)]
             # A pause of a disturbed run may not be stored in full; one of an ended call is over.
