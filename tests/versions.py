@@ -51,7 +51,6 @@ EXTRAS = (
     "langgraph-checkpoint-sqlite==3.1.2",
     "langgraph-supervisor==0.0.31",
     "langgraph-swarm==0.1.0",
-    "numpy",
     "rich>=14",
     "sybil",
 )

@@ -2,10 +2,11 @@
 
 import logging
 import operator
+from datetime import date
 from typing import Annotated, Any
 
 import pytest
-from langchain.agents import create_agent
+from langchain.agents import AgentState, create_agent
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
@@ -15,10 +16,11 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Send, interrupt
+from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
 from kit import NESTED, TOLD, Agent, StrictModel, above, calling, calls, loop, results_in
@@ -289,6 +291,42 @@ def test_other_keys_that_the_agent_had_written():
     lines = told('- file({"name": "one"}): Updated one')
     assert [m.text for m in ours(agent)] == [f"{lost}\n{lines.removeprefix('ai: ')}"]
     assert agent.graph.get_state(agent.config).values["owner"] == "eve"
+
+
+def test_a_recovered_result_does_not_undo_what_the_input_wrote():
+    """The tool of the abandoned turn wrote a key that the user has written since."""
+
+    @tool
+    def jot(tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
+        """Write the key."""
+        done = ToolMessage("noted", tool_call_id=tool_call_id)
+        return Command(update={"owner": "ann", "messages": [done]})
+
+    class Owned(AgentState[Any]):
+        owner: str
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        child = create_agent(model, [*tools, jot], state_schema=Owned)
+        return compiled(above(child, state=Owned), saver)
+
+    for news, expected, text in (
+        ({}, "ann", "noted"),
+        ({"owner": "eve"}, "eve", "These effects of the tool call were not kept: owner"),
+    ):
+        agent = Agent(build, calls(("jot", {}), WIRE))
+        agent.run({"messages": [HumanMessage("go")], "owner": "old"})
+        agent.run({"messages": [HumanMessage("never mind")], **news})
+        assert agent.graph.get_state(agent.config).values["owner"] == expected
+        assert agent.results["c1"].startswith(text)
+
+
+def test_arguments_that_are_no_json():
+    """They are told by their `repr`."""
+    day = date(2026, 1, 2)
+    agent = abandoned("called", calls(("wire", {"amount": 5, "on": day})))
+    assert [m.text.splitlines()[1] for m in ours(agent)] == [
+        f'- wire({{"amount": 5, "on": "{day!r}"}}): {WIRE_WAITED.format("c1")}'
+    ]
 
 
 def other_history(model: Any, tools: Any, saver: Any) -> Any:

@@ -15,7 +15,9 @@ from typing_extensions import TypedDict
 from kit import BARE, Agent, StrictModel, above, calls, model_node, patched
 from langgraph_patch import patch_model, validate_messages
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
+from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.history.placeholders import PLACEHOLDER_KEY, make_placeholder
+from langgraph_patch.history.texts import DanglingCall
 from langgraph_patch.threads import repair_thread
 from support.placeholder_texts import UNKNOWN, WAITED
 
@@ -256,3 +258,13 @@ def test_a_placeholder_gives_way_to_the_checkpoint():
     assert it.results == RESULTS
     it.say("hello?")
     assert it.read == RESULTS
+
+
+def test_a_history_is_read_for_another_search():
+    """A call whose placeholder asks for another search counts as unanswered, if one is made."""
+    call = DanglingCall("c1", "mail", {}, "unknown", None, BOTH, 0)
+    young = make_placeholder(call, 0, None, human_follows=False, look_again=True)
+    history = [calls(("mail", {}), id="a1"), young]
+    for look_again in (False, True):
+        reading = Repairer().read_all(history, look_again=look_again)
+        assert bool(reading.unanswered) == look_again
