@@ -273,9 +273,7 @@ class Repairer:
         return new_results(self._closed(messages, leaves_open=True))
 
     def _closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool) -> Patch:
-        reading = read_history(
-            messages, replace_foreign=self.replace_foreign, leaves_open=leaves_open
-        )
+        reading = read_history(messages, leaves_open=leaves_open)
         return patch_reading(reading, placeholder=self.placeholder)
 
 

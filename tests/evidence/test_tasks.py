@@ -12,7 +12,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
-from langgraph_patch._langgraph_storage import NO_TASK
+from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.tasks import (
     Step,
     Task,
@@ -125,11 +125,30 @@ def test_the_messages_in_a_write():
         (Command(update=[SENT]), ["sent"]),
         (AS_DICT, ["sent"]),
         ([AS_DICT, {"content": "x"}], ["sent"]),
+        ({"type": "human", "content": "x"}, ["x"]),
         ({"role": "nobody", "content": "x"}, []),
+        (["a text", ("human", "x")], []),
         (None, []),
     ]
     for value, texts in table:
         assert [message.text for message in messages_in(value, "messages")] == texts
+
+
+def test_the_texts_in_a_write_to_the_history():
+    """A text is a message, and so is a pair of a role and a text, which is stored as a list."""
+    table: Any = [
+        ("no", ["no"]),
+        (["yes", "no"], ["yes", "no"]),
+        (("human", "no"), ["no"]),
+        ([["user", "no"], ("nobody", "said")], ["no", "nobody", "said"]),
+        ({"messages": [("human", "no")]}, ["no"]),
+        (Command(update={"messages": "no"}), ["no"]),
+        (Overwrite(["no"]), ["no"]),
+    ]
+    for value, texts in table:
+        assert [m.text for m in messages_in(value, "messages", texts=True)] == texts
+    task = Task("t1", None, None, [("messages", "no"), (RETURN, "a text")], "messages")
+    assert ([m.text for m in task.messages], task.returned) == (["no"], [])
 
 
 def test_a_stored_history():

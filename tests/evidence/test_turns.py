@@ -102,6 +102,18 @@ def test_a_pause_of_an_agent_that_a_function_calls(kind: str, *, asynchronous: b
     assert agent.desk.did == {"mail bob": 1}
 
 
+def test_what_on_patch_learns_of_a_turn():
+    """Each message that was added is a change, at the place where it stands, with its call."""
+    patches: list[Patch] = []
+    abandoned("node", on_patch=lambda patch, _: patches.append(patch))
+    (patch,) = patches
+    assert [(c.kind, c.index, c.tool_call_id) for c in patch.changes] == [
+        ("restored", 1, ""),
+        ("recovered", 1, "c1"),
+        ("inserted", 1, "c2"),
+    ]
+
+
 def test_a_run_that_failed():
     """The result beside the error is real, and the error is that of its call."""
     failed = FAILED.format("boom", "c2", "RuntimeError('kaput x')")
@@ -245,7 +257,8 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
         done = calling(create_agent(StrictModel(script=[AIMessage("amy")] * 2), tools))
-        unnamed = done | (lambda out: {"messages": [AIMessage(out["messages"][-1].text)]})
+        amys = lambda out: [AIMessage("it is"), AIMessage(out["messages"][-1].text)]
+        unnamed = done | (lambda out: {"messages": amys(out)})
         return compiled(side_by_side(create_agent(model, tools), unnamed), saver)
 
     agent = abandoned(build, TURN, EVE)

@@ -228,6 +228,14 @@ def test_only_open_calls_are_sent(message, asked):
     assert not agent.desk.did
 
 
+def test_a_client_that_goes_to_the_tools():
+    """They read the whole state, and run its open call."""
+    agent = Agent("recorded")
+    agent.graph.update_state(agent.config, {"messages": [calls(MAIL)]}, as_node="tools")
+    agent.run(Command(goto="tools"))
+    assert agent.results == {"c1": "sent to bob"}
+
+
 def with_router_behind(seen: list[int]) -> Any:
     """A loop whose tool node has a router: a mail ends the run."""
 

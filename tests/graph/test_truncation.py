@@ -237,6 +237,14 @@ def test_f37_an_unfinished_call_is_asked_for_again(cause, shape, way, name, asyn
     assert validate_messages(agent.history) == []
 
 
+def test_the_text_of_the_application_is_read_by_the_model_that_is_asked_again():
+    """As in every other repair."""
+    agent = Agent("hand_built", CUT_STREAM, placeholder="{name} did not run")
+    agent.model.streaming = True
+    agent.say("go")
+    assert agent.model.seen[1][-1].text == agent.history[-2].text == "mail did not run"
+
+
 @pytest.mark.parametrize(HOW, EACH)
 def test_a_complete_call_before_the_cut_one_runs_once(shape, way, name, asynchronous):
     """The model is not asked again before the result of the complete call."""

@@ -80,6 +80,12 @@ def test_f37_every_cut_is_seen():
     assert judged(begin("f", "c1"), piece(text), reason("max_tokens")).tool_calls
 
 
+def test_a_call_whose_name_never_came():
+    """It has no name, and is refused."""
+    (call,) = collected(piece("{", call_id="c1")).calls(None)
+    assert (call.id, call.name) == ("c1", "")
+
+
 def test_f37_empty_arguments_of_the_last_call():
     """They are incomplete only if the provider names a reason, or the stream failed."""
     for end, failed, is_cut in (

@@ -297,3 +297,14 @@ def test_other_keys_are_restored_with_the_graph_and_named_without_it(with_graph,
     not_kept = "ai: Its values of these state keys were not kept: files."
     named = [line.partition("\n")[0] for line in lines(agent.history)]
     assert ("tool: Updated one" in named) == ("one" in kept) == (not_kept not in named)
+
+
+def test_every_form_of_an_input():
+    """A stored pair is a list; LangGraph makes a message of each of these."""
+    pair = {"role": "user", "content": "no"}
+    for text in ([("human", "no")], ("human", "no"), ["no"], "no", [pair], pair):
+        agent = Agent(node, TURN)
+        agent.say("pay bob")
+        agent.run({"messages": text})
+        (report,) = scan_threads(agent.graph.checkpointer)
+        assert report.status == "damaged", text
