@@ -2,6 +2,7 @@
 
 from langchain_core.messages import AIMessage, AIMessageChunk, FunctionMessage
 
+from langgraph_patch import patch_messages
 from langgraph_patch.history.calls import STOPPED, read_calls
 from support.histories import (
     H,
@@ -132,6 +133,8 @@ def test_f10_a_call_that_is_only_in_a_block():
         assert repaired(history) == [ai(("t", "c1", A), content=[block]), made("c1"), H("z")]
         assert kinds(history) == ["promoted", "inserted"]
         assert defects(history) == ["unlisted", "dangling"]
+        patch = patch_messages(history)
+        assert [change.after for change in patch.changes] == patch.messages[:2]
 
 
 def test_f10_calls_that_are_only_in_the_raw_form():
