@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 from pydantic import BaseModel
 
-from kit import Agent, calls
+from kit import Agent, calls, streamed
 from langgraph_patch import is_placeholder
 from langgraph_patch.middleware import PatchToolCallsMiddleware
 from support.placeholder_texts import DEEPAGENTS_CANCELLED, MALFORMED, WAITED
@@ -191,3 +191,15 @@ def test_replace_foreign():
     history = [HumanMessage("go"), calls(("wire", {}), first=2), result, HumanMessage("hello?")]
     agent.run({"messages": history})
     assert agent.results["c2"] != foreign
+
+
+def test_the_second_answer_has_a_placeholder_for_its_cut_call():
+    """Not the text of LangChain, which says less; the complete call beside it runs."""
+    first = streamed(("mail", '{"to": "bo'))
+    second = streamed(("mail", '{"to": "al"}'), ("wire", '{"amou'), first=5)
+    agent = Agent("middleware", first, second)
+    agent.model.streaming = True
+    agent.say("go")
+    assert agent.results["c5"] == "sent to al"
+    for results in (agent.results, agent.read):
+        assert "c6 was not run: its arguments are not a complete" in results["c6"]
