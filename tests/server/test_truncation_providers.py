@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -102,14 +101,8 @@ BODIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_call_at_the_limit_of_an_answer_that_is_not_streamed(name, monkeypatch):
+def test_a_call_at_the_limit_of_an_answer_that_is_not_streamed(name):
     """Its arguments look complete; patched, the model is asked again, once, and nothing runs."""
-    send, json_type = BaseHTTPRequestHandler.send_header, {"Content-Type": "application/json"}
-    monkeypatch.setattr(
-        BaseHTTPRequestHandler,
-        "send_header",
-        lambda self, key, value: send(self, key, json_type.get(key, value)),
-    )
     with ProviderServer(INTEGRATIONS[name], [json.dumps(BODIES[name]).encode()]) as server:
         assert server.model.invoke("go").tool_calls[0]["args"] == ARGS
         agent = agent_of(KINDS["create_agent"], server)

@@ -319,12 +319,12 @@ WITH_BLOCKS = {
 
 
 class ProviderServer:
-    """A running server for one integration, with a script of turns.
+    """A running server for one integration, with a script of turns, or of the bytes of events.
 
     `requests` are the histories that were sent to it, `refused` the rules that each of them breaks.
     """
 
-    def __init__(self, integration: Integration, *turns: Turn):
+    def __init__(self, integration: Integration, *turns: Turn | list[bytes]):
         self.integration = integration
         self.script = list(turns)
         self.requests: list[Events] = []
@@ -351,9 +351,8 @@ class ProviderServer:
         self.refused.append(broken)
         if broken:
             return "; ".join(broken)
-        return self.integration.events(
-            self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        )
+        turn = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        return self.integration.events(turn) if isinstance(turn, Turn) else turn
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -366,8 +365,9 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.provider.answer(body)
         is_aws = self.provider.integration.wire == "bedrock"
         stream = "application/vnd.amazon.eventstream" if is_aws else "text/event-stream"
+        is_whole = isinstance(answer, str) or answer[0].startswith(b"{")  # not streamed
         self.send_response(400 if isinstance(answer, str) else 200)
-        self.send_header("Content-Type", "application/json" if isinstance(answer, str) else stream)
+        self.send_header("Content-Type", "application/json" if is_whole else stream)
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
