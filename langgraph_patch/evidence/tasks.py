@@ -338,10 +338,9 @@ def _channels_of(child: Step, saved: CheckpointTuple) -> frozenset[str]:
     written = {channel for task in child.written for channel, _ in task.writes}
     if child.child == "input":  # dropped
         written = set()
-    if child.source in ("update", "fork"):
-        old, new = (c.checkpoint["channel_versions"] for c in (saved, child.saved))
-        written |= {channel for channel in new if new[channel] != old.get(channel)}
-    return frozenset(written)
+    # The writes that made the checkpoint may be stored after it.
+    old, new = (c.checkpoint["channel_versions"] for c in (saved, child.saved))
+    return frozenset(written | {channel for channel in new if new[channel] != old.get(channel)})
 
 
 def history_in(value: object) -> list[BaseMessage] | None:

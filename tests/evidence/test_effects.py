@@ -4,6 +4,7 @@ A tool that writes `files` or `todos` finishes beside one that waits for a human
 """
 
 import operator
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Annotated, Any
@@ -122,6 +123,23 @@ def test_effects_that_are_not_kept(update: Any, durability: str, goto: str | Non
     assert values(agent) == (None, update.get("note"))
     names = "files, note" + (", goto" if goto else "")
     assert agent.results["c1"] == f"{NOT_KEPT}{names}. Its recorded result:\nUpdated file"
+
+
+class Slow(InMemorySaver):
+    """Stores what an input wrote late, as a busy database may."""
+
+    def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+        """Store writes, those to the note that the input made after a while."""
+        if ("note", "mine") in writes:
+            time.sleep(0.3)
+        super().put_writes(config, writes, task_id, task_path)
+
+
+def test_an_input_whose_writes_are_not_stored_yet():
+    """It is known from the versions of the checkpoint: what it wrote is not overwritten."""
+    agent = paused(saver=Slow())
+    agent.run({"messages": [MORE], "note": "mine"}, durability="sync")
+    assert values(agent) == (None, "mine")
 
 
 def test_a_model_node_names_what_it_does_not_restore():

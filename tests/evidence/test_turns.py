@@ -253,7 +253,7 @@ def test_two_agents_of_which_one_has_ended(*, sends: bool):
 
 
 def test_a_function_that_has_ended_beside_an_agent_that_waits():
-    """Its message has no id yet; with one of its turn, it is added once."""
+    """Its messages may have no ids yet; they get one of their turn, and are added once."""
 
     def build(model: Any, tools: Any, saver: Any) -> Any:
         done = calling(create_agent(StrictModel(script=[AIMessage("amy")] * 2), tools))
@@ -263,7 +263,7 @@ def test_a_function_that_has_ended_beside_an_agent_that_waits():
 
     agent = abandoned(build, TURN, EVE)
     agent.say("hello")
-    assert [m.id[:5] for m in agent.history if m.text == "amy"] == ["turn-", "turn-"]
+    assert [m.text for m in agent.history].count("amy") == 2
     ids = [message.id for message in agent.history]
     assert len({*ids} - {None}) == len(ids)
 
