@@ -112,6 +112,17 @@ def test_what_on_patch_learns_of_a_turn():
         ("recovered", 1, "c1"),
         ("inserted", 1, "c2"),
     ]
+    patches.clear()  # a result that the agent itself had taken
+    abandoned("node", calls(MAIL), calls(WIRE, first=2), on_patch=lambda p, _: patches.append(p))
+    found = [(c.kind, c.tool_call_id) for c in patches[0].changes]
+    assert found == [("restored", ""), ("restored", "c1"), ("restored", ""), ("inserted", "c2")]
+
+
+def test_two_turns_of_a_function_are_told_in_two_messages():
+    """Each has an id of its own, so that the second one is not taken for the first."""
+    agent = abandoned("called", TURN, EVE)
+    agent.say("hello")
+    assert len({message.id for message in ours(agent)}) == 2
 
 
 def test_a_run_that_failed():

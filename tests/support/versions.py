@@ -15,6 +15,7 @@ from packaging.version import Version
 BY_ID = {
     "bedrock": {"langchain_aws": "1.9"},
     "delta": {"langgraph": "1.2"},
+    "snapshots": {"langgraph": "1.2"},
     "two calls, one index": {"langchain_core": "1.7"},
 }
 """What each test with a parameter of this id needs."""

@@ -306,6 +306,7 @@ def test_what_only_a_reducer_of_the_application_can_apply_needs_the_graph(path, 
     assert (values["notes"], values["count"]) == (["one", "two", "three"], 2)
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_no_graph_may_lose_a_message(path, saver):
     """Neither one whose finished node removes it, nor one that is not the thread's own."""
 

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.channels import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
+from kit import DeltaChannel
 from langgraph_patch._sansio import run_sync
 from langgraph_patch.errors import MessagesError, ThreadError
 from langgraph_patch.threads import scan_threads
@@ -60,6 +60,7 @@ class ResettingState(TypedDict):
     messages: Annotated[list, DeltaChannel(resetting)]
 
 
+@pytest.mark.needs(langgraph="1.2")
 def test_all_messages_may_be_removed(saver):
     """From a history that is spread over checkpoints, too."""
     graph = (
@@ -86,6 +87,7 @@ def test_what_is_no_history_is_not_guessed(saver):
     assert len(run_sync(history_of(saver, saved._replace(checkpoint=first), "messages"))) == 4
 
 
+@pytest.mark.needs(langgraph="1.2")  # whose `get_state` agrees
 def test_a_task_that_was_answered_does_not_wait(saver):
     """It has an interrupt and a result among the pending writes, beside another that waits."""
     made = stored("paused", saver=saver)

@@ -192,6 +192,7 @@ def test_a_turn_that_failed(with_graph):
 
 
 @pytest.mark.parametrize("kind", [two_levels, called])
+@pytest.mark.needs(langgraph="1.2")  # which runs no finished call again
 def test_a_live_pause_a_resumed_and_a_completed_turn_add_nothing(kind):
     """The pause stays, and nothing is damaged before and after its answer."""
     agent = Agent(kind, calls(MAIL), AIMessage("mailed"), calls(MAIL, WIRE, first=3))

@@ -95,6 +95,7 @@ def test_a_checkpointer_that_cannot_delete_one_checkpoint_names_the_alternative(
 # --- the asynchronous forms ------------------------------------------------------------------
 
 
+@pytest.mark.needs(langgraph="1.2")
 async def test_the_asynchronous_functions_do_the_same(path, saver):
     """Scan, repair, undo over an asynchronous checkpointer; a lookup may be asynchronous too."""
 
