@@ -206,6 +206,13 @@ def test_f37_the_last_call_of_a_message_that_ended_at_the_limit():
         assert refuse_truncated(message.model_copy(), calls) is is_cut
 
 
+def test_the_text_of_a_call_at_the_limit_is_what_the_model_wrote():
+    """Not its escaped form."""
+    message = limited()
+    message.tool_calls[1]["args"] = {"to": "Zoë"}
+    assert StreamedCalls().calls(message)[-1].raw == '{"to": "Zoë"'
+
+
 def test_f37_text_behind_the_streamed_calls_ends_them():
     """Then the limit cut the text; an empty text is none."""
     message = limited(metadata=GEMINI)
