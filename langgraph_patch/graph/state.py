@@ -101,7 +101,7 @@ def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
         if answered[str(call["id"])]:
             answered[str(call["id"])] -= 1
         else:
-            found[index] = {**call, "type": "tool_call"}
+            found[index] = dict(call)
     return found
 
 

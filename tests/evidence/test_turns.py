@@ -118,6 +118,18 @@ def test_what_on_patch_learns_of_a_turn():
     assert found == [("restored", ""), ("restored", "c1"), ("restored", ""), ("inserted", "c2")]
 
 
+def test_a_change_beside_a_turn_names_its_place_in_the_history():
+    """The message that it changes stands there, whatever is added before it."""
+    patches: list[Patch] = []
+    agent = Agent("node", TURN, on_patch=lambda patch, _: patches.append(patch))
+    agent.say("pay bob")
+    orphan = ToolMessage("nobody asked", tool_call_id="c9")
+    agent.run({"messages": [HumanMessage("never mind"), orphan]})
+    (dropped,) = [change for change in patches[0].changes if change.kind == "dropped"]
+    assert (dropped.index, dropped.tool_call_id) == (2, "c9")
+    assert patches[0].before[2].text == "nobody asked"
+
+
 def test_two_turns_of_a_function_are_told_in_two_messages():
     """Each has an id of its own, so that the second one is not taken for the first."""
     agent = abandoned("called", TURN, EVE)

@@ -95,6 +95,22 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
     assert json_value(message) == expected
 
 
+def test_parts_that_raise_are_named_by_their_type():
+    """If the whole cannot be converted, and its parts cannot be read."""
+
+    class Odd(dict):
+        """Raises when its items are read."""
+
+        def items(self):
+            """Raise."""
+            raise RuntimeError("no")
+
+    odd = Odd()
+    odd["self"] = odd
+    assert json_value(odd) == "<Odd>"
+    assert json_value({"a": [odd, 2]}) == {"a": ["<Odd>", 2]}
+
+
 NO_LIST = r" is no list of messages: expected a list of LangChain messages"
 NO_MESSAGE = r" holds something that is no message: expected a list of LangChain messages"
 
