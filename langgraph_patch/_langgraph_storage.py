@@ -220,16 +220,6 @@ def whole_value(value: Any) -> Any:
     return value if isinstance(value, list) else getattr(value, "value", value)
 
 
-def wrote_in_older_superstep(task_id: str, other_id: str) -> bool:
-    """Whether a task certainly wrote in an older superstep than another task.
-
-    With durability "exit", LangGraph stores what later supersteps wrote to a `DeltaChannel` with
-    the checkpoint of the first one. The ids of these tasks begin with `ffffffff`, then the number
-    of the superstep.
-    """
-    return other_id.startswith("ffffffff-") and task_id[:18] < other_id[:18]
-
-
 # --- the storage of an `InMemorySaver` ----------------------------------------------------
 
 

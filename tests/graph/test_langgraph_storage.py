@@ -11,7 +11,7 @@ import re
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.memory import InMemorySaver
@@ -231,17 +231,6 @@ def test_delta_channels():
     assert snapshots
     assert all(lg.whole_value(value) == QUESTION["messages"] for value in snapshots)
     assert lg.whole_value(QUESTION["messages"]) is QUESTION["messages"]
-
-
-def test_wrote_in_older_superstep():
-    """With durability "exit", the ids of tasks begin with the number of their superstep."""
-    nodes = [lambda _, text=text: {"messages": [AIMessage(text)]} for text in ("one", "two")]
-    saver = ran(build(*nodes, schema=delta_state()), durability="exit")
-    writes = [w for saved in checkpoints(saver) for w in saved.pending_writes or ()]
-    tasks = {m.content: t for t, c, value in writes if c == "messages" for m in value}
-    ids = [tasks[text] for text in ("hi", "one", "two")]
-    older = [[lg.wrote_in_older_superstep(one, other) for other in ids] for one in ids]
-    assert older == [[False, True, True], [False, False, True], [False, False, False]]
 
 
 def test_later_checkpoint_id():

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langchain_core.messages import RemoveMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 from langgraph.pregel.remote import RemoteException, RemoteGraph
 from langgraph_sdk import get_client, get_sync_client
@@ -33,6 +32,7 @@ from langgraph_patch.threads import (
 )
 from support.dev_server import running_server
 from support.placeholder_texts import WAITED, WAITED_UNTIL_ENDED
+from support.streams import left
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -387,17 +387,6 @@ def parts_of(client: Any, graph: str, shape: str) -> Any:
     if isinstance(client, LangGraphClient):
         return RemoteGraph(graph, client=client).astream(says("?"), **REMOTE[shape])
     return RemoteGraph(graph, sync_client=client).stream(says("?"), **REMOTE[shape])
-
-
-def left(pairs: list[Any]) -> list[str]:
-    """What a client has on its screen in the end: the texts, without the retracted ones."""
-    texts: dict[Any, str] = {}
-    for token, _ in pairs:
-        if isinstance(token, RemoveMessage):
-            del texts[token.id]
-        else:
-            texts[token.id] = texts.get(token.id, "") + token.text
-    return [shown for shown in texts.values() if shown]
 
 
 @pytest.mark.parametrize("shape", [*SDK, *REMOTE])
