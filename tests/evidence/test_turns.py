@@ -3,6 +3,7 @@
 import logging
 import operator
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -23,7 +24,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
-from kit import NESTED, TOLD, Agent, StrictModel, above, calling, calls, loop, results_in
+from kit import NESTED, TOLD, Agent, Desk, StrictModel, above, calling, calls, loop, results_in
 from langgraph_patch import Patch, set_language, validate_messages, with_patching
 from langgraph_patch.errors import EvidenceError
 from support.placeholder_texts import FAILED, WAITED
@@ -135,6 +136,39 @@ def test_two_turns_of_a_function_are_told_in_two_messages():
     agent = abandoned("called", TURN, EVE)
     agent.say("hello")
     assert len({message.id for message in ours(agent)}) == 2
+
+
+def readme() -> list[str]:
+    """The text of the recovered result and of the placeholder in the README's first example."""
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    return [line.removeprefix("+ [tool] ") for line in text.splitlines() if line[:2] == "+ "][:2]
+
+
+class Readme(Desk):
+    """The tools of the README."""
+
+    def tools(self) -> list[Any]:
+        """The tools."""
+
+        @tool
+        def send_email(to: str) -> str:
+            """Send a mail."""
+            return f"sent to {to}"
+
+        @tool
+        def wire_money(amount: int) -> str:
+            """Wire money."""
+            return interrupt(f"wire {amount}?")
+
+        return [send_email, wire_money]
+
+
+@pytest.mark.parametrize("kind", ["swarm", "supervisor"])
+def test_the_first_example_of_the_readme_holds(kind: str):
+    """Word for word: the result of the mail, and what is known of the wire."""
+    turn = calls(("send_email", {"to": "bob"}), ("wire_money", {"amount": 100}))
+    read = "\n".join(shown(abandoned(kind, turn, desk=Readme()).model.seen[-1]))
+    assert [text for text in readme() if text in read] == readme() != []
 
 
 def test_a_run_that_failed():
