@@ -271,6 +271,6 @@ class _Reader:
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:
     """A history that a repair may change: it has a defect, or a placeholder to search for."""
     reading = read_if_damaged(history, leaves_open=leaves_open)
-    if reading is None and any(map(is_placeholder, history)):
+    if reading is None and any(m.additional_kwargs and is_placeholder(m) for m in history):
         return read_history(history, leaves_open=leaves_open)
     return reading

@@ -89,11 +89,11 @@ def history_of(
 def _checked_messages(value: Any) -> list[BaseMessage]:
     """The messages of a stored value; a class that is not loaded leaves only its arguments."""
     value = whole_value(value)
-    for item in value if isinstance(value, list) else ():
-        if not isinstance(item, BaseMessage | dict):
+    for kind in set(map(type, value)) if isinstance(value, list) else ():
+        if not issubclass(kind, BaseMessage | dict):
             raise ThreadError(
-                f"its history holds a {type(item).__name__} where a message was expected: a class "
-                f"that is not loaded, or another kind of state"
+                f"its history holds a {kind.__name__} where a message was expected: a class that "
+                f"is not loaded, or another kind of state"
             )
     return as_messages(value)
 
