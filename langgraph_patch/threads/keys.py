@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph_storage import delete_from_memory
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
-from langgraph_patch.errors import OptionError, PatchError, ThreadError, brief
+from langgraph_patch.errors import OptionError, ThreadError, brief
 from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.server_client import check_use
 
@@ -72,9 +72,9 @@ def list_keys(
     if tables is None:
         return (yield from _listed(saver, thread_id))
     values = () if thread_id is None else (thread_id,)
-    query = _KEYS.format(tables.collation, f"WHERE thread_id = {tables.parameter}" * len(values))
-    rows = yield from _execute(saver, tables, (query, values))
-    return [Key(*row) for row in rows]
+    where = f"WHERE thread_id = {tables.parameter}" * len(values)
+    rows = yield from _execute(saver, tables, (tables.keys.format(where), values))
+    return sorted(Key(*map(_as_text, row)) for row in rows)
 
 
 def delete_checkpoint(
@@ -138,9 +138,6 @@ def class_names(value: object, package: str) -> set[str]:
 # --- LangGraph's tables ------------------------------------------------------------------
 
 
-_KEYS = """SELECT DISTINCT thread_id {0}, checkpoint_ns {0} FROM checkpoints {1}
-ORDER BY 1, 2"""
-
 _DELETE = """DELETE FROM checkpoints AS c
 WHERE thread_id = {0} AND checkpoint_ns = {0} AND checkpoint_id = {0} AND NOT EXISTS (
     SELECT 1 FROM checkpoints AS newer WHERE newer.thread_id = c.thread_id
@@ -157,17 +154,17 @@ class _Tables:
     """How the tables of one kind of database are queried.
 
     Attributes:
+        keys: What lists the keys.
         writes: The table of pending writes.
         parameter: A parameter of a statement.
-        collation: What sorts texts as Python does.
         lock: Statements that let nobody write until the transaction ends.
         is_async: Whether the checkpointer is used in an event loop.
         cursor: Takes the checkpointer; a context manager over a cursor in one transaction.
     """
 
+    keys: str
     writes: str
     parameter: str
-    collation: str
     lock: Sequence[tuple[str]]
     is_async: bool
     cursor: Callable[[Any], Any]
@@ -193,30 +190,17 @@ def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> IOGen
     return (yield IORequest(synchronously, asynchronously))
 
 
-@contextmanager
-def _sqlite_cursor(saver: Any) -> Iterator[Any]:
-    with saver.cursor() as cursor, _any_text(saver.conn):
-        yield cursor
+def _as_text(value: str | bytes) -> str:
+    """An id; each byte that is not UTF-8 becomes half a character, so that no id stops a scan."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
 
 
 @asynccontextmanager
 async def _async_sqlite_cursor(saver: Any) -> AsyncIterator[Any]:
     await saver.setup()
     async with saver.lock, saver.conn.cursor() as cursor:
-        with _any_text(saver.conn):
-            yield cursor
+        yield cursor
         await saver.conn.commit()
-
-
-@contextmanager
-def _any_text(conn: Any) -> Iterator[None]:
-    """Read each byte of an id that is not UTF-8 as half a character, so that no id stops a scan."""
-    former = conn.text_factory
-    conn.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-    try:
-        yield
-    finally:
-        conn.text_factory = former
 
 
 @contextmanager
@@ -250,17 +234,19 @@ def _tuple_row() -> Any:
 
 
 _SQLITE = _Tables(
+    # As bytes: SQLite stores any bytes as text.
+    keys="""SELECT CAST(thread_id AS BLOB), CAST(checkpoint_ns AS BLOB)
+    FROM (SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {})""",
     writes="writes",
     parameter="?",
-    collation="",
     lock=(),  # one statement is a transaction
     is_async=False,
-    cursor=_sqlite_cursor,
+    cursor=methodcaller("cursor"),
 )
 _POSTGRES = _Tables(
+    keys="SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints {}",
     writes="checkpoint_writes",
     parameter="%s",
-    collation='COLLATE "C"',
     lock=(
         ("SET LOCAL lock_timeout = '1s'",),  # others wait behind whoever waits for a lock
         # Row locks are not enough: LangGraph inserts rows.
@@ -287,9 +273,6 @@ def _tables_of(saver: Any) -> _Tables | None:
 # --- any other checkpointer --------------------------------------------------------------
 
 
-_CANNOT_LIST = (AttributeError, KeyError, NotImplementedError, TypeError, ValueError)
-"""What checkpointers raise if they cannot list all threads, or want more in the config."""
-
 _ADVICE = "Name the threads: scan_threads(saver, thread_ids=[...])."
 
 
@@ -298,9 +281,7 @@ def _listed(saver: BaseCheckpointSaver[Any], thread_id: str | None) -> IOGenerat
     config: RunnableConfig = {"configurable": {"thread_id": thread_id}}
     try:
         keys = yield from _listed_keys(saver, None if thread_id is None else config)
-    except PatchError:
-        raise
-    except _CANNOT_LIST as error:
+    except Exception as error:  # any: not every checkpointer can list threads
         if thread_id is not None:  # some want a namespace too; every thread has the root
             config["configurable"]["checkpoint_ns"] = ""
             saved = yield from call_method(saver, "get_tuple", config)

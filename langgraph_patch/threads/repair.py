@@ -1,17 +1,16 @@
 """Repair one stored thread, or say why it is left as it is.
 
-The repair of a thread in a checkpointer has five steps. Nothing is written before the last one.
+The repair of a thread in a checkpointer has four steps. Nothing is written before the last one.
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
-2. Stage: copy the checkpoint into an `InMemorySaver`, apply there what finished tasks wrote, and
-   drop the tasks that did not finish, with `update_state(None, as_node=END)` of a graph.
-3. Make one checkpoint of that, with the repaired history as the value of its state key.
-4. Check that the graph reads this history from it, and would start no task.
-5. Compare: is the checkpoint that was read still the newest? Then write the new one behind it.
+2. Apply what finished tasks wrote: a repair that is written first would destroy it.
+3. Make one checkpoint of that, with the repaired history and without tasks (`new_checkpoint`).
+4. Compare: is the checkpoint that was read still the newest? Then write the new one behind it, and
+   read it back.
 
-The graph is the application's. Without it, it is one made for the purpose: it has the channels and
-the nodes that the checkpoint names. It does not know the reducers of other state keys, nor the
-breakpoints, so what depends on them is refused. `server_repair` has the steps for a server.
+The reducers and the breakpoints are those of the application's graph. Without it, the history has
+LangGraph's `add_messages`, and what depends on anything else is refused. `server_repair` has the
+steps for a server.
 """
 
 from __future__ import annotations
@@ -19,44 +18,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict
+from functools import cached_property
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    Checkpoint,
-    CheckpointTuple,
-    empty_checkpoint,
-)
-from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.channels import BinaryOperatorAggregate
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
-from langgraph.checkpoint.serde.types import ERROR, TASKS
-from langgraph.graph import END, START, StateGraph
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
 
 from langgraph_patch._langgraph_storage import (
-    ROOT_CHANNEL,
     accepted_input,
     is_delta_channel,
-    is_reserved,
-    joined_nodes,
-    later_checkpoint_id,
-    nodes_of_namespace,
     state_keys,
     subgraph_path,
-    triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
-from langgraph_patch.errors import GraphError, PatchError, ThreadError, brief
+from langgraph_patch.errors import GraphError, ThreadError
 from langgraph_patch.evidence.reconcile import Lookup
+from langgraph_patch.evidence.tasks import Step, read_step
 from langgraph_patch.graph.abandoned import Abandoned
 from langgraph_patch.graph.repairer import Repair, Repairer
-from langgraph_patch.graph.state import listed, unknown_key_error
-from langgraph_patch.history.patch import Patch
+from langgraph_patch.graph.state import unknown_key_error
+from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import Placeholder
-from langgraph_patch.threads.keys import Key, delete_checkpoint
+from langgraph_patch.threads.keys import delete_checkpoint
+from langgraph_patch.threads.new_checkpoint import (
+    checkpoint_after,
+    finished_writes,
+    updated,
+)
 from langgraph_patch.threads.plan import (
     KILLED,
     MOVED,
@@ -72,15 +66,14 @@ from langgraph_patch.threads.reports import ThreadRepair
 from langgraph_patch.threads.server import Activity, LangGraphServer
 from langgraph_patch.threads.server_repair import repair_on_server
 from langgraph_patch.threads.stored import (
-    MARK,
     are_same,
-    config_of,
     count_missing,
     history_of,
     interrupts_of,
     starts_tasks,
 )
 from langgraph_patch.threads.target import (
+    activity_of,
     key_of,
     newest_config,
     opened,
@@ -88,10 +81,6 @@ from langgraph_patch.threads.target import (
     read_newest,
 )
 from langgraph_patch.threads.turns import lost_turns
-
-_SUPERSTEPS = 5
-"""How often tasks are dropped: what a finished task wrote may start others."""
-
 
 # --- repair ------------------------------------------------------------------------------
 
@@ -245,7 +234,7 @@ def _recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
 # --- the steps ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Thread:
     """A thread under repair.
 
@@ -265,67 +254,97 @@ class _Thread:
     base: CheckpointTuple
     blocked: Sequence[str]
 
+    @cached_property
+    def graph(self) -> Any:
+        """The application's graph, or its subgraph, that has the history; None if not passed.
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Where a repair is staged.
+        Raises:
+            GraphError: If it has no such subgraph.
+        """
+        namespace = key_of(self.config).namespace
+        if self.own_graph is None or not namespace:
+            return self.own_graph
+        path = subgraph_path(namespace)
+        for _, graph in self.own_graph.get_subgraphs(namespace=path, recurse=True):
+            return graph
+        names = [repr(name) for name, _ in self.own_graph.get_subgraphs(recurse=True)]
+        raise GraphError(
+            f"The graph has no subgraph {path!r}. Its subgraphs are: {', '.join(names) or 'none'}."
+        )
 
-    Attributes:
-        memory: Has the checkpoint that is repaired, and the new ones.
-        graph: The application's graph or the one made for the purpose, over `memory`.
-        channels: The channels of the graph, or of its subgraph, that has the history.
-    """
+    @cached_property
+    def channels(self) -> Mapping[str, Any]:
+        """The channels of the state keys that may be written."""
+        if self.graph is not None:
+            return dict(self.graph.channels)
+        return {self.options.messages_key: BinaryOperatorAggregate(list, add_messages)}
 
-    memory: InMemorySaver
-    graph: Any
-    channels: Mapping[str, Any]
+    @cached_property
+    def step(self) -> Step:
+        """The superstep after the checkpoint."""
+        return read_step(self.base, self.options.messages_key, None)[0]
+
+    @property
+    def next_nodes(self) -> set[str]:
+        """The nodes that come next."""
+        return {*self.step.nodes, *(s.node for s in self.step.sends if isinstance(s, Send))}
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether tasks are due, and no recorded error says that a run has ended."""
+        writes = self.base.pending_writes or ()
+        return starts_tasks(self.base) and not any(c == ERROR for _, c, _ in writes)
+
+    def history(self, saved: CheckpointTuple) -> IOGenerator[list[BaseMessage]]:
+        """The history of a checkpoint of the thread."""
+        return (yield from history_of(self.saver, saved, self.options.messages_key)) or []
 
 
 def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     """Returns the patch and the id of the checkpoint that has it; None for a dry run."""
-    options, base = thread.options, thread.base
+    options, base, key = thread.options, thread.base, thread.options.messages_key
     # 1. Look.
-    _next_id(base)
-    target = _graph_of_history(thread)
-    stored = yield from _history(thread.saver, base, options)
-    activity = yield from _activity(thread, target)
-    plan = yield from _plan(thread, target, stored, activity)
+    _check_key(thread)
+    stored = yield from thread.history(base)
+    activity = yield from _activity(thread)
+    plan = yield from _plan(thread, stored, activity)
     check_due(base, plan.patch, options, activity)
-    _check_graph(thread, target)
+    _check_graph(thread)
 
-    # 2. Stage what finished tasks wrote: a repair that is written first would destroy it.
-    stage = yield from _staged(thread, target)
-    staged = yield from _commit_finished_work(thread, stage)
-    committed = yield from _history(stage.memory, staged, options)
-    lost = count_missing(stored, committed)
-    if lost:
+    # 2. Apply what finished tasks wrote.
+    values = yield from _values(thread, stored)
+    committed = _committed(thread, values)
+    history = as_messages(committed.get(key, stored))
+    if lost := count_missing(stored, history):
         raise Refused(
             f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
             f"them, or the graph is not the one that wrote this thread"
         )
-    if not are_same(stored, committed):
-        plan = yield from _plan(thread, target, committed, activity)
+    if not are_same(stored, history):
+        plan = yield from _plan(thread, history, activity)
 
-    # 3. and 4. Make the new checkpoint, and check it.
-    repaired = yield from _repaired(thread, stage, staged, plan.patch, plan.restored)
-    patch = with_committed(stored, committed, plan.patch)
+    # 3. Make the new checkpoint.
+    restored = updated(thread.channels, {**values, **committed}, [plan.restored])
+    changed = {**committed, **restored, key: list(plan.patch.messages)}
+    repaired = checkpoint_after(base, thread.saver, changed)
+    patch = with_committed(stored, history, plan.patch)
     if options.dry_run:
         return patch, None
-    # 5. Write it.
-    yield from _write(thread, repaired, patch)
+    # 4. Write it.
+    yield from _write(thread, repaired, plan.patch.messages)
     return patch, repaired.checkpoint["id"]
 
 
 def _plan(
-    thread: _Thread, target: Any, messages: list[BaseMessage], activity: Activity | None
+    thread: _Thread, messages: list[BaseMessage], activity: Activity | None
 ) -> IOGenerator[Repair]:
     """The repair of a history of the thread. A live pause keeps the turn that waits."""
-    options, base = thread.options, thread.base
+    options, base, graph = thread.options, thread.base, thread.graph
     turns: Sequence[Abandoned] = ()
     if options.repairer.recover and (activity is None or options.on_pause == "abandon"):
         key = options.messages_key
-        turns = yield from lost_turns(thread.saver, base, messages, key, target)
-    channels = None if target is None else target.channels
+        turns = yield from lost_turns(thread.saver, base, messages, key, graph)
+    channels = None if graph is None else graph.channels
     plan = plan_repair(thread.saver, base.config, messages, options, channels=channels, turns=turns)
     return (yield from plan)
 
@@ -333,82 +352,29 @@ def _plan(
 # --- look --------------------------------------------------------------------------------
 
 
-def _next_id(base: CheckpointTuple) -> str:
-    """The id of a checkpoint directly behind the base: a later one is never hidden by it.
+def _check_key(thread: _Thread) -> None:
+    """Check that the state has the key of the history.
 
     Raises:
-        Stopped: If no id of LangGraph sorts after that of the base.
+        GraphError: If it has no such key.
     """
-    old = base.checkpoint["id"]
-    new = later_checkpoint_id(old, 1) or empty_checkpoint()["id"]
-    if new <= old:
-        raise Refused(
-            f"the id of its newest checkpoint, {old!r}, sorts after every id of LangGraph, so no "
-            f"repair can become the newest one"
-        )
-    return new
+    graph, key = thread.graph, thread.options.messages_key
+    known = thread.base.checkpoint["channel_versions"] if graph is None else graph.channels
+    if key not in known:
+        raise unknown_key_error(key, known)
 
 
-def _history(
-    saver: Any, saved: CheckpointTuple, options: RepairOptions
-) -> IOGenerator[list[BaseMessage]]:
-    return (yield from history_of(saver, saved, options.messages_key)) or []
+def _activity(thread: _Thread) -> IOGenerator[Activity | None]:
+    """Whether the thread waits for a human: for an answer, or where its graph stops."""
+    activity = yield from activity_of(thread.saver, thread.base)
+    if activity or thread.graph is None or not thread.may_wait:
+        return activity
+    before, after = thread.graph.interrupt_before_nodes, thread.graph.interrupt_after_nodes
+    is_breakpoint = after or before == "*" or thread.next_nodes & set(before)
+    return "waiting" if is_breakpoint else None
 
 
-def _graph_of_history(thread: _Thread) -> Any:
-    """The application's graph, or its subgraph, that has the history; None if it is not passed.
-
-    Raises:
-        GraphError: If it has no such subgraph, or no such state key.
-    """
-    graph, messages_key = thread.own_graph, thread.options.messages_key
-    namespace = key_of(thread.config).namespace
-    known = thread.base.checkpoint["channel_versions"]
-    if graph is not None and namespace:
-        path = subgraph_path(namespace)
-        graph = next((g for _, g in graph.get_subgraphs(namespace=path, recurse=True)), None)
-        if graph is None:
-            names = [repr(name) for name, _ in thread.own_graph.get_subgraphs(recurse=True)]
-            raise GraphError(
-                f"The graph has no subgraph {path!r}. Its subgraphs are: "
-                f"{', '.join(names) or 'none'}."
-            )
-    if graph is not None:
-        known = graph.channels
-    if messages_key not in known:
-        raise unknown_key_error(messages_key, known)
-    return graph
-
-
-def _activity(thread: _Thread, target: Any) -> IOGenerator[Activity | None]:
-    """Whether the thread waits for a human, and the answer can still arrive."""
-    interrupts = interrupts_of(thread.base)
-    key = key_of(thread.config)
-    if interrupts and key.namespace:
-        # An answer comes through the root graph only. If that has moved on, none will come.
-        root = yield from call_method(thread.saver, "get_tuple", config_of(Key(key.thread_id, "")))
-        interrupts &= interrupts_of(root) if root else set()
-    return "waiting" if interrupts or _is_at_breakpoint(target, thread.base) else None
-
-
-def _is_at_breakpoint(target: Any, base: CheckpointTuple) -> bool:
-    """Whether the application's graph was compiled to stop where the thread is."""
-    if target is None or not _may_wait(base):
-        return False
-    before = target.interrupt_before_nodes
-    return bool(
-        target.interrupt_after_nodes
-        or before == "*"
-        or _nodes_of([base.checkpoint["channel_values"]]) & set(before)
-    )
-
-
-def _may_wait(base: CheckpointTuple) -> bool:
-    """Whether tasks are due, and no recorded error says that a run has ended."""
-    return starts_tasks(base) and not any(c == ERROR for _, c, _ in base.pending_writes or ())
-
-
-def _check_graph(thread: _Thread, target: Any) -> None:
+def _check_graph(thread: _Thread) -> None:
     """Check that nothing depends on what the graph does not know.
 
     Raises:
@@ -423,8 +389,8 @@ def _check_graph(thread: _Thread, target: Any) -> None:
             f"its state holds classes that were not loaded ({names}): allow them in the serializer "
             f"of the checkpointer (--trust {thread.blocked[0]})"
         )
-    if target is not None:
-        lacking = _nodes_of([base.checkpoint["channel_values"]]) - {*target.nodes}
+    if thread.graph is not None:
+        lacking = thread.next_nodes - {*thread.graph.nodes}
         if lacking and not options.force:
             raise Refused(
                 f"the graph has no node {min(lacking)!r}, which comes next in this thread: repair "
@@ -438,7 +404,7 @@ def _check_graph(thread: _Thread, target: Any) -> None:
     if others:
         named = ", ".join(map(repr, sorted(others)))
         raise Refused(_NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
-    if options.on_pause == "keep" and _may_wait(base) and not interrupts_of(base):
+    if options.on_pause == "keep" and thread.may_wait and not interrupts_of(base):
         raise Stopped("paused", _NEEDS_GRAPH.format(_KILLED_OR_WAITS))
 
 
@@ -449,190 +415,44 @@ _KILLED_OR_WAITS = (
 )
 
 
-# --- stage -------------------------------------------------------------------------------
+# --- apply -------------------------------------------------------------------------------
 
 
-def _staged(thread: _Thread, target: Any) -> IOGenerator[_Stage]:
-    """Copy the checkpoint and its pending writes into memory."""
-    base, memory = thread.base, InMemorySaver(serde=thread.saver.serde)
-    memory.get_next_version = thread.saver.get_next_version  # type: ignore[method-assign]
-    values = dict(base.checkpoint["channel_values"])
-    if target is not None:
-        delta = [key for key, each in target.channels.items() if is_delta_channel(each)]
-        if delta:  # the whole values: in the database they are spread over older checkpoints
-            graph = thread.own_graph.copy({"checkpointer": thread.saver})
-            state = yield from call_method(graph, "get_state", base.config)
-            values |= {key: state.values[key] for key in delta if key in state.values}
-    key = key_of(thread.config)
-    versions = base.checkpoint["channel_versions"]
-    copy: Checkpoint = {**base.checkpoint, "channel_values": values}
-    memory.put(config_of(key), copy, base.metadata, versions)
-    writes: dict[str, list[tuple[str, Any]]] = {}
-    for task, channel, value in base.pending_writes or ():
-        writes.setdefault(task, []).append((channel, value))
-    for task, own in writes.items():
-        memory.put_writes(base.config, own, task)
-    if target is not None:
-        return _Stage(memory, thread.own_graph.copy({"checkpointer": memory}), target.channels)
-    try:
-        graph = _graph_like(base, thread.options.messages_key)
-        channels = graph.compile().channels
-        for node in reversed(nodes_of_namespace(key.namespace) if key.namespace else []):
-            outer: StateGraph[Any] = StateGraph(dict)
-            outer.add_node(node, graph.compile(checkpointer=True)).add_edge(START, node)
-            graph = outer
-        return _Stage(memory, graph.compile(checkpointer=memory), channels)
-    except Exception as error:  # any: what is stored may name what no graph can have
-        raise Refused(_NEEDS_GRAPH.format(f"no graph fits it ({brief(error)})")) from error
+def _values(thread: _Thread, stored: Sequence[BaseMessage]) -> IOGenerator[dict[str, Any]]:
+    """The values of all state keys; whole, also those that are spread over older checkpoints."""
+    values = {**thread.base.checkpoint["channel_values"], thread.options.messages_key: stored}
+    delta = [key for key, channel in thread.channels.items() if is_delta_channel(channel)]
+    others = [key for key in delta if key != thread.options.messages_key]
+    if others:
+        state = yield from call_method(thread.own_graph, "get_state", thread.base.config)
+        values |= {key: state.values[key] for key in others if key in state.values}
+    return values
 
 
-def _graph_like(base: CheckpointTuple, messages_key: str) -> StateGraph[Any]:
-    """A graph with the channels and the nodes that a checkpoint names; the nodes do nothing."""
-    checkpoint = base.checkpoint
-    pending = {channel: value for _, channel, value in base.pending_writes or ()}
-    names = {*checkpoint["channel_versions"], *checkpoint["channel_values"], *pending}
-    history = Annotated[list[Any], add_messages]
-    fields = {**dict.fromkeys(state_keys(names), Any), messages_key: history}
-    schema: Any = TypedDict("State", fields)  # type: ignore[misc]  # its keys are stored
-    builder: StateGraph[Any] = StateGraph(history if messages_key == ROOT_CHANNEL else schema)
-    nodes = _nodes_of([checkpoint["channel_versions"], checkpoint["channel_values"], pending])
-    nodes |= {node for node in checkpoint["versions_seen"] if not is_reserved(node)}
-    for node in nodes or {"node"}:
-        builder.add_node(node, lambda _: None).add_edge(START, node)
-    for channel in names:
-        if sources := joined_nodes(channel):
-            builder.add_edge(sources, triggered_node(channel) or "")
-    return builder
-
-
-def _nodes_of(stored: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The nodes that channels and their values name."""
-    nodes: set[str] = set()
-    for channels in stored:
-        for channel, value in channels.items():
-            nodes |= {triggered_node(channel) or "", *joined_nodes(channel)}
-            sends = listed(value) if channel == TASKS else []
-            nodes |= {send.node for send in sends if isinstance(send, Send)}
-    return nodes - {"", END}
-
-
-def _commit_finished_work(thread: _Thread, stage: _Stage) -> IOGenerator[CheckpointTuple]:
-    """Apply the writes of finished tasks, and drop the tasks that did not finish.
+def _committed(thread: _Thread, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the state keys that finished tasks wrote, with these writes.
 
     Raises:
-        Stopped: If the graph cannot, or would lose work.
+        Stopped: If the graph cannot apply them.
     """
-    config = thread.base.config
     try:
-        state = yield from call_method(stage.graph, "get_state", config)
-        _check_tasks(thread, {task.id for task in state.tasks})
-        for _ in range(_SUPERSTEPS):
-            config = yield from call_method(stage.graph, "update_state", config, None, as_node=END)
-            state = yield from call_method(stage.graph, "get_state", config)
-            if not state.next:
-                saved = stage.memory.get_tuple(config)
-                if saved is not None:
-                    return saved
-    except (Stopped, PatchError):
+        return updated(thread.channels, values, finished_writes(thread.step))
+    except Stopped:
         raise
-    except Exception as error:  # any: the graph runs the application's reducers
+    except Exception as error:  # any: these are the application's reducers
         first = str(error).partition("\n")[0][:200]
         raise Refused(
             f"the graph cannot apply what its finished tasks wrote: {type(error).__name__}: "
             f"{first} With with_patching, the next message repairs it"
         ) from error
-    raise Refused("its graph starts new tasks whenever tasks are dropped")
-
-
-def _check_tasks(thread: _Thread, tasks: set[str]) -> None:
-    """Refuse if the graph lacks the node of a task that finished: its work would be lost."""
-    for task, channel, _ in thread.base.pending_writes or ():
-        if task not in tasks and state_keys([channel]):
-            raise Refused(
-                "the graph has no node for work that finished in this thread: is it the graph "
-                "that the application runs?"
-            )
-
-
-# --- make the new checkpoint -------------------------------------------------------------
-
-
-def _repaired(
-    thread: _Thread,
-    stage: _Stage,
-    staged: CheckpointTuple,
-    patch: Patch,
-    restored: Sequence[tuple[str, Any]],
-) -> IOGenerator[CheckpointTuple]:
-    """The checkpoint that has the repaired history, checked."""
-    base, messages_key = thread.base, thread.options.messages_key
-    values = yield from _values(thread, stage, staged)
-    versions = dict(staged.checkpoint["channel_versions"])
-    values[messages_key] = list(patch.messages)
-    for key in dict.fromkeys(key for key, _ in restored):
-        channel = stage.channels[key]
-        trial = channel.from_checkpoint(values[key]) if key in values else channel.copy()
-        trial.update([value for name, value in restored if name == key])
-        values[key] = trial.get() if is_delta_channel(channel) else trial.checkpoint()
-    for key in {messages_key, *(key for key, _ in restored)}:
-        versions[key] = thread.saver.get_next_version(versions.get(key), None)
-    metadata: Any = {**staged.metadata, "step": base.metadata.get("step", -1) + 1, **MARK}
-    repaired = staged._replace(
-        checkpoint={
-            **staged.checkpoint,
-            "id": _next_id(base),
-            "channel_values": values,
-            "channel_versions": versions,
-        },
-        metadata=metadata,
-    )
-    yield from _check_staged(thread, stage, repaired, patch.messages)
-    return repaired
-
-
-def _values(thread: _Thread, stage: _Stage, staged: CheckpointTuple) -> IOGenerator[dict[str, Any]]:
-    """The values of all channels: also of channels that the graph does not have.
-
-    LangGraph keeps the versions of such channels, and drops their values.
-    """
-    stored = thread.base.checkpoint
-    values = {
-        key: value
-        for key, value in stored["channel_values"].items()
-        if key not in stage.channels and not is_reserved(key) and triggered_node(key) is None
-    }
-    values |= staged.checkpoint["channel_values"]
-    delta = [key for key, channel in stage.channels.items() if is_delta_channel(channel)]
-    if delta:
-        state = yield from call_method(stage.graph, "get_state", staged.config)
-        versions = staged.checkpoint["channel_versions"]
-        for key in delta:
-            if key in state.values and versions.get(key) != stored["channel_versions"].get(key):
-                values[key] = state.values[key]
-    return values
-
-
-def _check_staged(
-    thread: _Thread, stage: _Stage, repaired: CheckpointTuple, messages: list[BaseMessage]
-) -> IOGenerator[None]:
-    """Check that the graph reads the repaired history from the checkpoint, and starts no task."""
-    config = stage.memory.put(
-        thread.base.config,
-        repaired.checkpoint,
-        repaired.metadata,
-        repaired.checkpoint["channel_versions"],
-    )
-    state = yield from call_method(stage.graph, "get_state", config)
-    saved = stage.memory.get_tuple(config)
-    read = [] if saved is None else (yield from _history(stage.memory, saved, thread.options))
-    if state.next or not are_same(read, messages):
-        raise Refused("the graph did not keep what was written to it")
 
 
 # --- write -------------------------------------------------------------------------------
 
 
-def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenerator[None]:
+def _write(
+    thread: _Thread, repaired: CheckpointTuple, messages: Sequence[BaseMessage]
+) -> IOGenerator[None]:
     """Write the checkpoint, if nothing was written since the repair began, and read it back."""
     base, checkpoint = thread.base, repaired.checkpoint
     if _identity(base) != _identity((yield from read_newest(thread.saver, thread.config))):
@@ -643,8 +463,8 @@ def _write(thread: _Thread, repaired: CheckpointTuple, patch: Patch) -> IOGenera
     newest = yield from read_newest(thread.saver, thread.config)
     if newest is None or newest.checkpoint["id"] != checkpoint["id"]:
         raise Stopped("moved", MOVED)
-    read = yield from _history(thread.saver, newest, thread.options)
-    if starts_tasks(newest) or not are_same(read, patch.messages):
+    read = yield from thread.history(newest)
+    if starts_tasks(newest) or not are_same(read, messages):
         yield from delete_checkpoint(thread.saver, key_of(thread.config), checkpoint["id"])
         raise Refused("the database did not return what was written to it")
 

@@ -6,9 +6,9 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,21 +32,17 @@ from langgraph_patch.threads.keys import Key, check_saver, list_keys
 from langgraph_patch.threads.opening import is_database_failure
 from langgraph_patch.threads.plan import RepairOptions, plan_repair
 from langgraph_patch.threads.reports import ThreadReport
-from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
+from langgraph_patch.threads.server import server_of
 from langgraph_patch.threads.server_client import ServerClient
 from langgraph_patch.threads.stored import (
     age_of,
-    as_text,
-    asked,
     config_of,
     history_of,
     interrupts_of,
     is_marked,
     reason_of,
-    starts_tasks,
-    waiting_tasks,
 )
-from langgraph_patch.threads.target import may_be_empty
+from langgraph_patch.threads.target import activity_of, may_be_empty
 from langgraph_patch.threads.turns import lost_turns
 
 _IDS = "the ids of threads, for one thread a list of one"
@@ -63,10 +59,10 @@ def scan_threads(
 ) -> IOIterator[ThreadReport]:
     """Report on every thread of a checkpointer, and on every namespace in it that later runs read.
 
-    A namespace of one run of a node (`node:<task id>`) is not read again when that run is over.
-    It is reported only while it waits for a human. What an agent in it did, if an input dropped
-    its run, is missing in the graph above, whose report says so. `ascan_threads` is the same for
-    an asynchronous checkpointer or client: iterate over it with `async for`.
+    A namespace of one run of a node (`node:<task id>`) is left out: no later run reads it. What an
+    agent in it asks, or did before an input dropped its run, is in the report on the graph above.
+    `ascan_threads` is the same for an asynchronous checkpointer or client: iterate over it with
+    `async for`.
 
     A scan makes one query for each history. A thread with subgraphs takes one more, for its newest
     input. Older checkpoints are read only if a history is damaged, or if that input ended tasks.
@@ -116,7 +112,7 @@ def scan_threads(
             raise OptionError(f"since={since!r:.200}: expected a datetime.")
         since = since if since.tzinfo else since.replace(tzinfo=UTC)
     ids = None if thread_ids is None else _checked_ids(thread_ids)
-    return _reports(_Reader(target, options, since), ids, include)
+    return _reports(_Scan(target, options, since), ids, include)
 
 
 ascan_threads = asynchronous_iterator(scan_threads)
@@ -137,13 +133,14 @@ def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
 
 
 def _reports(
-    reader: _Reader, ids: Sequence[str] | None, include: Callable[[str], bool] | None
+    scan: _Scan, ids: Sequence[str] | None, include: Callable[[str], bool] | None
 ) -> IOIterator[ThreadReport]:
-    keys = yield from list_keys(reader.saver) if ids is None else _keys_of(reader.saver, ids)
-    reader.with_subgraphs = {key.thread_id for key in keys if key.namespace}
+    keys = yield from list_keys(scan.saver) if ids is None else _keys_of(scan.saver, ids)
+    with_subgraphs = {key.thread_id for key in keys if key.namespace}
     for key in keys:
-        if include is None or include(key.thread_id):
-            report = yield from reader.report(key)
+        is_chosen = include is None or include(key.thread_id)
+        if is_chosen and task_of_namespace(key.namespace) is None:
+            report = yield from _report(scan, key, key.thread_id in with_subgraphs)
             if report is not None:
                 yield report
 
@@ -163,109 +160,88 @@ def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator
 # --- one history -------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Reads the histories of a checkpointer, sorted by thread and namespace.
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What all reports of a scan share.
 
     Attributes:
         saver: The checkpointer.
         options: The options of a repair.
         since: Report on nothing older; None for all.
-        thread_id: The thread that is read.
-        tasks: Its tasks that wait for a human.
-        interrupts: The interrupts of its root graph.
-        with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
     options: RepairOptions
     since: datetime | None
-    thread_id: str | None = None
-    tasks: set[str] = field(default_factory=set)
-    interrupts: set[str] = field(default_factory=set)
-    with_subgraphs: Collection[str] = ()
 
-    def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
-        """The report on one history; None if no later run reads it, or if it is older."""
-        if key.thread_id != self.thread_id:
-            self.thread_id, self.tasks, self.interrupts = key.thread_id, set(), set()
-        try:
-            task = task_of_namespace(key.namespace)
-            if task is not None and task not in self.tasks:
-                return None
-            return (yield from self._report(key))
-        except Exception as error:  # any: what is stored may make every constructor fail
-            if is_database_failure(error):
-                raise
-            return ThreadReport(*as_text(key), "unreadable", reason=reason_of(error))
 
-    def _report(self, key: Key) -> IOGenerator[ThreadReport | None]:
-        saved: CheckpointTuple | None = yield from call_method(
-            self.saver, "get_tuple", config_of(key)
+def _report(scan: _Scan, key: Key, has_subgraphs: bool) -> IOGenerator[ThreadReport | None]:
+    """The report on one history; None if it is older than what is asked for."""
+    try:
+        saved: CheckpointTuple | None
+        saved = yield from call_method(scan.saver, "get_tuple", config_of(key))
+        if saved is not None:
+            return (yield from _report_on(scan, key, saved, has_subgraphs))
+        if (yield from may_be_empty(scan.saver, key)):
+            return ThreadReport(*key, "healthy")
+        return ThreadReport(*key, "unreadable", reason="it was deleted during the scan")
+    except Exception as error:  # any: what is stored may make every constructor fail
+        if is_database_failure(error):
+            raise
+        return ThreadReport(*key, "unreadable", reason=reason_of(error))
+
+
+def _report_on(
+    scan: _Scan, key: Key, saved: CheckpointTuple, has_subgraphs: bool
+) -> IOGenerator[ThreadReport | None]:
+    age = age_of(saved)
+    if scan.since and datetime.now(UTC) - timedelta(seconds=age) < scan.since:
+        return None
+    activity = yield from activity_of(scan.saver, saved)
+    history = yield from history_of(scan.saver, saved, scan.options.messages_key)
+    report = ThreadReport(
+        *key,
+        "healthy",
+        checkpoint_id=saved.checkpoint["id"],
+        age=age,
+        messages=None if history is None else len(history),
+        repaired=is_marked(saved),
+    )
+    reading = _read(history or [], leaves_open=activity is not None)
+    defects = patch_reading(reading).changes if reading else ()
+    if activity == "waiting":
+        return replace(
+            report, status="paused", defects=defects, asks=tuple(interrupts_of(saved).values())
         )
-        if saved is None:
-            if (yield from may_be_empty(self.saver, key)):
-                return ThreadReport(*key, "healthy")
-            raise ThreadError("it was deleted during the scan")
-        activity = yield from self._activity(key, saved)
-        age = age_of(saved)
-        if self.since and datetime.now(UTC) - timedelta(seconds=age) < self.since:
-            return None
-        history = yield from history_of(self.saver, saved, self.options.messages_key)
-        report = ThreadReport(
-            *key,
-            "healthy",
-            checkpoint_id=saved.checkpoint["id"],
-            age=age,
-            messages=None if history is None else len(history),
-            repaired=is_marked(saved),
-        )
-        reading = _read(history or [], leaves_open=activity is not None)
-        defects = patch_reading(reading).changes if reading else ()
-        if activity == "waiting":
-            return replace(report, status="paused", defects=defects, asks=asked(saved))
-        if activity and not defects:
-            return report
-        try:
-            patch = yield from self._patch(saved, history or [], reading)
-        except EvidenceError as error:
-            cause = error.__cause__ or error
-            reason = f"its older checkpoints cannot be read: {reason_of(cause)}"
-            report = replace(report, reason=reason)
-            patch = patch_reading(replace(reading, leaves_open=False)) if reading else None
-        if patch is None or not changes_history(patch):
-            return report
-        defects = (*(c for c in patch.changes if c.defect == "abandoned"), *defects)
-        return replace(report, status="damaged", defects=defects, patch=patch)
+    if activity and not defects:
+        return report
+    try:
+        patch = yield from _patch(scan, saved, history or [], reading, has_subgraphs)
+    except EvidenceError as error:
+        cause = error.__cause__ or error
+        reason = f"its older checkpoints cannot be read: {reason_of(cause)}"
+        report = replace(report, reason=reason)
+        patch = patch_reading(replace(reading, leaves_open=False)) if reading else None
+    if patch is None or not changes_history(patch):
+        return report
+    defects = (*(c for c in patch.changes if c.defect == "abandoned"), *defects)
+    return replace(report, status="damaged", defects=defects, patch=patch)
 
-    def _patch(
-        self,
-        saved: CheckpointTuple,
-        history: list[BaseMessage],
-        reading: Reading | None,
-    ) -> IOGenerator[Patch | None]:
-        """The repair of a history; None if there is none."""
-        key, turns = self.options.messages_key, []
-        if saved.config["configurable"]["thread_id"] in self.with_subgraphs:
-            turns = yield from lost_turns(self.saver, saved, history, key)
-        if reading is None and not turns:
-            return None
-        plan = plan_repair(self.saver, saved.config, history, self.options, turns=turns)
-        return (yield from plan).patch
 
-    def _activity(self, key: Key, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
-        """Whether a human may still answer or, on a server, a run is in progress."""
-        if isinstance(self.saver, LangGraphServer):
-            if starts_tasks(saved):
-                return (yield from self.saver.activity(saved))
-            return None
-        interrupts = interrupts_of(saved)
-        if not key.namespace:
-            self.interrupts = interrupts
-        if not interrupts & self.interrupts:  # an answer comes through the root graph only
-            return None
-        self.tasks.update(waiting_tasks(saved))
-        return "waiting"
+def _patch(
+    scan: _Scan,
+    saved: CheckpointTuple,
+    history: list[BaseMessage],
+    reading: Reading | None,
+    has_subgraphs: bool,
+) -> IOGenerator[Patch | None]:
+    """The repair of a history; None if there is none."""
+    saver, options, turns = scan.saver, scan.options, []
+    if has_subgraphs:
+        turns = yield from lost_turns(saver, saved, history, options.messages_key)
+    if reading is None and not turns:
+        return None
+    return (yield from plan_repair(saver, saved.config, history, options, turns=turns)).patch
 
 
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:

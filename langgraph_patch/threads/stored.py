@@ -9,7 +9,7 @@ for arrays and data frames in an artifact, and it is false for NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -122,30 +122,17 @@ def _message_identity(message: BaseMessage) -> object:
 # --- pauses and age ----------------------------------------------------------------------
 
 
-def waiting_tasks(saved: CheckpointTuple) -> Mapping[str, Sequence[Any]]:
-    """The tasks that wait for a human, each with its interrupts."""
+def interrupts_of(saved: CheckpointTuple) -> dict[str, Any]:
+    """The interrupts of the tasks that wait for a human: what each asks, by its id."""
     waiting: dict[str, Sequence[Any]] = {}
     finished: set[str] = set()
     for task, channel, value in saved.pending_writes or ():
-        if task == NO_TASK:
-            continue
-        if channel == INTERRUPT:
+        if channel == INTERRUPT and task != NO_TASK:
             waiting[task] = value if isinstance(value, Sequence) else [value]
         elif channel not in _NO_RESULT:
             finished.add(task)
-    return {task: asked for task, asked in waiting.items() if task not in finished}
-
-
-def interrupts_of(saved: CheckpointTuple) -> set[str]:
-    """The ids of the interrupts for which a checkpoint waits."""
-    waiting = waiting_tasks(saved).values()
-    return {str(getattr(each, "id", each)) for asked in waiting for each in asked}
-
-
-def asked(saved: CheckpointTuple) -> tuple[Any, ...]:
-    """What the tasks that wait for a human ask: the value of each of their interrupts."""
-    waiting = waiting_tasks(saved).values()
-    return tuple(getattr(each, "value", each) for asked in waiting for each in asked)
+    asking = [each for task, own in waiting.items() if task not in finished for each in own]
+    return {str(getattr(each, "id", each)): getattr(each, "value", each) for each in asking}
 
 
 def starts_tasks(saved: CheckpointTuple) -> bool:
@@ -193,31 +180,14 @@ def reason_of(error: BaseException) -> str:
     """
     if isinstance(error, ThreadError):
         return str(error)
-    if isinstance(error, UnicodeEncodeError):
-        return "its id is not text in UTF-8, so no checkpointer can read it"
-    if isinstance(error, UnicodeDecodeError) or "decode to UTF-8" in str(error):
-        return f"a text of it is not UTF-8, so it cannot be decoded ({brief(error)})"
-    # LangGraph's serializer raises it with the type of the row: pickle, or such as msgpack+aes.
-    if isinstance(error, NotImplementedError) and "pickle" in str(error):
-        return "a row of it is a pickle, which is never loaded: it could run any code"
-    if isinstance(error, NotImplementedError) and "+" in str(error):
+    # LangGraph's serializer raises it with the type of the row, such as pickle or msgpack+aes.
+    if isinstance(error, NotImplementedError) and "serialization type" in str(error):
         return (
-            "its rows are encrypted: scan with the checkpointer of the application, or name its "
-            "serializer with --serde module:attribute"
+            f"a row of it is of a type that is not loaded, because it is encrypted or may run any "
+            f"code ({brief(error)}): if you trust it, scan with the checkpointer of the "
+            f"application, or name its serializer with --serde module:attribute"
         )
     return f"a value of it cannot be loaded ({brief(error)})"
-
-
-def as_text(key: Key) -> Key:
-    """The key of a report: a row that LangGraph did not write may hold bytes or a number.
-
-    Examples:
-        >>> from langgraph_patch.threads.keys import Key
-        >>> from langgraph_patch.threads.stored import as_text
-        >>> as_text(Key(7, ""))
-        Key(thread_id='7', namespace='')
-    """
-    return Key(*(part if isinstance(part, str) else repr(part) for part in key))
 
 
 # --- comparing messages ------------------------------------------------------------------

@@ -14,7 +14,8 @@ from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_na
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads.keys import Key
-from langgraph_patch.threads.server import LangGraphServer, server_of
+from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
+from langgraph_patch.threads.stored import config_of, interrupts_of, starts_tasks
 
 
 def opened(target: Any) -> tuple[BaseCheckpointSaver[Any], Any]:
@@ -101,6 +102,24 @@ def may_be_empty(saver: Any, key: Key) -> IOGenerator[bool]:
     if not isinstance(saver, LangGraphServer):
         return False
     return (yield from saver.thread(key.thread_id)) is not None
+
+
+def activity_of(saver: Any, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
+    """Whether a human may still answer or, on a server, a run is in progress; None if neither.
+
+    Args:
+        saver: The checkpointer.
+        saved: The newest checkpoint of a history.
+    """
+    if isinstance(saver, LangGraphServer):
+        return (yield from saver.activity(saved)) if starts_tasks(saved) else None
+    interrupts = {*interrupts_of(saved)}
+    named = saved.config["configurable"]
+    if interrupts and named.get("checkpoint_ns"):
+        # An answer comes through the root graph only. If that has moved on, none will come.
+        root = yield from call_method(saver, "get_tuple", config_of(Key(named["thread_id"], "")))
+        interrupts &= {*interrupts_of(root)} if root else set()
+    return "waiting" if interrupts else None
 
 
 def other_checkpoint(config: RunnableConfig, newest: str) -> str | None:

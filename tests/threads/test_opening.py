@@ -102,8 +102,8 @@ def test_a_row_that_names_a_function_and_a_pickle_execute_nothing(path, tmp_path
     command = f"touch '{touched}'"
     row = f'cos\nsystem\n(S"{command}"\ntR.'.encode()
     execute(path, ("UPDATE checkpoints SET type = 'pickle', checkpoint = ?", (row,)))
-    reason = "a row of it is a pickle, which is never loaded: it could run any code"
-    assert found(path) == [("unreadable", reason)]
+    [(status, reason)] = found(path)
+    assert (status, "may run any code" in reason, "pickle" in reason) == ("unreadable", True, True)
     row = crafted("os", "system", command)
     execute(path, ("UPDATE checkpoints SET type = 'msgpack', checkpoint = ?", (row,)))
     assert [status for status, _ in found(path)] == ["unreadable"]

@@ -323,12 +323,13 @@ def test_no_graph_may_lose_a_message(path, saver):
     for target, options, expected in (
         (other, {"force": True}, paused),
         (other, ABANDON, "the graph has no node 'tools', which comes next in this thread: repair"),
-        (other, {"force": True, **ABANDON}, "the graph has no node for work that finis"),
         (saver, ABANDON, "its history is in a DeltaChannel: repair it with the graph of the appl"),
     ):
         found = check_unchanged(path, lambda: repaired(target, **options))  # noqa: B023 - called at once
         assert found[0] == ("paused" if expected == paused else "refused")
         assert found[1].startswith(expected)
+    forced = repair_thread(other, thread(), force=True, dry_run=True, **ABANDON)
+    assert results(forced.patch.messages) == ["sent to bob", ENDED.format("c2")]
     assert repaired(with_patching(made.graph), **ABANDON)[0] == "repaired"
 
 
@@ -397,13 +398,34 @@ def test_c6_checkpoint_ids_of_another_make(path, saver):
         assert (name == ahead) == (repair.after == later_checkpoint_id(ahead, 1))
         assert saver.get_tuple(thread()).metadata["step"] == 0
         undo_repair(saver, thread())
-    changed(saver, id="zzz")
+    after_all = "ffffffff-ffff-4fff-8fff-ffffffffffff"
+    changed(saver, id=after_all)
     for target in (made.graph, saver):
         found = check_unchanged(path, lambda: repaired(target))  # noqa: B023 - called at once
-        assert (found[0], "'zzz', sorts after every id of LangGraph" in found[1]) == (
+        assert (found[0], f"{after_all!r}, sorts after every id" in found[1]) == (
             "refused",
             True,
         )
+
+
+@pytest.mark.parametrize("name", ["branch:model:decide:tools", "start:tools", "tools"])
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_a_thread_of_an_old_langgraph_starts_nothing_after_its_repair(name, with_graph, saver):
+    """Before 0.3 other channels started the nodes; LangGraph reads them as today's."""
+    made = stored("failed", "hand_built", saver)
+    saved = saver.get_tuple(thread())
+    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k == "messages"}
+    versions = {k: v for k, v in saved.checkpoint["channel_versions"].items() if ":" not in k}
+    saver.delete_thread("1")
+    old = {**saved.checkpoint, "v": 1, "channel_values": {**values, name: "model"}}
+    old["versions_seen"] = {"model": {}, "tools": {}}
+    old["channel_versions"] = {**versions, name: max(versions.values())}
+    saver.put(thread(checkpoint_ns=""), old, saved.metadata, old["channel_versions"])
+    assert made.graph.get_state(thread()).next != ()
+    target = made.graph if with_graph else saver
+    assert repaired(target, on_pause="abandon")[0] == "repaired"
+    assert made.graph.get_state(thread()).next == ()
+    assert results(made.history) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("boom", "c2")]
 
 
 @pytest.mark.parametrize("node", ["a|b", "__end__", ""])
