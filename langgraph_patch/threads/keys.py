@@ -88,8 +88,7 @@ def delete_checkpoint(
         Whether the checkpoint was deleted.
 
     Raises:
-        ThreadError: If the checkpointer cannot delete single checkpoints, or if another process
-            has locked the tables.
+        ThreadError: If the checkpointer cannot delete single checkpoints.
         OptionError: As for `list_keys`.
     """
     check_saver(saver)
@@ -105,16 +104,7 @@ def delete_checkpoint(
             f"its checkpoint_id in the config."
         )
     delete = (_DELETE.format(tables.parameter, tables.writes), (*key, checkpoint_id))
-    try:
-        deleted = yield from _execute(saver, tables, *tables.lock, delete)
-    except Exception as error:
-        if "LockNotAvailable" not in class_names(error, "psycopg"):
-            raise
-        raise ThreadError(
-            "Another process has locked the tables of checkpoints, so nothing was deleted: try "
-            "again when it is done."
-        ) from error
-    return bool(deleted)
+    return bool((yield from _execute(saver, tables, *tables.lock, delete)))
 
 
 def class_names(value: object, package: str) -> set[str]:
@@ -205,20 +195,24 @@ async def _async_sqlite_cursor(saver: Any) -> AsyncIterator[Any]:
 
 @contextmanager
 def _postgres_cursor(saver: Any) -> Iterator[Any]:
-    with saver.lock, _connection_of(saver) as conn:
-        if saver.pipe:
-            saver.pipe.sync()  # what was sent before is not part of this transaction
-        with conn.transaction(), conn.cursor(row_factory=_tuple_row()) as cursor:
-            yield cursor
+    with (
+        saver.lock,
+        _connection_of(saver) as conn,
+        conn.transaction(),
+        conn.cursor(row_factory=_tuple_row()) as cursor,
+    ):
+        yield cursor
 
 
 @asynccontextmanager
 async def _async_postgres_cursor(saver: Any) -> AsyncIterator[Any]:
-    async with saver.lock, _connection_of(saver) as conn:
-        if saver.pipe:
-            await saver.pipe.sync()  # what was sent before is not part of this transaction
-        async with conn.transaction(), conn.cursor(row_factory=_tuple_row()) as cursor:
-            yield cursor
+    async with (
+        saver.lock,
+        _connection_of(saver) as conn,
+        conn.transaction(),
+        conn.cursor(row_factory=_tuple_row()) as cursor,
+    ):
+        yield cursor
 
 
 def _connection_of(saver: Any) -> Any:

@@ -129,17 +129,10 @@ _SQLITE_TABLES = {
 _TRIGGERS = """SELECT name FROM sqlite_master
 WHERE type = 'trigger' AND lower(tbl_name) IN ('checkpoints', 'writes')"""
 
-_LOCKED = "another process has locked the database: try again when it is done."
-_SQLITE_ADVICE = {
-    "SQLITE_BUSY": _LOCKED,
-    "SQLITE_LOCKED": _LOCKED,
-    "SQLITE_NOTADB": "it is not a SQLite database.",
-    "SQLITE_CORRUPT": "the file is damaged: recover it with `sqlite3 FILE .recover` first.",
-    "SQLITE_CANTOPEN": (
-        "it cannot be opened: may this user write the file and its directory? If not, copy it, "
-        "and its log (-wal) if there is one, and name the copy."
-    ),
-}
+_READ_ONLY = (
+    "it cannot be opened: may this user write the file and its directory? If not, copy it, and its "
+    "log (-wal) if there is one, and name the copy."
+)
 
 
 @contextmanager
@@ -150,17 +143,11 @@ def _open_sqlite(
 
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
 
-    class ReadOnlySaver(SqliteSaver):
-        def setup(self) -> None:  # it would change the tables
-            self.is_setup = True
-
     if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
-        if os.path.exists(target):  # noqa: PTH110 - as above
-            raise ThreadError(f"{target!r} is not a file: expected a SQLite database.")
-        raise ThreadError(f"{target!r:.200}: there is no such file.")
+        raise ThreadError(f"{target!r:.200}: there is no such file: expected a SQLite database.")
     # SQLite would read it all the same, and leave a log that the application could not write.
     if not os.access(target, os.W_OK):
-        raise ThreadError(f"{target!r}: {_SQLITE_ADVICE['SQLITE_CANTOPEN']}")
+        raise ThreadError(f"{target!r}: {_READ_ONLY}")
     path = Path(target)
     try:
         uri = f"{path.absolute().as_uri()}?mode=rw"
@@ -173,11 +160,11 @@ def _open_sqlite(
             if sys.version_info >= (3, 12) and has_log and not write:
                 conn.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE)
             _check_sqlite(conn, target, write=write)
-            yield (SqliteSaver if write else ReadOnlySaver)(conn, serde=serde)
+            saver = SqliteSaver(conn, serde=serde)
+            saver.is_setup = not write  # the setup changes the tables
+            yield saver
     except sqlite3.Error as error:
-        name = str(getattr(error, "sqlite_errorname", ""))
-        advice = [text for code, text in _SQLITE_ADVICE.items() if name.startswith(code)]
-        raise ThreadError(f"{target!r}: {(advice or [f'{error}.'])[0]}") from error
+        raise ThreadError(f"{target!r}: {error}.") from error
 
 
 def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
@@ -226,18 +213,6 @@ _POSTGRES_TABLES = {
 _LIMITS = "-c row_security=off -c lock_timeout=5s -c statement_timeout=60s"
 """A policy that hides rows is an error; nothing is waited for without an end."""
 
-_CONNECTION_PROBLEMS = (
-    "Connection refused",
-    "No such file or directory",
-    "Name or service not known",
-    "timeout",
-    "authentication failed",
-    "no password supplied",
-    "does not exist",
-    "unsupported startup parameter",
-)
-"""Parts of libpq's messages that quote nothing of a URI."""
-
 # These use only what is in pg_catalog, whatever the search path of the connection has.
 _SCHEMAS = (
     "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[] AS schemas, "
@@ -276,26 +251,6 @@ def _open_postgres(
             "a PostgreSQL database needs psycopg: pip install 'langgraph-patch[postgres]'"
         ) from error
 
-    class TransactionSaver(PostgresSaver):
-        """Reads in transactions, which are read-only if the connection is."""
-
-        def _transaction(self) -> AbstractContextManager[Any]:
-            conn: Any = self.conn  # a connection here; LangGraph's type has pools too
-            transaction: AbstractContextManager[Any] = conn.transaction()
-            return transaction
-
-        def get_tuple(self, config: Any) -> Any:
-            with self._transaction():
-                return super().get_tuple(config)
-
-        def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            with self._transaction():
-                yield from super().list(*args, **kwargs)
-
-        def get_delta_channel_history(self, **kwargs: Any) -> Any:
-            with self._transaction():
-                return super().get_delta_channel_history(**kwargs)
-
     # What is not in a transaction of ours, such as a deletion, is read-only by default.
     settings = _LIMITS if write else f"{_LIMITS} -c default_transaction_read_only=on"
     with closing(_connection(uri, settings, psycopg)) as conn:
@@ -306,10 +261,29 @@ def _open_postgres(
             with conn.transaction():
                 if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
                     raise ThreadError(f"{_POSTGRES} holds no checkpoint: there is nothing to read.")
-            yield TransactionSaver(conn, serde=serde)
+            yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
             raise ThreadError(f"{_POSTGRES}: {first}.") from error
+
+
+def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:
+    """A checkpointer that reads in transactions, which are read-only if the connection is."""
+
+    class TransactionSaver(saver):  # type: ignore[misc, valid-type]  # may not be installed
+        def get_tuple(self, config: Any) -> Any:
+            with conn.transaction():
+                return super().get_tuple(config)
+
+        def list(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            with conn.transaction():
+                yield from super().list(*args, **kwargs)
+
+        def get_delta_channel_history(self, **kwargs: Any) -> Any:
+            with conn.transaction():
+                return super().get_delta_channel_history(**kwargs)
+
+    return TransactionSaver
 
 
 def _connection(uri: str, settings: str, psycopg: Any) -> Any:
@@ -331,13 +305,13 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
             prepare_threshold=None,
             row_factory=psycopg.rows.dict_row,
         )
-    except (psycopg.Error, ValueError) as error:
-        known = [each for each in _CONNECTION_PROBLEMS if each in str(error)]
-        problem += f" ({known[0]})" if known else ""
-    # Outside of `except`: the context of the error may hold a password.
+    except (psycopg.Error, ValueError):
+        pass
+    # Outside of `except`: the context of the error, and its text, may hold a password.
     raise ThreadError(
-        f"{_POSTGRES}: {problem}. Check host, port, user, password and database: special "
-        f"characters in them must be %-encoded. Name the server itself, not a pooler before it."
+        f"{_POSTGRES}: {problem}. Is the server running, and are host, port, user, password and "
+        f"database right? Special characters in them must be %-encoded. Name the server itself, "
+        f"not a pooler before it; psql with the same URI says more."
     )
 
 

@@ -152,8 +152,7 @@ def repair_thread(
             the checkpoint cannot be read, or if a LangGraph Server cannot be reached.
         GraphError: If `target` is none of these, or is a graph without a checkpointer, or if
             there is no such subgraph or state key.
-        OptionError: If an option has an invalid value, or if the checkpointer has only the other
-            form, synchronous or asynchronous.
+        OptionError: If an option has an invalid value.
         MessagesError: If the value of `messages_key` is not a list of messages.
         EvidenceError: If the checkpointer fails while older checkpoints are searched.
         Exception: What a `placeholder` callable or the checkpointer raises.

@@ -6,7 +6,7 @@ database does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -136,11 +136,11 @@ def _reports(
     scan: _Scan, ids: Sequence[str] | None, include: Callable[[str], bool] | None
 ) -> IOIterator[ThreadReport]:
     keys = yield from list_keys(scan.saver) if ids is None else _keys_of(scan.saver, ids)
-    with_subgraphs = {key.thread_id for key in keys if key.namespace}
+    scan = replace(scan, with_subgraphs={key.thread_id for key in keys if key.namespace})
     for key in keys:
         is_chosen = include is None or include(key.thread_id)
         if is_chosen and task_of_namespace(key.namespace) is None:
-            report = yield from _report(scan, key, key.thread_id in with_subgraphs)
+            report = yield from _report(scan, key)
             if report is not None:
                 yield report
 
@@ -168,20 +168,22 @@ class _Scan:
         saver: The checkpointer.
         options: The options of a repair.
         since: Report on nothing older; None for all.
+        with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
     options: RepairOptions
     since: datetime | None
+    with_subgraphs: Collection[str] = ()
 
 
-def _report(scan: _Scan, key: Key, has_subgraphs: bool) -> IOGenerator[ThreadReport | None]:
+def _report(scan: _Scan, key: Key) -> IOGenerator[ThreadReport | None]:
     """The report on one history; None if it is older than what is asked for."""
     try:
         saved: CheckpointTuple | None
         saved = yield from call_method(scan.saver, "get_tuple", config_of(key))
         if saved is not None:
-            return (yield from _report_on(scan, key, saved, has_subgraphs))
+            return (yield from _report_on(scan, key, saved))
         if (yield from may_be_empty(scan.saver, key)):
             return ThreadReport(*key, "healthy")
         return ThreadReport(*key, "unreadable", reason="it was deleted during the scan")
@@ -191,9 +193,7 @@ def _report(scan: _Scan, key: Key, has_subgraphs: bool) -> IOGenerator[ThreadRep
         return ThreadReport(*key, "unreadable", reason=reason_of(error))
 
 
-def _report_on(
-    scan: _Scan, key: Key, saved: CheckpointTuple, has_subgraphs: bool
-) -> IOGenerator[ThreadReport | None]:
+def _report_on(scan: _Scan, key: Key, saved: CheckpointTuple) -> IOGenerator[ThreadReport | None]:
     age = age_of(saved)
     if scan.since and datetime.now(UTC) - timedelta(seconds=age) < scan.since:
         return None
@@ -216,7 +216,7 @@ def _report_on(
     if activity and not defects:
         return report
     try:
-        patch = yield from _patch(scan, saved, history or [], reading, has_subgraphs)
+        patch = yield from _patch(scan, saved, history or [], reading)
     except EvidenceError as error:
         cause = error.__cause__ or error
         reason = f"its older checkpoints cannot be read: {reason_of(cause)}"
@@ -233,11 +233,10 @@ def _patch(
     saved: CheckpointTuple,
     history: list[BaseMessage],
     reading: Reading | None,
-    has_subgraphs: bool,
 ) -> IOGenerator[Patch | None]:
     """The repair of a history; None if there is none."""
     saver, options, turns = scan.saver, scan.options, []
-    if has_subgraphs:
+    if saved.config["configurable"]["thread_id"] in scan.with_subgraphs:
         turns = yield from lost_turns(saver, saved, history, options.messages_key)
     if reading is None and not turns:
         return None

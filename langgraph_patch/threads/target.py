@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_namespace
 from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.errors import GraphError, OptionError, ThreadError
+from langgraph_patch.errors import GraphError, ThreadError
 from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
 from langgraph_patch.threads.stored import config_of, interrupts_of, starts_tasks
@@ -58,11 +57,8 @@ def newest_config(config: RunnableConfig) -> RunnableConfig:
             f"Namespace {namespace!r} belongs to one run of a node: no later run reads it, so "
             f"there is nothing to repair. Repair the root namespace of the thread."
         )
-    lasting = {
-        key: value
-        for key, value in configurable.items()
-        if key not in RUN_KEYS and not is_reserved(key)
-    }
+    # Other keys stay: some checkpointers need more than these two.
+    lasting = {k: v for k, v in configurable.items() if k not in RUN_KEYS and not is_reserved(k)}
     lasting |= {"thread_id": str(configurable["thread_id"]), "checkpoint_ns": namespace}
     return {**config, "configurable": lasting}
 
@@ -78,18 +74,8 @@ def read_newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTup
 
     Raises:
         ThreadError: If there is no such thread.
-        OptionError: If the checkpointer has only the other form, synchronous or asynchronous.
     """
-    try:
-        saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
-    except (NotImplementedError, asyncio.InvalidStateError) as error:
-        if "serialization type" in str(error):
-            raise  # LangGraph's serializer raises it for a row of a type that it does not know
-        raise OptionError(
-            f"{type(saver).__name__} has only the other form: call repair_thread and undo_repair "
-            f"with a synchronous checkpointer, await arepair_thread and aundo_repair with an "
-            f"asynchronous one."
-        ) from error
+    saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
     key = key_of(config)
     if saved is None and not (yield from may_be_empty(saver, key)):
         where = f" in namespace {key.namespace!r}" if key.namespace else ""

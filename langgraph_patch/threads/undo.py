@@ -52,7 +52,7 @@ def undo_repair(
             or if the checkpointer cannot delete single checkpoints (those for SQLite, PostgreSQL
             and memory can).
         GraphError: If `target` is none of these, or is a graph without a checkpointer.
-        OptionError: If the checkpointer has only the other form, synchronous or asynchronous.
+        Exception: What the checkpointer raises, such as one that is asynchronous only.
 
     Examples:
         >>> from langchain_core.messages import AIMessage, HumanMessage

@@ -110,7 +110,7 @@ def test_why_a_thread_cannot_be_read():
         (ThreadError("as it is"), "as it is"),
         (
             UnicodeEncodeError("utf-8", "\udcff", 0, 1, "x"),
-            "a value of it cannot be loaded (Unicod",
+            "a value of it cannot be loaded (",
         ),
         (NotImplementedError(unknown.format("pickle")), "or may run any code (NotImplementedErr"),
         (NotImplementedError(unknown.format("msgpack+aes")), "it is encrypted or may run any code"),
