@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,49 +82,26 @@ def is_database_failure(error: BaseException) -> bool:
         return getattr(error, "sqlite_errorcode", None) is not None
     names = class_names(error, "psycopg")
     # A statement that took too long concerns one thread: the next one may be smaller.
-    return bool(names & {"OperationalError", "InterfaceError"}) and "QueryCanceled" not in names
+    failures = {"OperationalError", "InterfaceError", "ProgrammingError"}
+    return bool(names & failures) and "QueryCanceled" not in names
 
 
-def _check_tables(
-    database: str,
-    needed: Mapping[str, str],
-    found: Mapping[str, set[str] | None],
-    version: str,
-) -> None:
-    """Check that a database has LangGraph's tables with the columns that a checkpointer reads.
+def _not_ordinary(database: str, table: str) -> ThreadError:
+    return ThreadError(
+        f"{database}: {table!r} is not an ordinary table, so reading it may run any code (a view, "
+        f"or a column that is computed or of a type of its own): name the database that LangGraph "
+        f"writes to."
+    )
 
-    Args:
-        database: What to call the database in an error.
-        needed: The columns of each table, separated by blanks.
-        found: The columns of each table; none if there is no such table, None if it is a view, or
-            anything else that may run code when it is read.
-        version: What to do about a missing column.
-    """
-    for table, names in needed.items():
-        columns = found[table]
-        if columns is None:
-            raise ThreadError(
-                f"{database}: {table!r} is not an ordinary table, so reading it may run any code: "
-                f"name the database that LangGraph writes to."
-            )
-        if not columns:
-            raise ThreadError(f"{database} has no table {table!r}: it holds no LangGraph threads.")
-        if missing := [name for name in names.split() if name not in columns]:
-            raise ThreadError(
-                f"{database}: table {table!r} has no column {missing[0]!r}: {version}"
-            )
+
+def _no_checkpoint(database: str) -> ThreadError:
+    return ThreadError(f"{database} holds no checkpoint: there is nothing to read.")
 
 
 # --- SQLite ------------------------------------------------------------------------------
 
 
 _SECONDS = 2.0  # to wait for the lock of another process
-
-_SQLITE_TABLES = {
-    "checkpoints": "thread_id checkpoint_ns checkpoint_id parent_checkpoint_id type checkpoint "
-    "metadata",
-    "writes": "thread_id checkpoint_ns checkpoint_id task_id idx channel type value",
-}
 
 _TRIGGERS = """SELECT name FROM sqlite_master
 WHERE type = 'trigger' AND lower(tbl_name) IN ('checkpoints', 'writes')"""
@@ -169,14 +146,11 @@ def _open_sqlite(
 
 def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
     conn.execute("PRAGMA trusted_schema = OFF")
-    found = {table: _sqlite_columns(conn, table) for table in _SQLITE_TABLES}
-    version = (
-        "it was written by another version of langgraph-checkpoint-sqlite. Open it once with the "
-        "version that your application uses, then try again."
-    )
-    _check_tables(repr(target), _SQLITE_TABLES, found, version)
+    for table in ("checkpoints", "writes"):
+        if not _is_ordinary(conn, table):
+            raise _not_ordinary(repr(target), table)
     if conn.execute("SELECT 1 FROM checkpoints LIMIT 1").fetchone() is None:
-        raise ThreadError(f"{target!r} holds no checkpoint: there is nothing to read.")
+        raise _no_checkpoint(repr(target))
     if write:
         trigger = conn.execute(_TRIGGERS).fetchone()
         if trigger:
@@ -185,30 +159,28 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
                 f"its threads in Python, with the checkpointer of your application."
             )
         return
-    if "task_path" not in (found["writes"] or ()):
+    columns = {row[1] for row in conn.execute("PRAGMA main.table_info(writes)")}
+    if "task_path" not in columns:
         # Older versions have no such column. A view, seen by this connection only, adds it.
         conn.execute("CREATE TEMP VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
     conn.execute("PRAGMA query_only = ON")
 
 
-def _sqlite_columns(conn: Any, table: str) -> set[str] | None:
-    """The stored columns of a table; None if reading it runs more than SQLite's own reading."""
+def _is_ordinary(conn: Any, table: str) -> bool:
+    """Whether reading a table runs nothing but SQLite's own reading; also if there is none."""
     kinds = conn.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,))
-    if not all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds):
-        return None  # a view, or a virtual table, which may read one
-    return {row[1] for row in conn.execute(f"PRAGMA main.table_info({table})")}
+    columns = conn.execute(f"PRAGMA main.table_xinfo({table})")
+    # A view, a virtual table, which may read one, or a generated column, which is hidden.
+    return all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds) and not any(
+        hidden for *_, hidden in columns
+    )
 
 
 # --- PostgreSQL --------------------------------------------------------------------------
 
 
 _POSTGRES = "The PostgreSQL database"
-_POSTGRES_TABLES = {
-    "checkpoints": "thread_id checkpoint_ns checkpoint_id parent_checkpoint_id checkpoint metadata",
-    "checkpoint_blobs": "thread_id checkpoint_ns channel version type blob",
-    "checkpoint_writes": "thread_id checkpoint_ns checkpoint_id task_id idx channel type blob "
-    "task_path",
-}
+_POSTGRES_TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
 
 _LIMITS = "-c row_security=off -c lock_timeout=5s -c statement_timeout=60s"
 """A policy that hides rows is an error; nothing is waited for without an end."""
@@ -217,14 +189,15 @@ _LIMITS = "-c row_security=off -c lock_timeout=5s -c statement_timeout=60s"
 _SCHEMAS = (
     "SELECT pg_catalog.current_schemas(false)::pg_catalog.text[] AS schemas, "
     "pg_catalog.current_setting('row_security') AS row_security, "
-    + ", ".join(f"pg_catalog.to_regclass('{table}')::oid AS {table}" for table in _POSTGRES_TABLES)
+    "ARRAY["
+    + ", ".join(f"pg_catalog.to_regclass('{table}')::oid" for table in _POSTGRES_TABLES)
+    + "] AS tables"
 )
-_COLUMNS = """SELECT c.relkind IN ('r', 'p') AS is_table, a.attname::text AS name
-FROM pg_class c LEFT JOIN (
-    pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-    AND t.typnamespace = 'pg_catalog'::regnamespace
-) ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-WHERE c.oid = %s"""
+_ODD = """SELECT c.relname AS name FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE c.oid = ANY(%s) AND (c.relkind NOT IN ('r', 'p') OR a.attgenerated <> ''
+    OR t.typnamespace <> 'pg_catalog'::regnamespace) LIMIT 1"""
 _FOREIGN = """SELECT n.nspname AS schema, f.name::text, r.rolname AS owner FROM (
     SELECT proname AS name, pronamespace AS schema, proowner AS owner FROM pg_proc
     WHERE proname = ANY(%(functions)s)
@@ -260,7 +233,7 @@ def _open_postgres(
                 _check_postgres(conn)
             with conn.transaction():
                 if conn.execute("SELECT FROM checkpoints LIMIT 1").fetchone() is None:
-                    raise ThreadError(f"{_POSTGRES} holds no checkpoint: there is nothing to read.")
+                    raise _no_checkpoint(_POSTGRES)
             yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
@@ -298,13 +271,7 @@ def _connection(uri: str, settings: str, psycopg: Any) -> Any:
             # Not a SET: behind a pooler it would outlive us, on a connection of others.
             "options": f"{values.get('options', '')} {settings}".strip(),
         }
-        # A pooler may give each statement another server, so none is prepared.
-        return psycopg.connect(
-            **options,
-            autocommit=True,
-            prepare_threshold=None,
-            row_factory=psycopg.rows.dict_row,
-        )
+        return psycopg.connect(**options, autocommit=True, row_factory=psycopg.rows.dict_row)
     except (psycopg.Error, ValueError):
         pass
     # Outside of `except`: the context of the error, and its text, may hold a password.
@@ -319,16 +286,8 @@ def _check_postgres(conn: Any) -> None:
     """Check that what is read are tables, and that no query calls what another role defined."""
     names = conn.execute(_SCHEMAS).fetchone()
     conn.execute("SET LOCAL search_path = pg_catalog")
-    rows = {table: conn.execute(_COLUMNS, (names[table],)).fetchall() for table in _POSTGRES_TABLES}
-    found = {
-        table: {row["name"] for row in columns} if all(r["is_table"] for r in columns) else None
-        for table, columns in rows.items()
-    }
-    version = (
-        "it was written by another version of langgraph-checkpoint-postgres. Call `setup()` of "
-        "the version that your application uses, then try again."
-    )
-    _check_tables(_POSTGRES, _POSTGRES_TABLES, found, version)
+    if odd := conn.execute(_ODD, (names["tables"],)).fetchone():
+        raise _not_ordinary(_POSTGRES, odd["name"])
     foreign = conn.execute(_FOREIGN, {**_CALLED, "schemas": names["schemas"]}).fetchone()
     if foreign:
         raise ThreadError(

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
@@ -19,9 +19,7 @@ from langgraph_patch.evidence.recover import Recovery
 from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import Abandoned, repair_with_turns
 from langgraph_patch.graph.repairer import Repair, Repairer
-from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch, changes_history
-from langgraph_patch.history.repair import Change
 from langgraph_patch.threads.reports import Outcome
 from langgraph_patch.threads.server import Activity
 from langgraph_patch.threads.stored import age_of
@@ -160,24 +158,19 @@ def check_due(
         raise Stopped("young", _YOUNG.format(age, options.min_age))
 
 
-def with_committed(
-    before: Sequence[BaseMessage], after: Sequence[BaseMessage], patch: Patch
-) -> Patch:
-    """The patch of `after`, as one of `before`: with a change for each result that tasks wrote."""
-    return Patch(patch.messages, (*_committed(before, after), *patch.changes), list(before))
+def with_committed(first: Patch, patch: Patch) -> Patch:
+    """The repair of a history to which finished tasks wrote, as one of the history before that.
 
-
-def _committed(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> Iterator[Change]:
-    ids = {message.id for message in before}
-    calls = {
-        call["id"]: (index, call["name"])
-        for index, message in enumerate(map(corrected, before))
-        if isinstance(message, AIMessage)
-        for call in message.tool_calls
-    }
-    for message in after:
-        if isinstance(message, ToolMessage) and message.id not in ids:
-            index, name = calls.get(message.tool_call_id, (len(before), message.name))
-            yield Change(
-                "recovered", "dangling", index, message.tool_call_id, name, None, None, message
-            )
+    Args:
+        first: The repair of the history before.
+        patch: The repair of the history with what they wrote.
+    """
+    ids = {message.id for message in first.before}
+    results = [m for m in patch.before if isinstance(m, ToolMessage) and m.id not in ids]
+    written = {message.tool_call_id: message for message in results}
+    kept = [
+        replace(change, kind="recovered", cause=None, after=written[change.tool_call_id])
+        for change in first.changes
+        if change.kind in ("inserted", "recovered") and change.tool_call_id in written
+    ]
+    return Patch(patch.messages, (*kept, *patch.changes), first.before)

@@ -319,14 +319,15 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
             f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
             f"them, or the graph is not the one that wrote this thread"
         )
+    patch = plan.patch
     if not are_same(stored, history):
         plan = yield from _plan(thread, history, activity)
+        patch = with_committed(patch, plan.patch)
 
     # 3. Make the new checkpoint.
     restored = updated(thread.channels, {**values, **committed}, [plan.restored])
     changed = {**committed, **restored, key: list(plan.patch.messages)}
     repaired = checkpoint_after(base, thread.saver, changed)
-    patch = with_committed(stored, history, plan.patch)
     if options.dry_run:
         return patch, None
     # 4. Write it.

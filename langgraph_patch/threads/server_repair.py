@@ -84,7 +84,7 @@ def repair_on_server(
         committed = yield from thread.history(cleared)
         if not are_same(committed, stored):
             rest = yield from plan_repair(server, cleared.config, committed, options)
-            patch = with_committed(stored, committed, rest.patch)
+            patch = with_committed(patch, rest.patch)
         mark = {_BEFORE: base.checkpoint["id"], _WRITTEN_TO: cleared.checkpoint["id"]}
         if writes := writes_between(committed, patch.messages):
             cleared = yield from _write(thread, cleared, writes, mark, patch.messages)

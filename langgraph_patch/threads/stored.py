@@ -10,7 +10,6 @@ for arrays and data frames in an artifact, and it is false for NaN.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -207,9 +206,7 @@ def is_same(one: BaseMessage, other: BaseMessage) -> bool:
     """
     if one is other or one.id != other.id:
         return one is other
-    with suppress(Exception):  # `==` of an application's value may raise anything
-        if one == other:
-            return True
+    # `==` of an application's value may raise anything.
     return _SERDE.dumps_typed(one) == _SERDE.dumps_typed(other)
 
 
