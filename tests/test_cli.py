@@ -134,7 +134,7 @@ def outcomes_in(out):
 ALL = "repair {db} --all"
 BAD = {
     "scan /no/such.db": "there is no such file",
-    "scan {module}": "it is not a SQLite database",
+    "scan {module}": "file is not a database",
     "scan /": "is not a file",
     "": "required",
     "scan {db} --fast": "--fast",

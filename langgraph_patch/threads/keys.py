@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph_storage import delete_from_memory
 from langgraph_patch._sansio import IOGenerator, IORequest, call_method
-from langgraph_patch.errors import OptionError, ThreadError, brief
+from langgraph_patch.errors import ThreadError, brief
 from langgraph_patch.threads.server import LangGraphServer
 from langgraph_patch.threads.server_client import check_use
 
@@ -28,19 +28,6 @@ class Key(NamedTuple):
 
     thread_id: str
     namespace: str
-
-
-def check_saver(saver: Any) -> None:
-    """Check that it is a checkpointer.
-
-    Raises:
-        OptionError: If it is not.
-    """
-    if not isinstance(saver, BaseCheckpointSaver):
-        raise OptionError(
-            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
-            f"SqliteSaver or the `checkpointer` of a graph."
-        )
 
 
 def list_keys(
@@ -54,8 +41,8 @@ def list_keys(
 
     Raises:
         ThreadError: If the checkpointer cannot list its threads.
-        OptionError: If `saver` is not a checkpointer, or is used synchronously and can only be
-            used asynchronously, or the other way round.
+        OptionError: If `saver` is used synchronously and can only be used asynchronously, or the
+            other way round.
 
     Examples:
         >>> from langgraph.checkpoint.memory import InMemorySaver
@@ -64,7 +51,6 @@ def list_keys(
         >>> run_sync(list_keys(InMemorySaver()))
         []
     """
-    check_saver(saver)
     if isinstance(saver, LangGraphServer):
         ids = yield from saver.thread_ids(thread_id)
         return [Key(each, "") for each in ids]
@@ -91,7 +77,6 @@ def delete_checkpoint(
         ThreadError: If the checkpointer cannot delete single checkpoints.
         OptionError: As for `list_keys`.
     """
-    check_saver(saver)
     if isinstance(saver, InMemorySaver):
         is_deleted = delete_from_memory(saver, *key, checkpoint_id)
         if is_deleted is not None:

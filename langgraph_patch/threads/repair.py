@@ -67,7 +67,6 @@ from langgraph_patch.threads.server import Activity, LangGraphServer
 from langgraph_patch.threads.server_repair import repair_on_server
 from langgraph_patch.threads.stored import (
     are_same,
-    count_missing,
     history_of,
     interrupts_of,
     starts_tasks,
@@ -314,13 +313,14 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     values = yield from _values(thread, stored)
     committed = _committed(thread, values)
     history = as_messages(committed.get(key, stored))
-    if lost := count_missing(stored, history):
+    ids = {message.id for message in history}
+    if lost := sum(message.id not in ids for message in stored):
         raise Refused(
-            f"{lost} of its {len(stored)} messages would be lost: a finished node removes or edits "
-            f"them, or the graph is not the one that wrote this thread"
+            f"{lost} of its {len(stored)} messages would be lost: a finished node removes them, or "
+            f"the graph is not the one that wrote this thread"
         )
     patch = plan.patch
-    if not are_same(stored, history):
+    if key in committed:
         plan = yield from _plan(thread, history, activity)
         patch = with_committed(patch, plan.patch)
 

@@ -28,7 +28,7 @@ from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
 from langgraph_patch.history.placeholders import is_placeholder
-from langgraph_patch.threads.keys import Key, check_saver, list_keys
+from langgraph_patch.threads.keys import Key, list_keys
 from langgraph_patch.threads.opening import is_database_failure
 from langgraph_patch.threads.plan import RepairOptions, plan_repair
 from langgraph_patch.threads.reports import ThreadReport
@@ -103,7 +103,11 @@ def scan_threads(
         ["'1': damaged - inserted 'wire' 'c1' (unknown)"]
     """
     target: Any = server_of(saver) or saver
-    check_saver(target)
+    if not isinstance(target, BaseCheckpointSaver):
+        raise OptionError(
+            f"{saver!r:.200} is a {type(saver).__name__}: expected a checkpointer, such as a "
+            f"SqliteSaver or the `checkpointer` of a graph."
+        )
     options = RepairOptions(repairer=Repairer(messages_key=messages_key, recover="required"))
     if include is not None and not callable(include):
         raise OptionError(f"include={include!r:.200}: expected a function of a thread id.")

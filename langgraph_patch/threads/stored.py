@@ -213,16 +213,3 @@ def is_same(one: BaseMessage, other: BaseMessage) -> bool:
 def are_same(some: Sequence[BaseMessage], others: Sequence[BaseMessage]) -> bool:
     """Whether two histories have the same messages in the same order."""
     return len(some) == len(others) and all(map(is_same, some, others))
-
-
-def count_missing(before: Sequence[BaseMessage], after: Sequence[BaseMessage]) -> int:
-    """How many messages of `before` do not occur in `after`, in the same order."""
-    missing, start = 0, 0
-    for message in before:
-        rest = range(start, len(after))
-        index = next((index for index in rest if is_same(message, after[index])), None)
-        if index is None:
-            missing += 1
-        else:
-            start = index + 1
-    return missing

@@ -59,7 +59,8 @@ def lost_turns(
     if isinstance(saver, LangGraphServer) or not history:
         return []
     reader = Reader(saver, messages_key, required=True)
-    builder, live = None, dict[str, Any].fromkeys(_other_keys(saved, messages_key))
+    others = {*state_keys(saved.checkpoint["channel_versions"])} - {messages_key}
+    builder, live = None, dict[str, Any].fromkeys(others)
     if graph is not None:
         builder, live = graph.builder, _live_channels(graph.channels, saved, messages_key)
     lost: list[Abandoned] = []
@@ -72,7 +73,8 @@ def lost_turns(
         given = yield from input_before(reader, older)
         if given is None or not has_ended_tasks(given.checkpoint["channel_versions"]):
             break
-        place = in_namespace(saved.config, namespace_of(saved.config), _parent_of(given))
+        parent = configured_id(given.parent_config)
+        place = in_namespace(saved.config, namespace_of(saved.config), parent)
         found = yield from dropped_turns(reader, place, builder, NAME)
         if found is None or not _is_certain(history, found, given, messages_key):
             break
@@ -81,10 +83,6 @@ def lost_turns(
         lost += filter(None, [turns_to_add(history, found, live)])
         older = found[0].step.saved
     return lost[::-1]
-
-
-def _other_keys(saved: CheckpointTuple, messages_key: str) -> list[str]:
-    return [k for k in state_keys(saved.checkpoint["channel_versions"]) if k != messages_key]
 
 
 def _live_channels(
@@ -97,10 +95,6 @@ def _live_channels(
         for key, each in channels.items()
         if key in state_keys(channels) and key != messages_key and isinstance(each, BaseChannel)
     }
-
-
-def _parent_of(saved: CheckpointTuple) -> str | None:
-    return configured_id(saved.parent_config)
 
 
 def _is_certain(

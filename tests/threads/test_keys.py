@@ -6,7 +6,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from langgraph_patch._sansio import run_async, run_sync
-from langgraph_patch.errors import OptionError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
 from support.stored_threads import Foreign
 from support.thread_laws import fill
@@ -41,12 +41,3 @@ def test_a_checkpointer_of_the_same_name_is_not_taken_for_langgraphs():
             run_sync(list_keys(other))
         with pytest.raises(ThreadError, match=f"{name} cannot delete single checkpoints"):
             run_sync(delete_checkpoint(other, Key("1", ""), "a"))
-
-
-def test_what_is_no_checkpointer_is_named():
-    """Before anything is done with it."""
-    for act in (list_keys("x"), delete_checkpoint("x", Key("1", ""), "a")):
-        with pytest.raises(
-            OptionError, match="'x' is a str: expected a checkpointer, such as a Sq"
-        ):
-            run_sync(act)
