@@ -6,7 +6,7 @@ tables are queried, and any other checkpointer is asked for all of its checkpoin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from operator import methodcaller
@@ -60,7 +60,7 @@ def list_keys(
     values = () if thread_id is None else (thread_id,)
     where = f"WHERE thread_id = {tables.parameter}" * len(values)
     rows = yield from _execute(saver, tables, (tables.keys.format(where), values))
-    return sorted(Key(*map(_as_text, row)) for row in rows)
+    return sorted(map(_key_of_row, rows))
 
 
 def delete_checkpoint(
@@ -165,9 +165,10 @@ def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> IOGen
     return (yield IORequest(synchronously, asynchronously))
 
 
-def _as_text(value: str | bytes) -> str:
-    """An id; each byte that is not UTF-8 becomes half a character, so that no id stops a scan."""
-    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+def _key_of_row(row: Any) -> Key:
+    """A key; each byte that is not UTF-8 becomes half a character, so that no id stops a scan."""
+    values = row.values() if isinstance(row, Mapping) else row
+    return Key(*(v if isinstance(v, str) else v.decode("utf-8", "surrogateescape") for v in values))
 
 
 @asynccontextmanager
@@ -184,7 +185,7 @@ def _postgres_cursor(saver: Any) -> Iterator[Any]:
         saver.lock,
         _connection_of(saver) as conn,
         conn.transaction(),
-        conn.cursor(row_factory=_tuple_row()) as cursor,
+        conn.cursor() as cursor,
     ):
         yield cursor
 
@@ -195,7 +196,7 @@ async def _async_postgres_cursor(saver: Any) -> AsyncIterator[Any]:
         saver.lock,
         _connection_of(saver) as conn,
         conn.transaction(),
-        conn.cursor(row_factory=_tuple_row()) as cursor,
+        conn.cursor() as cursor,
     ):
         yield cursor
 
@@ -204,12 +205,6 @@ def _connection_of(saver: Any) -> Any:
     """The connection of a checkpointer, or one of its pool, as a context manager."""
     conn = saver.conn
     return conn.connection() if hasattr(conn, "getconn") else nullcontext(conn)
-
-
-def _tuple_row() -> Any:
-    from psycopg.rows import tuple_row  # noqa: PLC0415 - only for PostgreSQL
-
-    return tuple_row
 
 
 _SQLITE = _Tables(

@@ -101,10 +101,10 @@ def _apply_writes(messages: Iterable[BaseMessage], writes: Iterable[Any]) -> lis
     """Apply writes as the reducers of `DeltaChannel` state do: by id, new messages at the end."""
     state: dict[object, Any] = {_message_identity(m): m for m in messages}
     for write in writes:
+        value = write
         if isinstance(write, Overwrite):
-            state = {_message_identity(m): m for m in as_messages(write.value or [])}
-            continue
-        for message in as_messages(list(write) if isinstance(write, Sequence) else [write]):
+            state, value = {}, write.value or []
+        for message in as_messages(list(value) if isinstance(value, Sequence) else [value]):
             if message.id == REMOVE_ALL_MESSAGES:
                 state = {}
             elif isinstance(message, RemoveMessage):
