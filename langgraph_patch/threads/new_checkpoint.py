@@ -7,7 +7,7 @@ a superstep of LangGraph. A run that continues from it does nothing; the next me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     empty_checkpoint,
 )
-from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph_patch._langgraph_storage import (
     NEWEST_FORMAT,
@@ -30,10 +29,7 @@ from langgraph_patch._langgraph_storage import (
 from langgraph_patch.evidence.effects import StateWrites
 from langgraph_patch.evidence.tasks import Step
 from langgraph_patch.threads.plan import Refused
-from langgraph_patch.threads.stored import MARK
-
-_FORMAT_OF_TRIGGERS = 3
-"""The first format in which the names of the channels that start nodes are today's."""
+from langgraph_patch.threads.stored import MARK, starting_channels
 
 
 def finished_writes(step: Step) -> list[StateWrites]:
@@ -89,7 +85,7 @@ def checkpoint_after(
         saver: Its checkpointer.
         changed: The values of the state keys that change.
     """
-    old, starting = base.checkpoint, _starting(base.checkpoint)
+    old, starting = base.checkpoint, starting_channels(base)
     values = {c: value for c, value in old["channel_values"].items() if c not in starting}
     versions = dict(old["channel_versions"])
     seen = {node: dict(own) for node, own in old["versions_seen"].items()}
@@ -99,7 +95,7 @@ def checkpoint_after(
     for key in {*starting, *changed}:
         versions[key] = saver.get_next_version(versions.get(key), None)
     checkpoint: Checkpoint = {
-        "v": NEWEST_FORMAT,
+        "v": NEWEST_FORMAT,  # so that LangGraph does not read triggers with names of old versions
         "id": _id_after(base),
         "ts": datetime.now(UTC).isoformat(),
         "channel_values": {**values, **changed},
@@ -126,18 +122,3 @@ def _id_after(base: CheckpointTuple) -> str:
             f"repair can become the newest one"
         )
     return new
-
-
-def _starting(checkpoint: Checkpoint) -> Sequence[str]:
-    """The channels with a value that start tasks.
-
-    In a checkpoint of a LangGraph before 0.3 they have other names, and those of nodes.
-    """
-    is_old, nodes = checkpoint.get("v", 1) < _FORMAT_OF_TRIGGERS, checkpoint["versions_seen"]
-    return [
-        channel
-        for channel in checkpoint["channel_values"]
-        if channel == TASKS
-        or triggered_node(channel) is not None
-        or (is_old and (channel.startswith(("start:", "branch:")) or channel in nodes))
-    ]

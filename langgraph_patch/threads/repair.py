@@ -35,6 +35,7 @@ from langgraph_patch._langgraph_storage import (
     is_delta_channel,
     state_keys,
     subgraph_path,
+    triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
 from langgraph_patch.errors import GraphError, ThreadError
@@ -69,6 +70,7 @@ from langgraph_patch.threads.stored import (
     are_same,
     history_of,
     interrupts_of,
+    starting_channels,
     starts_tasks,
 )
 from langgraph_patch.threads.target import (
@@ -285,7 +287,8 @@ class _Thread:
     @property
     def next_nodes(self) -> set[str]:
         """The nodes that come next."""
-        return {*self.step.nodes, *(s.node for s in self.step.sends if isinstance(s, Send))}
+        nodes = {triggered_node(channel) or "" for channel in starting_channels(self.base)} - {""}
+        return {*nodes, *(s.node for s in self.step.sends if isinstance(s, Send))}
 
     @property
     def may_wait(self) -> bool:

@@ -25,6 +25,7 @@ from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NEWEST_FORMAT,
     NO_TASK,
+    joined_nodes,
     triggered_node,
     whole_value,
 )
@@ -136,8 +137,22 @@ def interrupts_of(saved: CheckpointTuple) -> dict[str, Any]:
 
 def starts_tasks(saved: CheckpointTuple) -> bool:
     """Whether a superstep follows the checkpoint, or was begun."""
-    channels = saved.checkpoint["channel_values"]
-    return bool(channels.get(TASKS)) or any(triggered_node(channel) for channel in channels)
+    return bool(starting_channels(saved))
+
+
+def starting_channels(saved: CheckpointTuple) -> list[str]:
+    """The channels of a checkpoint that start tasks."""
+    return [
+        channel
+        for channel, value in saved.checkpoint["channel_values"].items()
+        if (channel == TASKS and value)
+        or (triggered_node(channel) is not None and not _still_joins(channel, value))
+    ]
+
+
+def _still_joins(channel: str, value: object) -> bool:
+    """Whether a join still waits for some of its nodes; its value are the others."""
+    return isinstance(value, set) and value < {*joined_nodes(channel)}
 
 
 MARK: Final = {"langgraph_patch": "repair"}

@@ -428,6 +428,25 @@ def test_a_thread_of_an_old_langgraph_starts_nothing_after_its_repair(name, with
     assert results(made.history) == [UNKNOWN.format("mail", "c1"), UNKNOWN.format("boom", "c2")]
 
 
+@pytest.mark.parametrize("with_graph", [True, False])
+def test_a_join_that_waits_starts_nothing(with_graph, saver):
+    """Its channel always has a value: none of its nodes, or some that ran."""
+    builder = StateGraph(MessagesState).add_edge(START, "model")
+    messages = [HumanMessage("go"), calls(MAIL), HumanMessage("never mind")]
+    builder.add_node("model", lambda _: {"messages": messages})
+    for name in ("one", "two", "both"):
+        builder.add_node(name, lambda _: {})
+    builder.add_edge("model", "one").add_edge("model", "two").add_edge(["one", "two"], "both")
+    graph = builder.compile(checkpointer=saver)
+    graph.invoke({"messages": []}, thread())
+    assert saver.get_tuple(thread()).checkpoint["channel_values"]["join:one+two:both"] == set()
+    changed(saver, channel_values={"join:one+two:both": {"one"}})
+    assert repaired(graph if with_graph else saver)[0] == "repaired"
+    after = saver.get_tuple(thread()).checkpoint["channel_values"]
+    assert after["join:one+two:both"] == {"one"}
+    assert [m.type for m in after["messages"]] == ["human", "ai", "tool", "human"]
+
+
 @pytest.mark.parametrize("node", ["a|b", "__end__", ""])
 def test_names_that_no_graph_has_change_nothing(node, path, saver):
     """A row that LangGraph did not write is refused, or repaired; nothing else is raised."""
