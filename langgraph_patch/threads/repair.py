@@ -15,8 +15,7 @@ steps for a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -193,9 +192,7 @@ def repair_thread(
             f"The API of LangGraph Server cannot write the history of the subgraph "
             f"{key.namespace!r} alone: repair it with the checkpointer of the server."
         )
-    blocked: set[str] = set()
-    with _recording_blocked_classes(blocked):
-        base = yield from read_newest(saver, newest)
+    base, blocked = yield from _read_with_blocked(saver, newest)
     if base is None:
         return ThreadRepair(*key, "healthy")
     before = base.checkpoint["id"]
@@ -205,7 +202,7 @@ def repair_thread(
         if isinstance(saver, LangGraphServer):
             patch, after = yield from repair_on_server(saver, base, options)
         else:
-            thread = _Thread(options, newest, saver, graph, base, sorted(blocked))
+            thread = _Thread(options, newest, saver, graph, base, blocked)
             patch, after = yield from _repair(thread)
     except Stopped as stop:
         return ThreadRepair(*key, stop.outcome, stop.reason, before=before)
@@ -216,19 +213,18 @@ arepair_thread = asynchronous(repair_thread)
 """Repair a thread as `repair_thread` does, over an asynchronous checkpointer or client."""
 
 
-@contextmanager
-def _recording_blocked_classes(blocked: set[str]) -> Iterator[None]:
-    """Add each class that LangGraph's serializer does not load to a set, as `module:Class`."""
-
-    def record(event: Mapping[str, Any]) -> None:
-        if event["kind"] == "msgpack_blocked":
-            blocked.add(f"{event['module']}:{event['name']}")
-
-    unregister = register_serde_event_listener(record)
+def _read_with_blocked(
+    saver: Any, config: RunnableConfig
+) -> IOGenerator[tuple[CheckpointTuple | None, list[str]]]:
+    """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
+    events: list[Mapping[str, Any]] = []
+    unregister = register_serde_event_listener(events.append)
     try:
-        yield
+        saved = yield from read_newest(saver, config)
     finally:
         unregister()
+    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
+    return saved, sorted(blocked)
 
 
 # --- the steps ---------------------------------------------------------------------------

@@ -45,8 +45,6 @@ from langgraph_patch.threads.stored import (
 from langgraph_patch.threads.target import activity_of, may_be_empty
 from langgraph_patch.threads.turns import lost_turns
 
-_IDS = "the ids of threads, for one thread a list of one"
-
 
 @synchronous_iterator
 def scan_threads(
@@ -129,7 +127,9 @@ def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
     if isinstance(thread_ids, Iterable) and not isinstance(thread_ids, str | bytes):
         ids = list(thread_ids)
     if ids is None or not all(isinstance(each, str) for each in ids):
-        raise OptionError(f"thread_ids={thread_ids!r:.200}: expected {_IDS}.")
+        raise OptionError(
+            f"thread_ids={thread_ids!r:.200}: expected the ids of threads, for one a list of one."
+        )
     return sorted(set(ids))
 
 

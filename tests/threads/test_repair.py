@@ -32,6 +32,7 @@ from support.stored_threads import (
     WAITED,
     WIRE,
     hand_built,
+    lines,
     results,
     stored,
     thread,
@@ -304,6 +305,29 @@ def test_what_only_a_reducer_of_the_application_can_apply_needs_the_graph(path, 
     made.graph.update_state(thread(), {"notes": ["three"]}, as_node="model")
     values = made.graph.get_state(thread()).values
     assert (values["notes"], values["count"]) == (["one", "two", "three"], 2)
+
+
+@pytest.mark.needs(langgraph="1.2")
+def test_what_finished_tasks_wrote_is_applied_as_langgraph_applies_it():
+    """In its order, through the reducers, with `Send`s and a client's update before it."""
+
+    def tell(name):
+        return lambda _: {"messages": [AIMessage(name, id=name)], "notes": [name]}
+
+    beside = {name: tell(name) for name in ("zoe", "bob", "mia")}
+    made = [noting(beside), noting(beside)]
+    for each in made:
+        saver = each.graph.checkpointer
+        newest = saver.get_tuple(thread()).config
+        null = "00000000-0000-0000-0000-000000000000"
+        saver.put_writes(newest, [("notes", ["client"]), ("count", 1)], null)
+    repaired_one, other = (each.graph for each in made)
+    assert repaired(repaired_one, **ABANDON)[0] == "repaired"
+    other.update_state(thread(), None, as_node="__end__")
+    values, expected = (g.get_state(thread()).values for g in (repaired_one, other))
+    assert values["notes"] == expected["notes"] == ["one", "client", "bob", "mia", "zoe"]
+    assert values["count"] == expected["count"] == 1
+    assert lines([m for m in values["messages"] if m.type != "tool"]) == lines(expected["messages"])
 
 
 @pytest.mark.needs(langgraph="1.2")
