@@ -24,7 +24,6 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.channels import BinaryOperatorAggregate
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.graph.message import add_messages
 from langgraph.types import Send
@@ -33,11 +32,10 @@ from langgraph_patch._langgraph_storage import (
     accepted_input,
     is_delta_channel,
     state_keys,
-    subgraph_path,
     triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
-from langgraph_patch.errors import GraphError, ThreadError
+from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.tasks import Step, read_step
 from langgraph_patch.graph.abandoned import Abandoned
@@ -79,6 +77,8 @@ from langgraph_patch.threads.target import (
     opened,
     other_checkpoint,
     read_newest,
+    read_with_blocked,
+    subgraph_in,
 )
 from langgraph_patch.threads.turns import lost_turns
 
@@ -192,7 +192,7 @@ def repair_thread(
             f"The API of LangGraph Server cannot write the history of the subgraph "
             f"{key.namespace!r} alone: repair it with the checkpointer of the server."
         )
-    base, blocked = yield from _read_with_blocked(saver, newest)
+    base, blocked = yield from read_with_blocked(saver, newest)
     if base is None:
         return ThreadRepair(*key, "healthy")
     before = base.checkpoint["id"]
@@ -202,7 +202,8 @@ def repair_thread(
         if isinstance(saver, LangGraphServer):
             patch, after = yield from repair_on_server(saver, base, options)
         else:
-            thread = _Thread(options, newest, saver, graph, base, blocked)
+            own = subgraph_in(graph, key.namespace)
+            thread = _Thread(options, newest, saver, graph, own, base, blocked)
             patch, after = yield from _repair(thread)
     except Stopped as stop:
         return ThreadRepair(*key, stop.outcome, stop.reason, before=before)
@@ -211,20 +212,6 @@ def repair_thread(
 
 arepair_thread = asynchronous(repair_thread)
 """Repair a thread as `repair_thread` does, over an asynchronous checkpointer or client."""
-
-
-def _read_with_blocked(
-    saver: Any, config: RunnableConfig
-) -> IOGenerator[tuple[CheckpointTuple | None, list[str]]]:
-    """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
-    events: list[Mapping[str, Any]] = []
-    unregister = register_serde_event_listener(events.append)
-    try:
-        saved = yield from read_newest(saver, config)
-    finally:
-        unregister()
-    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
-    return saved, sorted(blocked)
 
 
 # --- the steps ---------------------------------------------------------------------------
@@ -239,6 +226,7 @@ class _Thread:
         config: Names its newest checkpoint.
         saver: The checkpointer of the application.
         own_graph: The application's graph; None if it was not passed.
+        graph: This graph, or its subgraph, that has the history; None if it was not passed.
         base: The checkpoint that is repaired.
         blocked: The classes in it that were not loaded.
     """
@@ -247,26 +235,9 @@ class _Thread:
     config: RunnableConfig
     saver: BaseCheckpointSaver[Any]
     own_graph: Any
+    graph: Any
     base: CheckpointTuple
     blocked: Sequence[str]
-
-    @cached_property
-    def graph(self) -> Any:
-        """The application's graph, or its subgraph, that has the history; None if not passed.
-
-        Raises:
-            GraphError: If it has no such subgraph.
-        """
-        namespace = key_of(self.config).namespace
-        if self.own_graph is None or not namespace:
-            return self.own_graph
-        path = subgraph_path(namespace)
-        for _, graph in self.own_graph.get_subgraphs(namespace=path, recurse=True):
-            return graph
-        names = [repr(name) for name, _ in self.own_graph.get_subgraphs(recurse=True)]
-        raise GraphError(
-            f"The graph has no subgraph {path!r}. Its subgraphs are: {', '.join(names) or 'none'}."
-        )
 
     @cached_property
     def channels(self) -> Mapping[str, Any]:

@@ -7,9 +7,15 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.graph.state import CompiledStateGraph
 
-from langgraph_patch._langgraph_storage import RUN_KEYS, is_reserved, task_of_namespace
+from langgraph_patch._langgraph_storage import (
+    RUN_KEYS,
+    is_reserved,
+    subgraph_path,
+    task_of_namespace,
+)
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import GraphError, ThreadError
 from langgraph_patch.threads.keys import Key
@@ -40,6 +46,23 @@ def opened(target: Any) -> tuple[BaseCheckpointSaver[Any], Any]:
             f"graph.copy({{'checkpointer': ...}}), with the one that holds the thread."
         )
     return target.checkpointer, target
+
+
+def subgraph_in(graph: Any, namespace: str) -> Any:
+    """The graph that has the history of a namespace; None if no graph was passed.
+
+    Raises:
+        GraphError: If the graph has no such subgraph.
+    """
+    if graph is None or not namespace:
+        return graph
+    path = subgraph_path(namespace)
+    for _, subgraph in graph.get_subgraphs(namespace=path, recurse=True):
+        return subgraph
+    names = [repr(name) for name, _ in graph.get_subgraphs(recurse=True)]
+    raise GraphError(
+        f"The graph has no subgraph {path!r}. Its subgraphs are: {', '.join(names) or 'none'}."
+    )
 
 
 def newest_config(config: RunnableConfig) -> RunnableConfig:
@@ -81,6 +104,20 @@ def read_newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTup
         where = f" in namespace {key.namespace!r}" if key.namespace else ""
         raise ThreadError(f"There is no thread {key.thread_id!r}{where}.")
     return saved
+
+
+def read_with_blocked(
+    saver: Any, config: RunnableConfig
+) -> IOGenerator[tuple[CheckpointTuple | None, list[str]]]:
+    """The newest checkpoint, and the classes in it that LangGraph's serializer does not load."""
+    events: list[Mapping[str, Any]] = []
+    unregister = register_serde_event_listener(events.append)
+    try:
+        saved = yield from read_newest(saver, config)
+    finally:
+        unregister()
+    blocked = {f"{e['module']}:{e['name']}" for e in events if e["kind"] == "msgpack_blocked"}
+    return saved, sorted(blocked)
 
 
 def may_be_empty(saver: Any, key: Key) -> IOGenerator[bool]:
