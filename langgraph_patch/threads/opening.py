@@ -169,11 +169,10 @@ def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
 def _is_ordinary(conn: Any, table: str) -> bool:
     """Whether reading a table runs nothing but SQLite's own reading; also if there is none."""
     kinds = conn.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,))
+    if not all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds):
+        return False  # a view, or a virtual table, which may read one
     columns = conn.execute(f"PRAGMA main.table_xinfo({table})")
-    # A view, a virtual table, which may read one, or a generated column, which is hidden.
-    return all(str(sql).startswith("CREATE TABLE") for (sql,) in kinds) and not any(
-        hidden for *_, hidden in columns
-    )
+    return not any(hidden for *_, hidden in columns)  # as generated columns are
 
 
 # --- PostgreSQL --------------------------------------------------------------------------
