@@ -135,7 +135,7 @@ ALL = "repair {db} --all"
 BAD = {
     "scan /no/such.db": "there is no such file",
     "scan {module}": "file is not a database",
-    "scan /": "is not a file",
+    "scan /": "is no file",
     "": "required",
     "scan {db} --fast": "--fast",
     "show {db} nobody": "There is no thread 'nobody'",

@@ -121,7 +121,7 @@ def _open_sqlite(
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
 
     if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
-        raise ThreadError(f"{target!r:.200} is not a file: expected a SQLite database.")
+        raise ThreadError(f"{target!r:.200} is no file: expected an existing SQLite database.")
     # SQLite would read it all the same, and leave a log that the application could not write.
     if not os.access(target, os.W_OK):
         raise ThreadError(f"{target!r}: {_READ_ONLY}")
@@ -141,7 +141,10 @@ def _open_sqlite(
             saver.is_setup = not write  # the setup changes the tables
             yield saver
     except sqlite3.Error as error:
-        raise ThreadError(f"{target!r}: {error}.") from error
+        raise ThreadError(
+            f"{target!r}: {error}. Is it the SQLite database that LangGraph writes to, and does no "
+            f"other process lock it? A damaged file is recovered with `sqlite3 FILE .recover`."
+        ) from error
 
 
 def _check_sqlite(conn: Any, target: str, *, write: bool) -> None:
@@ -236,7 +239,10 @@ def _open_postgres(
             yield _in_transactions(PostgresSaver, conn)(conn, serde=serde)
         except psycopg.Error as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            raise ThreadError(f"{_POSTGRES}: {first}.") from error
+            raise ThreadError(
+                f"{_POSTGRES}: {first}. Is it the database that LangGraph writes to, and does no "
+                f"other process lock its tables?"
+            ) from error
 
 
 def _in_transactions(saver: type[BaseCheckpointSaver[Any]], conn: Any) -> Any:

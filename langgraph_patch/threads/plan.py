@@ -29,6 +29,7 @@ OnPause = Literal["keep", "abandon"]
 MOVED: Final = (
     "something else wrote to it during the repair, and that write takes precedence: scan it again"
 )
+NEEDS_GRAPH: Final = "{}: repair it with the graph of the application (--graph)"
 KILLED: Final = "a run was stopped before its first superstep: continue it with invoke(None) first"
 
 _WAITS = "it waits for a human: answer it, or abandon the pause (on_pause='abandon')"

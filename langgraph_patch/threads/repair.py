@@ -3,55 +3,46 @@
 The repair of a thread in a checkpointer has four steps. Nothing is written before the last one.
 
 1. Read the newest checkpoint, plan the repair of its history, and check that it may be written.
-2. Apply what finished tasks wrote: a repair that is written first would destroy it.
-3. Make one checkpoint of that, with the repaired history and without tasks (`new_checkpoint`).
+2. Stage it in memory, with what finished tasks wrote: a repair that is written first would destroy
+   that (`staging`).
+3. Make one checkpoint of it, with the repaired history and without tasks, and check that one.
 4. Compare: is the checkpoint that was read still the newest? Then write the new one behind it, and
    read it back.
 
-The reducers and the breakpoints are those of the application's graph. Without it, the history has
-LangGraph's `add_messages`, and what depends on anything else is refused. `server_repair` has the
-steps for a server.
+The reducers and the breakpoints are those of the application's graph. Without it, what depends on
+them is refused. `server_repair` has the steps for a server.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels import BinaryOperatorAggregate
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
-from langgraph.checkpoint.serde.types import ERROR
-from langgraph.graph.message import add_messages
+from langgraph.checkpoint.serde.types import ERROR, TASKS
 from langgraph.types import Send
 
 from langgraph_patch._langgraph_storage import (
     accepted_input,
-    is_delta_channel,
     state_keys,
     triggered_node,
 )
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.evidence.tasks import Step, read_step
 from langgraph_patch.graph.abandoned import Abandoned
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.graph.state import unknown_key_error
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.patch import Patch
 from langgraph_patch.history.placeholders import Placeholder
 from langgraph_patch.threads.keys import delete_checkpoint
-from langgraph_patch.threads.new_checkpoint import (
-    checkpoint_after,
-    finished_writes,
-    updated,
-)
 from langgraph_patch.threads.plan import (
     KILLED,
     MOVED,
+    NEEDS_GRAPH,
     OnPause,
     Refused,
     RepairOptions,
@@ -63,6 +54,7 @@ from langgraph_patch.threads.plan import (
 from langgraph_patch.threads.reports import ThreadRepair
 from langgraph_patch.threads.server import Activity, LangGraphServer
 from langgraph_patch.threads.server_repair import repair_on_server
+from langgraph_patch.threads.staging import finished_work, id_after, new_checkpoint, staged
 from langgraph_patch.threads.stored import (
     are_same,
     history_of,
@@ -217,7 +209,7 @@ arepair_thread = asynchronous(repair_thread)
 # --- the steps ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Thread:
     """A thread under repair.
 
@@ -239,23 +231,12 @@ class _Thread:
     base: CheckpointTuple
     blocked: Sequence[str]
 
-    @cached_property
-    def channels(self) -> Mapping[str, Any]:
-        """The channels of the state keys that may be written."""
-        if self.graph is not None:
-            return dict(self.graph.channels)
-        return {self.options.messages_key: BinaryOperatorAggregate(list, add_messages)}
-
-    @cached_property
-    def step(self) -> Step:
-        """The superstep after the checkpoint."""
-        return read_step(self.base, self.options.messages_key, None)[0]
-
     @property
     def next_nodes(self) -> set[str]:
         """The nodes that come next."""
+        sends = self.base.checkpoint["channel_values"].get(TASKS) or ()
         nodes = {triggered_node(channel) or "" for channel in starting_channels(self.base)} - {""}
-        return {*nodes, *(s.node for s in self.step.sends if isinstance(s, Send))}
+        return {*nodes, *(send.node for send in sends if isinstance(send, Send))}
 
     @property
     def may_wait(self) -> bool:
@@ -272,6 +253,7 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     """Returns the patch and the id of the checkpoint that has it; None for a dry run."""
     options, base, key = thread.options, thread.base, thread.options.messages_key
     # 1. Look.
+    id_after(base)
     _check_key(thread)
     stored = yield from thread.history(base)
     activity = yield from _activity(thread)
@@ -279,10 +261,10 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
     check_due(base, plan.patch, options, activity)
     _check_graph(thread)
 
-    # 2. Apply what finished tasks wrote.
-    values = yield from _values(thread, stored)
-    committed = _committed(thread, values)
-    history = as_messages(committed.get(key, stored))
+    # 2. Stage what finished tasks wrote.
+    stage = yield from staged(thread.saver, base, key, thread.own_graph, thread.graph)
+    finished = yield from finished_work(stage)
+    history = stage.history(finished)
     ids = {message.id for message in history}
     if lost := sum(message.id not in ids for message in stored):
         raise Refused(
@@ -290,14 +272,12 @@ def _repair(thread: _Thread) -> IOGenerator[tuple[Patch, str | None]]:
             f"the graph is not the one that wrote this thread"
         )
     patch = plan.patch
-    if key in committed:
+    if not are_same(history, stored):
         plan = yield from _plan(thread, history, activity)
         patch = with_committed(patch, plan.patch)
 
-    # 3. Make the new checkpoint.
-    restored = updated(thread.channels, {**values, **committed}, [plan.restored])
-    changed = {**committed, **restored, key: list(plan.patch.messages)}
-    repaired = checkpoint_after(base, thread.saver, changed)
+    # 3. Make the new checkpoint, and check it.
+    repaired = yield from new_checkpoint(stage, finished, plan.patch.messages, plan.restored)
     if options.dry_run:
         return patch, None
     # 4. Write it.
@@ -368,53 +348,20 @@ def _check_graph(thread: _Thread) -> None:
             )
         return
     if not isinstance(base.checkpoint["channel_values"].get(options.messages_key), list):
-        raise Refused(_NEEDS_GRAPH.format("its history is in a DeltaChannel"))
+        raise Refused(NEEDS_GRAPH.format("its history is in a DeltaChannel"))
     written = {channel for _, channel, _ in base.pending_writes or ()}
     others = {*state_keys(written)} - {options.messages_key}
     if others:
         named = ", ".join(map(repr, sorted(others)))
-        raise Refused(_NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
+        raise Refused(NEEDS_GRAPH.format(f"finished tasks wrote the state key {named}"))
     if options.on_pause == "keep" and thread.may_wait and not interrupts_of(base):
-        raise Stopped("paused", _NEEDS_GRAPH.format(_KILLED_OR_WAITS))
+        raise Stopped("paused", NEEDS_GRAPH.format(_KILLED_OR_WAITS))
 
 
-_NEEDS_GRAPH = "{}: repair it with the graph of the application (--graph)"
 _KILLED_OR_WAITS = (
     "a run of it was stopped without a recorded error, or it waits at a breakpoint, which only "
     "the graph shows; or abandon the pause (on_pause='abandon')"
 )
-
-
-# --- apply -------------------------------------------------------------------------------
-
-
-def _values(thread: _Thread, stored: Sequence[BaseMessage]) -> IOGenerator[dict[str, Any]]:
-    """The values of all state keys; whole, also those that are spread over older checkpoints."""
-    values = {**thread.base.checkpoint["channel_values"], thread.options.messages_key: stored}
-    delta = [key for key, channel in thread.channels.items() if is_delta_channel(channel)]
-    others = [key for key in delta if key != thread.options.messages_key]
-    if others:
-        state = yield from call_method(thread.own_graph, "get_state", thread.base.config)
-        values |= {key: state.values[key] for key in others if key in state.values}
-    return values
-
-
-def _committed(thread: _Thread, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the state keys that finished tasks wrote, with these writes.
-
-    Raises:
-        Stopped: If the graph cannot apply them.
-    """
-    try:
-        return updated(thread.channels, values, finished_writes(thread.step))
-    except Stopped:
-        raise
-    except Exception as error:  # any: these are the application's reducers
-        first = str(error).partition("\n")[0][:200]
-        raise Refused(
-            f"the graph cannot apply what its finished tasks wrote: {type(error).__name__}: "
-            f"{first} With with_patching, the next message repairs it"
-        ) from error
 
 
 # --- write -------------------------------------------------------------------------------

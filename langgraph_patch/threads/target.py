@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from langgraph_patch._langgraph_storage import (
     task_of_namespace,
 )
 from langgraph_patch._sansio import IOGenerator, call_method
-from langgraph_patch.errors import GraphError, ThreadError
+from langgraph_patch.errors import GraphError, OptionError, ThreadError
 from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.server import Activity, LangGraphServer, server_of
 from langgraph_patch.threads.stored import config_of, interrupts_of, starts_tasks
@@ -97,8 +98,18 @@ def read_newest(saver: Any, config: RunnableConfig) -> IOGenerator[CheckpointTup
 
     Raises:
         ThreadError: If there is no such thread.
+        OptionError: If the checkpointer has only the other form, synchronous or asynchronous.
     """
-    saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
+    try:
+        saved: CheckpointTuple | None = yield from call_method(saver, "get_tuple", config)
+    except (NotImplementedError, asyncio.InvalidStateError) as error:
+        if "serialization type" in str(error):
+            raise  # LangGraph's serializer raises it for a row of a type that it does not know
+        raise OptionError(
+            f"{type(saver).__name__} has only the other form: call repair_thread and undo_repair "
+            f"with a synchronous checkpointer, await arepair_thread and aundo_repair with an "
+            f"asynchronous one."
+        ) from error
     key = key_of(config)
     if saved is None and not (yield from may_be_empty(saver, key)):
         where = f" in namespace {key.namespace!r}" if key.namespace else ""

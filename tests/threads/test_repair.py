@@ -347,13 +347,12 @@ def test_no_graph_may_lose_a_message(path, saver):
     for target, options, expected in (
         (other, {"force": True}, paused),
         (other, ABANDON, "the graph has no node 'tools', which comes next in this thread: repair"),
+        (other, {"force": True, **ABANDON}, "the graph has no node for work that finis"),
         (saver, ABANDON, "its history is in a DeltaChannel: repair it with the graph of the appl"),
     ):
         found = check_unchanged(path, lambda: repaired(target, **options))  # noqa: B023 - called at once
         assert found[0] == ("paused" if expected == paused else "refused")
         assert found[1].startswith(expected)
-    forced = repair_thread(other, thread(), force=True, dry_run=True, **ABANDON)
-    assert results(forced.patch.messages) == ["sent to bob", ENDED.format("c2")]
     assert repaired(with_patching(made.graph), **ABANDON)[0] == "repaired"
 
 
@@ -422,14 +421,12 @@ def test_c6_checkpoint_ids_of_another_make(path, saver):
         assert (name == ahead) == (repair.after == later_checkpoint_id(ahead, 1))
         assert saver.get_tuple(thread()).metadata["step"] == 0
         undo_repair(saver, thread())
-    after_all = "ffffffff-ffff-4fff-8fff-ffffffffffff"
-    changed(saver, id=after_all)
-    for target in (made.graph, saver):
-        found = check_unchanged(path, lambda: repaired(target))  # noqa: B023 - called at once
-        assert (found[0], f"{after_all!r}, sorts after every id" in found[1]) == (
-            "refused",
-            True,
-        )
+    for after_all in ("ffffffff-ffff-4fff-8fff-ffffffffffff", "zzz"):
+        changed(saver, id=after_all)
+        for target in (made.graph, saver):
+            found = check_unchanged(path, lambda: repaired(target))  # noqa: B023 - called at once
+            assert found[0] == "refused"
+            assert f"{after_all!r}, sorts after every id" in found[1]
 
 
 @pytest.mark.parametrize("name", ["branch:model:decide:tools", "start:tools", "tools"])
@@ -472,11 +469,15 @@ def test_a_join_that_waits_starts_nothing(with_graph, saver):
 
 
 @pytest.mark.parametrize("node", ["a|b", "__end__", ""])
-def test_names_that_no_graph_has_change_nothing(node, saver):
-    """A row that LangGraph did not write is repaired like others."""
+def test_names_that_no_graph_has_change_nothing(node, path, saver):
+    """A row that LangGraph did not write is refused, or repaired; nothing else is raised."""
     stored("abandoned", saver=saver)
     changed(saver, versions_seen={node: {}})
-    assert repaired(saver)[0] == "repaired"
+    before = rows_of(path)
+    outcome, reason = repaired(saver)
+    if outcome != "repaired":
+        assert (outcome, "no graph fits it" in reason) == ("refused", True)
+        assert rows_of(path) == before
 
 
 # --- other state keys, and final placeholders ------------------------------------------------

@@ -123,8 +123,8 @@ async def test_the_wrong_form_names_the_right_one(path, saver):
     stored("abandoned", saver=saver)
     async with AsyncSqliteSaver.from_conn_string(path) as own:
         for act in (repair_thread, undo_repair):
-            with pytest.raises(asyncio.InvalidStateError, match="Synchronous calls to AsyncSqlite"):
-                act(own, thread())  # LangGraph's own error
+            with pytest.raises(OptionError, match="await arepair_thread and aundo"):
+                act(own, thread())
         repair = await arepair_thread(own, thread(), min_age=0)
 
         def undo():
@@ -135,7 +135,7 @@ async def test_the_wrong_form_names_the_right_one(path, saver):
         with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use `async for`"):
             list(scan_threads(own))
     for act in (arepair_thread, aundo_repair):
-        with pytest.raises(NotImplementedError, match="SqliteSaver does not support async methods"):
+        with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
             await act(saver, thread())
     with pytest.raises(OptionError, match="SqliteSaver is synchronous: call scan_threads"):
         [report async for report in ascan_threads(saver)]
