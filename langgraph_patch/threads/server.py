@@ -58,9 +58,6 @@ _PAGE = 100
 _ALL = 1000
 """How many checkpoints are asked for if the caller wants all."""
 
-_LISTINGS = 3
-"""How often the threads are listed, if threads come and go meanwhile."""
-
 _MOST_THREADS = 1_000_000
 """How many threads are listed at most."""
 
@@ -184,41 +181,32 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             thread_id: List this thread only, whether the filters choose it or not.
 
         Raises:
-            StoreFailedError: If the server lists fewer threads than it counts, or more and more.
+            StoreFailedError: If the pages do not fit together, have no end, or list fewer threads
+                than the server counts: it is wrong, or threads were deleted meanwhile.
         """
         if thread_id is not None:
             return [] if (yield from self.thread(thread_id)) is None else [thread_id]
-        for _ in range(_LISTINGS):
-            count = yield from self.request("threads/count", self.filters, read=int)
-            found = yield from self._listed(min(count, _MOST_THREADS))
-            if len(found) >= count:
-                return sorted(found)
-        raise StoreFailedError(
-            f"LangGraph Server lists {len(found)} of {count} threads, so some would be left out: "
-            f"try again, or choose fewer threads with status= or metadata=."
-        )
-
-    def _listed(self, count: int) -> IOGenerator[set[str]]:
-        """The ids of all threads; none if the pages have no end, or do not fit together.
-
-        Each page begins with the last thread of the one before. If it does not have it, threads
-        were deleted meanwhile, and others may have moved to a page that was read.
-        """
-        found: set[str] = set()
+        count = yield from self.request("threads/count", self.filters, read=int)
         search = {**self.filters, "select": ["thread_id"], "limit": _PAGE}
         search |= {"sort_by": "thread_id", "sort_order": "asc"}
-        while len(found) <= 2 * count + _PAGE:
+        found: set[str] = set()
+        while len(found) <= 2 * min(count, _MOST_THREADS) + _PAGE:
+            # Each page begins with the last thread of the one before. If it does not have it,
+            # threads were deleted meanwhile, and others may have moved to a page that was read.
             page = yield from self.request(
                 "threads/search",
                 {**search, "offset": max(0, len(found) - 1)},
                 read=lambda threads: {str(each["thread_id"]) for each in threads},
             )
-            if page <= found:
-                return found
-            if found and not page & found:
+            if page <= found and len(found) >= count:
+                return sorted(found)
+            if page <= found or (found and not page & found):
                 break
             found |= page
-        return set()
+        raise StoreFailedError(
+            f"LangGraph Server listed {len(found)} of {count} threads, so some would be left out: "
+            f"try again, or choose fewer threads with status= or metadata=."
+        )
 
     # --- checkpoints ---------------------------------------------------------------------
 
@@ -435,7 +423,6 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
         url: Its URL, without user and password.
 
     Raises:
-        ThreadError: If the server cannot be reached.
         OptionError: If the URL holds a password, or a header is not `Name: value`.
     """
     if "@" in url.partition("://")[2].partition("/")[0]:
@@ -448,6 +435,4 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
     if not all(map(all, headers)):
         raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
     with get_sync_client(url=url, headers={name: value for name, _, value in headers}) as client:
-        server = LangGraphServer(client)
-        run_sync(server.request("threads/search", {"limit": 1, "select": ["thread_id"]}))
-        yield server
+        yield LangGraphServer(client)

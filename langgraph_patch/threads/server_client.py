@@ -33,10 +33,8 @@ _MOST_BYTES = 64 * 2**20
 _SECONDS = 60.0
 """How long the server may say nothing, and how long an answer may take after it began."""
 
-_PAUSES = (1.0, 2.0, 4.0)
-"""The seconds before a request is sent again, if the server does not name another number."""
-
-_LONGEST_PAUSE = 30.0
+_PAUSES = (1.0, 4.0, 16.0)
+"""The seconds before a request is sent again."""
 
 
 # --- errors ------------------------------------------------------------------------------
@@ -57,13 +55,8 @@ class NotFoundError(ThreadError):
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 """The server refuses all requests for a while."""
 
-_OF_SERVER: Mapping[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "check LANGGRAPH_API_KEY",
-    HTTPStatus.TOO_MANY_REQUESTS: "it refuses more requests now",
-    HTTPStatus.BAD_GATEWAY: "the proxy before it cannot reach it",
-    HTTPStatus.SERVICE_UNAVAILABLE: "it is not available now",
-}
-"""The statuses that every other request would get too, and what to do or what they mean."""
+_OF_SERVER = (*_LATER, HTTPStatus.UNAUTHORIZED, HTTPStatus.BAD_GATEWAY)
+"""The statuses that every other request would get too."""
 
 
 def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
@@ -71,7 +64,10 @@ def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
     status = answer.status_code
     text = f"{status} {answer.reason_phrase}: {_on_one_line(content.decode(errors='replace'))}"
     if status in _OF_SERVER:
-        return StoreFailedError(f"LangGraph Server: {_OF_SERVER[status]} ({text}).")
+        return StoreFailedError(
+            f"LangGraph Server refuses all requests: check its URL and LANGGRAPH_API_KEY, or try "
+            f"again later ({text})."
+        )
     if status == HTTPStatus.CONFLICT:
         return BusyError("a run of it is in progress")
     is_unknown = status in (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -144,9 +140,7 @@ def send(
         answer, content = yield IORequest(synchronously, asynchronously)
         if pause is None or answer.status_code not in _LATER:
             break
-        named = answer.headers.get("retry-after", "")
-        seconds = min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause
-        yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
+        yield IORequest(partial(time.sleep, pause), partial(asyncio.sleep, pause))
     if answer.is_error:
         raise _error_of(answer, content)
     try:
