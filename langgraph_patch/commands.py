@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,14 +33,14 @@ from rich.text import Text
 
 from langgraph_patch import __version__, threads, view
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError, brief
+from langgraph_patch.errors import GraphError, OptionError, PatchError, brief
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.texts import CAUSES
 from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.opening import is_database_failure, open_database
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.stored import config_of, history_of
-from langgraph_patch.view import Line, counted, masked, say
+from langgraph_patch.view import counted, masked, say
 
 CLEAN, DAMAGED, BAD, REFUSED = 0, 1, 2, 3
 """The exit codes."""
@@ -74,7 +75,7 @@ def _print_threads(
     In a pipe, the columns of the table have tabs between them. The totals and the table are
     printed however the command ends.
     """
-    lines = list[Line]()
+    lines = list[list[str]]()
     try:
         for values in results:
             if options.json:
@@ -86,7 +87,7 @@ def _print_threads(
     finally:
         if text := totals():
             say(text)
-        lines.sort(key=lambda line: (line[0] == "paused", line[0] == "unreadable"))
+        lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
         if lines and sys.stdout.isatty():
             _print_view(view.lines_table(lines))
         elif lines:
@@ -362,9 +363,9 @@ def _repairs(
         if is_full and _is_changed(report, options):
             outcomes["beyond --limit"] += 1
         else:
-            done = _repair_one(saver, graph, report, options)
-            outcomes[done.outcome] += 1
-            yield done.to_dict()
+            key = Key(report.thread_id, report.namespace)
+            act = partial(_repair_one, saver, graph, report, options)
+            yield _done(options, outcomes, key, act)
 
 
 def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
@@ -389,26 +390,35 @@ def _is_changed(report: ThreadReport, options: Namespace) -> bool:
 def _repair_one(
     saver: BaseCheckpointSaver[Any], graph: Any, report: ThreadReport, options: Namespace
 ) -> ThreadRepair:
-    """Repair one history; whatever goes wrong with it is a refusal."""
+    """Repair one history."""
     key = Key(report.thread_id, report.namespace)
     if report.status == "unreadable":
         return ThreadRepair(*key, "refused", report.reason)
+    return threads.repair_thread(
+        saver if graph is None else graph.copy({"checkpointer": saver}),
+        config_of(key),
+        on_pause=options.on_pause,
+        min_age=options.min_age.total_seconds(),
+        force=options.force,
+        recover=options.recover,
+        messages_key=options.messages_key,
+        dry_run=not options.apply,
+    )
+
+
+def _done(
+    options: Namespace, outcomes: Counter[str], key: Key, act: Callable[[], ThreadRepair]
+) -> dict[str, Any]:
+    """What a repair or an undo did; whatever goes wrong with one thread is a refusal."""
     try:
-        return threads.repair_thread(
-            saver if graph is None else graph.copy({"checkpointer": saver}),
-            config_of(key),
-            on_pause=options.on_pause,
-            min_age=options.min_age.total_seconds(),
-            force=options.force,
-            recover=options.recover,
-            messages_key=options.messages_key,
-            dry_run=not options.apply,
-        )
-    except Exception as error:  # any: the other threads are still to be repaired
-        if options.debug or isinstance(error, BrokenPipeError) or is_database_failure(error):
+        values = act().to_dict()
+    except Exception as error:  # any: the other threads are still to be done
+        if options.debug or is_database_failure(error):
             raise
         reason = str(error) if isinstance(error, PatchError) else brief(error)
-        return ThreadRepair(*key, "refused", reason, before=report.checkpoint_id)
+        values = ThreadRepair(*key, "refused", reason).to_dict()
+    outcomes[values["outcome"]] += 1
+    return values
 
 
 # --- undo and demo -----------------------------------------------------------------------
@@ -423,7 +433,7 @@ def undo(options: Namespace) -> int:
         if options.all and isinstance(saver, threads.LangGraphServer):
             raise OptionError("name the threads: LangGraph Server cannot list those with a repair.")
         keys = _keys_to_undo(saver, options.ids)
-        results = (_undo_one(saver, key, outcomes) for key in keys)
+        results = (_done(options, outcomes, key, partial(_undo_one, saver, key)) for key in keys)
         text = "no thread has a repair to undo"
         _print_threads(options, results, lambda: f"{_total(outcomes) or text}.")
     return REFUSED if outcomes["refused"] else CLEAN
@@ -437,18 +447,11 @@ def _keys_to_undo(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> list[K
     return [*marked, *(Key(each, "") for each in dict.fromkeys(ids) if each not in found)]
 
 
-def _undo_one(saver: BaseCheckpointSaver[Any], key: Key, outcomes: Counter[str]) -> dict[str, Any]:
-    """Undo one repair, and count the outcome; what is printed of it."""
-    values: dict[str, Any] = {**key._asdict(), "outcome": "undone", "patch": None}
-    try:
-        values["before"] = threads.undo_repair(saver, config_of(key))
-        values["reason"] = f"back to checkpoint {values['before']}"
-    except ThreadError as error:
-        if is_database_failure(error):
-            raise
-        values |= {"outcome": "refused", "reason": str(error), "before": None}
-    outcomes[values["outcome"]] += 1
-    return values
+def _undo_one(saver: BaseCheckpointSaver[Any], key: Key) -> ThreadRepair:
+    """Undo one repair."""
+    before = threads.undo_repair(saver, config_of(key))
+    outcome: Any = "undone"  # of the command line only
+    return ThreadRepair(*key, outcome, f"back to checkpoint {before}", before=before)
 
 
 def demo(_: Namespace) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
 import sys
 from collections import Counter, defaultdict
@@ -66,10 +65,10 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _cut(text: str, limit: float) -> str:
+def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return f"{text[: int(limit)]}… ({len(text):,} characters)"
+    return f"{text[:limit]}… ({len(text):,} characters)"
 
 
 _SECRETS = (
@@ -167,9 +166,10 @@ def rows_of(patch: Values) -> Iterator[Row]:
     """
     written = defaultdict(list)
     for change in patch["changes"]:
-        written[_json(change["after"])].append(change)
+        [after] = _messages([change["after"] or {}])
+        written[_identity(after)].append(change)
     before = _cells(patch["before"], patch["changes"])
-    after = [Cell(each, *_marks(written[_json(each)])) for each in _messages(patch["messages"])]
+    after = [Cell(each, *_marks(written[_identity(each)])) for each in _messages(patch["messages"])]
     names = [_identity(cell.message) for cell in before]
     # A name that no message has: what is new or was moved is beside nothing.
     others = [None if c.kind in (*_NEW, "moved") else _identity(c.message) for c in after]
@@ -209,10 +209,8 @@ def _marks(changes: Sequence[Values]) -> tuple[str, str]:
 
 def _identity(message: Values) -> str:
     """The id of a message, or its whole content if it has none."""
-    return _json(message) if message.get("id") is None else f"id {message['id']}"
-
-
-def _json(message: Any) -> str:
+    if message.get("id") is not None:
+        return f"id {message['id']}"
     return json.dumps(message, sort_keys=True, default=repr)
 
 
@@ -316,7 +314,7 @@ def changes_in_words(changes: Iterable[Values]) -> str:
     return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in found.items())
 
 
-def age_in_words(seconds: object) -> str:
+def age_in_words(seconds: float | None) -> str:
     """An age in its largest unit; an empty text if it is not known.
 
     Examples:
@@ -324,16 +322,13 @@ def age_in_words(seconds: object) -> str:
         >>> age_in_words(200), age_in_words(90000)
         ('3 minutes', '1 day')
     """
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if seconds is None:
         return ""
     unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "second")
     return counted(int(seconds // _UNITS.get(unit, 1)), f"{unit}*")
 
 
 # --- tables ------------------------------------------------------------------------------
-
-Line: TypeAlias = tuple[str, Sequence[str]]
-"""The status or outcome of a thread, and the cells of its line in a table."""
 
 HEADS = ("THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR")
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
@@ -362,8 +357,8 @@ def _facts(values: Values) -> dict[str, str]:
     }
 
 
-def line_of(values: Values) -> Line:
-    """The line of one thread in the table of a scan, a repair or an undo.
+def line_of(values: Values) -> list[str]:
+    """The line of one thread in the table of a scan, a repair or an undo: a text for each head.
 
     Args:
         values: What `ThreadReport.to_dict()` or `ThreadRepair.to_dict()` returns.
@@ -371,21 +366,20 @@ def line_of(values: Values) -> Line:
     facts = _facts(values)
     asks = facts["asks"] and f"asks {_cut(facts['asks'], 80)}"
     wrong = "; ".join(filter(None, (asks, facts["defects"], facts["reason"])))
-    return facts["state"], [label_of(values), facts["state"], facts["age"], wrong, facts["patch"]]
+    return [label_of(values), facts["state"], facts["age"], wrong, facts["patch"]]
 
 
-def tab_separated(lines: Iterable[Line]) -> str:
+def tab_separated(lines: Iterable[Sequence[str]]) -> str:
     """A table for a pipe: one line for each thread, with a tab between two columns."""
-    rows = [HEADS, *(cells for _, cells in lines)]
-    return "".join("\t".join(map(one_line, cells)) + "\n" for cells in rows)
+    return "".join("\t".join(map(one_line, cells)) + "\n" for cells in (HEADS, *lines))
 
 
-def lines_table(lines: Iterable[Line]) -> Table:
+def lines_table(lines: Iterable[Sequence[str]]) -> Table:
     """A table of threads; an id stands above its texts, so that no terminal breaks a word."""
     table = _table()
     table.add_column("STATUS", no_wrap=True)
     table.add_column("THREAD")
-    for state, (thread, _, *texts) in lines:
+    for thread, state, *texts in lines:
         shown = (_text(text, _colour_of(state)) for text in texts if text)
         table.add_row(
             _text(state, _colour_of(state)), Group(_text(one_line(thread), "bold"), *shown)
@@ -451,12 +445,12 @@ def _comparison(heads: Sequence[str], rows: Sequence[Row], whole: bool) -> Table
             table.add_row("", Text(text, "bright_black"))
             continue
         number = "" if row.number is None else str(row.number)
-        drawn = [_drawn(cell, math.inf if whole else _LIMIT) for cell in (row.before, row.after)]
+        drawn = [_drawn(cell, sys.maxsize if whole else _LIMIT) for cell in (row.before, row.after)]
         table.add_row(number, *drawn[: len(heads)])
     return table
 
 
-def _drawn(cell: Cell | None, limit: float) -> RenderableType:
+def _drawn(cell: Cell | None, limit: int) -> RenderableType:
     if cell is None:
         return ""
     sign, colour, _ = _KINDS[cell.kind]

@@ -150,11 +150,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     def newest_run(self, thread_id: str, key: str) -> IOGenerator[Any]:
         """A field of the run of a thread that was made last; None if there is none."""
-        runs, newest = path_of(thread_id, "runs"), {"limit": 1}
-        field = yield from self.request(
-            runs, params=newest, read=lambda found: found[0][key] if found else None
-        )
-        return field
+        path = path_of(thread_id, "runs?limit=1")
+        return (yield from self.request(path, read=lambda found: found[0][key] if found else None))
 
     def activity(self, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
         """Whether a run of a thread is in progress, or it waits for a human; None if neither.
@@ -214,29 +211,29 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, before: RunnableConfig | None = None, limit: int | None = None
     ) -> IOGenerator[Sequence[CheckpointTuple]]:
         """The checkpoints of one namespace, newest first; with a `checkpoint_id`, only that one."""
-        named = config["configurable"]
-        thread_id = str(named["thread_id"])
-        checkpoint = {"checkpoint_ns": named.get("checkpoint_ns", "")}
-        if exact := get_checkpoint_id(config):
-            checkpoint |= {"thread_id": thread_id, "checkpoint_id": exact}
-            path, options = path_of(thread_id, "state/checkpoint"), {}
-        else:
-            path = path_of(thread_id, "history")
-            options = {"limit": limit or _ALL} | ({"before": before} if before else {})
+        thread_id, exact = str(config["configurable"]["thread_id"]), get_checkpoint_id(config)
+        end = get_checkpoint_id(before) if before else None
+        checkpoint = {"checkpoint_ns": config["configurable"].get("checkpoint_ns", "")}
+        body: dict[str, Any] = {"checkpoint": checkpoint, "limit": limit or _ALL}
+        if exact:
+            checkpoint["checkpoint_id"] = exact
+        if before:
+            body["before"] = before
         try:
-            found: Sequence[CheckpointTuple] = yield from self.request(
-                path, {"checkpoint": checkpoint, **options}, read=_tuples_of
-            )
+            read = yield from self.request(path_of(thread_id, "history"), body, read=_tuples_of)
         except NotFoundError:
             return []
-        if before and (end := get_checkpoint_id(before)):  # else a search might never end
-            found = [saved for saved in found if saved.checkpoint["id"] < end]
+        # A server that answers another question must not keep a search from ending.
+        found: Sequence[CheckpointTuple] = [
+            saved
+            for saved in read
+            if exact in (None, saved.checkpoint["id"]) and (not end or saved.checkpoint["id"] < end)
+        ]
         if any(map(asks, found)):
             # Only the list of runs shows answers. It does not show to which pause: an answer counts
             # for each pause before it, so that a call is `unknown` rather than said to be waiting.
             found = yield from self.request(
-                path_of(thread_id, "runs"),
-                params={"limit": _PAGE, "select": ["created_at", "kwargs"]},
+                path_of(thread_id, f"runs?limit={_PAGE}&select=created_at&select=kwargs"),
                 read=partial(_with_answers, found),
             )
         return found
@@ -257,8 +254,7 @@ def server_of(target: Any) -> LangGraphServer | None:
 # --- checkpoints, as the API shows them --------------------------------------------------
 
 
-def _tuples_of(answer: Any) -> Sequence[CheckpointTuple]:
-    states = answer if isinstance(answer, list) else [answer]
+def _tuples_of(states: Any) -> Sequence[CheckpointTuple]:
     # A thread that never ran has a state without a checkpoint.
     return [checkpoint_of(s) for s in states if (s["checkpoint"] or {}).get("checkpoint_id")]
 

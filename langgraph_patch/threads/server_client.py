@@ -12,8 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -44,10 +43,6 @@ class StoreFailedError(ThreadError):
     """The server itself failed, not the reading of one thread. It ends a scan."""
 
 
-class BusyError(ThreadError):
-    """A run of the thread is in progress."""
-
-
 class NotFoundError(ThreadError):
     """The server has no such thread, or not the graph that wrote it."""
 
@@ -68,8 +63,6 @@ def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
             f"LangGraph Server refuses all requests: check its URL and LANGGRAPH_API_KEY, or try "
             f"again later ({text})."
         )
-    if status == HTTPStatus.CONFLICT:
-        return BusyError("a run of it is in progress")
     is_unknown = status in (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
     if is_unknown and "thread" in text.lower():
         return NotFoundError(f"LangGraph Server has no such thread ({text})")
@@ -88,23 +81,21 @@ def send(
     path: str,
     body: Mapping[str, Any] | None = None,
     *,
-    params: Mapping[str, Any] | None = None,
     read: Callable[[Any], Any] = lambda value: value,
 ) -> IOGenerator[Any]:
     """Send a request, and again after a pause while the server refuses all requests.
 
     Args:
         client: Has the address of the server, and is synchronous or asynchronous.
-        path: The path of the API.
+        path: The path of the API, with the query if any.
         body: What is posted, as JSON values. Default: nothing, the request only gets the answer.
-        params: The query. Default: none.
         read: Reads what is needed of the answer, which may be any JSON value. Default: all of it.
 
     Raises:
-        BusyError: If a run of the thread is in progress.
         NotFoundError: If there is no such thread.
         StoreFailedError: If the server cannot be reached, or refuses every request.
-        ThreadError: If it refuses this one, or its answer is too large or not the expected one.
+        ThreadError: If it refuses this one, such as one that writes while a run of the thread is
+            in progress, or its answer is too large or not the expected one.
         OptionError: If the client is of the other kind, synchronous or asynchronous.
     """
     http: Any = client.http.client
@@ -114,7 +105,6 @@ def send(
         "GET" if body is None else "POST",
         path,
         json=body,
-        params=params,
         timeout=_SECONDS,
         headers={"accept-encoding": "identity"},  # a small answer may unpack to a large one
     )
@@ -122,7 +112,7 @@ def send(
     def synchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=False)
         content = _Content()
-        with _connection_errors(), stream() as response:
+        with stream() as response:
             for chunk in response.iter_raw():
                 content.add(chunk)
         return response, bytes(content)
@@ -130,14 +120,19 @@ def send(
     async def asynchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=True)
         content = _Content()
-        with _connection_errors():
-            async with stream() as response:
-                async for chunk in response.aiter_raw():
-                    content.add(chunk)
+        async with stream() as response:
+            async for chunk in response.aiter_raw():
+                content.add(chunk)
         return response, bytes(content)
 
     for pause in (*_PAUSES, None):
-        answer, content = yield IORequest(synchronously, asynchronously)
+        try:
+            answer, content = yield IORequest(synchronously, asynchronously)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise StoreFailedError(
+                f"LangGraph Server: is it running, and is the URL right? "
+                f"({_on_one_line(brief(error))})."
+            ) from error
         if pause is None or answer.status_code not in _LATER:
             break
         yield IORequest(partial(time.sleep, pause), partial(asyncio.sleep, pause))
@@ -149,17 +144,6 @@ def send(
         raise ThreadError(
             f"LangGraph Server: its answer to {path} is not the expected one ({brief(error)}): is "
             f"this the URL of a LangGraph Server?"
-        ) from error
-
-
-@contextmanager
-def _connection_errors() -> Iterator[None]:
-    try:
-        yield
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise StoreFailedError(
-            f"LangGraph Server: is it running, and is the URL right? "
-            f"({_on_one_line(brief(error))})."
         ) from error
 
 

@@ -124,12 +124,9 @@ class FakeServer(ThreadingHTTPServer):
     def on_history(self, body: Any) -> Any:
         before = body["before"]["configurable"]["checkpoint_id"] if "before" in body else "d"
         older = [s for s in self.states if s["checkpoint"]["checkpoint_id"] < before]
+        if wanted := body["checkpoint"].get("checkpoint_id"):
+            older = [s for s in older if s["checkpoint"]["checkpoint_id"] == wanted]
         return older[::-1][: body["limit"]]
-
-    def on_state_checkpoint(self, body: Any) -> Any:
-        wanted = body["checkpoint"]["checkpoint_id"]
-        found = [s for s in self.states if s["checkpoint"]["checkpoint_id"] == wanted]
-        return found[0] if found else Reply({"detail": "Thread or checkpoint not found"}, 404)
 
     def on_runs(self, _: Any) -> Any:
         return self.runs
@@ -140,7 +137,9 @@ class FakeServer(ThreadingHTTPServer):
         return {}
 
     def on_state(self, body: Any) -> Any:
-        begin = self.on_state_checkpoint(body) if "checkpoint" in body else self.states[-1]
+        begin = (
+            self.on_history({**body, "limit": 1})[0] if "checkpoint" in body else self.states[-1]
+        )
         writes, self.waiting = [] if "checkpoint" in body else self.waiting, []
         messages = begin["values"]["messages"]
         results = [each["result"]["messages"] for each in begin["tasks"] if each["result"]]
@@ -562,7 +561,7 @@ REFUSED = {"__error__": "no"}
         ({"runs/wait": {}}, ("refused", f"the graph did not keep it; {KEPT}"), 4),
         (
             {"runs/wait": Reply(status=409)},
-            ("busy", "a run of it is in progress: wait until it"),
+            ("refused", "refused the request (409 "),
             2,
         ),
         ({"state": Reply("InvalidUpdateError", 400)}, ("refused", "InvalidUpdateError"), 1),
