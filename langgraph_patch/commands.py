@@ -64,7 +64,10 @@ def _print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
 def _print_view(shown: RenderableType) -> None:
     # With a height, rich takes the width also where TERM says that the terminal can do little.
     width = max(40, shutil.get_terminal_size((120, 24)).columns)
-    Console(width=width, height=24, highlight=False, markup=False, emoji=False).print(shown)
+    console = Console(width=width, height=24, highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(shown)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _print_threads(
@@ -205,14 +208,14 @@ def count_report(found: Counter[str], report: ThreadReport) -> None:
 def summary(found: Counter[str]) -> str:
     """What a scan found; empty if it found no history.
 
-    Such as "60 of 200 threads are damaged: 41 recovered, 12 unknown". The numbers behind the
+    Such as "60 of 200 histories are damaged: 41 recovered, 12 unknown". The numbers behind the
     colon are those of histories with such a change.
     """
     if not found["with the key"]:
         return ""
     damaged, pauses = found["damaged"], found["paused"]
     kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in _DAMAGE if found[kind])
-    parts = [f"{damaged:,} of {found['all']:,} threads {'is' if damaged == 1 else 'are'} damaged"]
+    parts = [f"{damaged:,} of {found['all']:,} histories {'is' if damaged == 1 else 'are'} damaged"]
     parts[0] += f": {kinds}" if kinds else ""
     if pauses:
         age = view.age_in_words(found["oldest pause"])

@@ -166,8 +166,8 @@ def rows_of(patch: Values) -> Iterator[Row]:
     """
     written = defaultdict(list)
     for change in patch["changes"]:
-        [after] = _messages([change["after"] or {}])
-        written[_identity(after)].append(change)
+        [message] = _messages([change["after"] or {}])
+        written[_identity(message)].append(change)
     before = _cells(patch["before"], patch["changes"])
     after = [Cell(each, *_marks(written[_identity(each)])) for each in _messages(patch["messages"])]
     names = [_identity(cell.message) for cell in before]
@@ -378,12 +378,12 @@ def lines_table(lines: Iterable[Sequence[str]]) -> Table:
     """A table of threads; an id stands above its texts, so that no terminal breaks a word."""
     table = _table()
     table.add_column("STATUS", no_wrap=True)
+    table.add_column("AGE", no_wrap=True)
     table.add_column("THREAD")
-    for thread, state, *texts in lines:
+    for thread, state, age, *texts in lines:
         shown = (_text(text, _colour_of(state)) for text in texts if text)
-        table.add_row(
-            _text(state, _colour_of(state)), Group(_text(one_line(thread), "bold"), *shown)
-        )
+        name = _text(one_line(thread), "bold")
+        table.add_row(_text(state, _colour_of(state)), age, Group(name, *shown))
     return table
 
 

@@ -236,9 +236,7 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     assert broken == ["broken", "damaged", "2 calls without a result", REPAIRS]
     assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 3?", ""]
     totals, *following = err.splitlines()
-    said = (
-        "1 of 3 threads is damaged: 1 recovered, 1 awaiting_input; 1 waits for a human, the oldest"
-    )
+    said = "1 of 3 histories is damaged: 1 recovered, 1 awaiting_input; 1 waits for a human, the"
     assert totals.startswith(f"langgraph-patch: {said} ")
     assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
 
@@ -267,12 +265,12 @@ def test_the_totals_of_a_scan_by_cause():
     ]
     others = [thread("damaged"), thread("paused", age=3 * 86400.0), thread("paused", age=5.0)]
     assert found_in(*dead, *others) == (
-        "6 of 8 threads are damaged: 1 failed, 2 unknown, 1 orphan; 2 wait for a human, the oldest "
-        "for 3 days."
+        "6 of 8 histories are damaged: 1 failed, 2 unknown, 1 orphan; 2 wait for a human, the "
+        "oldest for 3 days."
     )
-    assert found_in(thread("healthy")) == "0 of 1 threads are damaged."
+    assert found_in(thread("healthy")) == "0 of 1 histories are damaged."
     sub = ThreadReport("1", "sub", "unreadable")
-    assert found_in(sub, sub) == "0 of 2 threads are damaged; 2 unreadable."
+    assert found_in(sub, sub) == "0 of 2 histories are damaged; 2 unreadable."
     assert found_in() == ""
 
 
@@ -335,7 +333,7 @@ def test_the_exit_codes_of_a_scan(cli, path):
     assert (code, outcomes_in(out)) == (3, {"healthy": "refused", "paused": "paused"})
     code, out, err = cli("scan", path, "--serde", f"{__file__}:SERDE")
     assert (code, ids_in(out)) == (0, ["paused"])
-    assert "0 of 2 threads are damaged" in err
+    assert "0 of 2 histories are damaged" in err
     assert "show DB THREAD" not in err
 
 
@@ -368,7 +366,7 @@ def test_a_command_that_ends_early_prints_what_was_done(error, code, cli, path, 
         patch.setattr(commands, "count_report", raising(count_report, error, "id='healthy'"))
         found, out, err = cli("scan", path)
     assert (found, ids_in(out)) == (code, ["broken"])
-    assert "1 of 1 threads is damaged" in err
+    assert "1 of 1 histories is damaged" in err
     assert err.splitlines()[-1] == f"langgraph-patch: {last}"
     monkeypatch.setattr(threads, "repair_thread", raising(repair_thread, error, "'paused'"))
     found, out, err = cli("repair", path, "--all", *APPLY)
