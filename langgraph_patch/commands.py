@@ -135,10 +135,9 @@ def _open(
     trust: Sequence[str] = getattr(options, "trust", ())
     if trust and options.serde:
         raise OptionError("--trust is not used with --serde: it decides which classes are loaded.")
-    for each in trust:
-        _load("--trust", each, type)
+    classes = [_load("--trust", each, type) for each in trust]
     serde = _load("--serde", options.serde, SerializerProtocol) if options.serde else None
-    names = [(module, name) for module, _, name in (each.partition(":") for each in trust)]
+    names = [(each.__module__, each.__name__) for each in classes]
     return open_database(options.database, write=write, trust=names, serde=serde)
 
 
@@ -459,7 +458,7 @@ def _undo_one(saver: BaseCheckpointSaver[Any], key: Key) -> ThreadRepair:
 
 def demo(_: Namespace) -> int:
     """Run the same agent without patching and with it."""
-    from langgraph_patch.demo import run  # noqa: PLC0415 - imports agents
+    from langgraph_patch.demo import lines  # noqa: PLC0415 - imports agents
 
-    _print_view(run())
+    sys.stdout.writelines(f"{line}\n" for line in lines())
     return CLEAN

@@ -23,8 +23,6 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import interrupt
-from rich.console import Group
-from rich.text import Text
 
 from langgraph_patch.errors import brief
 from langgraph_patch.graph.with_patching import with_patching
@@ -84,20 +82,18 @@ class _Model(BaseChatModel):
         yield ChatGenerationChunk(message=AIMessageChunk(content=said, tool_call_chunks=calls))
 
 
-def converse(
-    calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool
-) -> tuple[list[BaseMessage], Exception | None, list[str]]:
-    """A human writes to the agent, and writes again over its pause if there are two texts.
+def lines() -> Iterator[str]:
+    """Run both conversations without patching and with it; what happened, line by line."""
+    yield _INTRODUCTION
+    for number, (title, calls, texts) in enumerate(_CONVERSATIONS, 1):
+        yield f"{number}a. create_react_agent(...): {title}"
+        yield from _converse(calls, texts, patched=False)
+        yield f"{number}b. with_patching(create_react_agent(...)): {title}"
+        yield from _converse(calls, texts, patched=True)
 
-    Args:
-        calls: The calls that the model makes.
-        texts: What the human writes.
-        patched: Whether the graph is patched.
 
-    Returns:
-        The history at the end, what the last turn raised (None if the agent answered), and what
-        the tools did in the world.
-    """
+def _converse(calls: list[dict[str, Any]], texts: Sequence[str], *, patched: bool) -> Iterator[str]:
+    """A human writes to the agent, and writes again over its pause if there are two texts."""
     ran: list[str] = []
 
     @tool
@@ -132,34 +128,12 @@ def converse(
             error = raised
     # Not get_state(): it shows the result of the finished tool as if it were in the history.
     [saved] = saver.list(thread, limit=1)
-    return saved.checkpoint["channel_values"]["messages"], error, ran
-
-
-# --- what is shown -----------------------------------------------------------------------
-
-
-def run() -> Group:
-    """Run both conversations without patching and with it; what is shown of them."""
-    shown = [Text(_INTRODUCTION, "bright_black")]
-    for number, (title, calls, texts) in enumerate(_CONVERSATIONS, 1):
-        for patched in (False, True):
-            agent = (
-                "with_patching(create_react_agent(...))" if patched else "create_react_agent(...)"
-            )
-            history, error, ran = converse(calls, texts, patched=patched)
-            shown.append(Text(f"{number}{'ab'[patched]}. {agent}: {title}", "bold"))
-            shown += (_drawn(message, patched=patched) for message in history)
-            done = ", ".join(ran) or "nothing"
-            shown.append(Text(f"  done in the world: {done}", "bright_black"))
-            if error is not None:
-                shown.append(Text(f"  {brief(error)}", "red"))
-            shown.append(Text(""))
-    return Group(*shown)
-
-
-def _drawn(message: BaseMessage, *, patched: bool) -> Text:
-    """A message, with a `+` before a result: no thread here has the same one without patching."""
-    calls = message.tool_calls if isinstance(message, AIMessage) else ()
-    words = [f"{call['name']}({call['id']}) {json.dumps(call['args'])}" for call in calls]
-    sign, style = ("+", "green") if patched and message.type == "tool" else (" ", "")
-    return Text(f"{sign} [{message.type}] {', '.join(words) or message.text}", style)
+    for message in saved.checkpoint["channel_values"]["messages"]:
+        made = message.tool_calls if isinstance(message, AIMessage) else ()
+        words = [f"{call['name']}({call['id']}) {json.dumps(call['args'])}" for call in made]
+        sign = "+" if patched and message.type == "tool" else " "
+        yield f"{sign} [{message.type}] {', '.join(words) or message.text}"
+    yield f"  done in the world: {', '.join(ran) or 'nothing'}"
+    if error is not None:
+        yield f"  {brief(error)}"
+    yield ""

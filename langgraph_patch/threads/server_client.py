@@ -177,10 +177,8 @@ def check_use(value: object, *, is_async: bool, awaited: bool) -> None:
         OptionError: If it is not; the error names the functions to use.
     """
     if is_async != awaited:
-        way = (
-            "asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
-            "aundo_repair."
-            if is_async
-            else "synchronous: call scan_threads, repair_thread and undo_repair."
+        raise OptionError(
+            f"{type(value).__name__} is {'asynchronous' if is_async else 'synchronous'}: call "
+            f"scan_threads, repair_thread and undo_repair with a synchronous one, ascan_threads, "
+            f"arepair_thread and aundo_repair with an asynchronous one."
         )
-        raise OptionError(f"{type(value).__name__} is {way}")
