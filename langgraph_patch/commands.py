@@ -342,7 +342,7 @@ def repair(options: Namespace) -> int:
         outcomes = Counter(healthy=found["healthy"])
         results = _repairs(saver, graph, todo, options, outcomes)
         end = "." if options.apply else " (nothing was written)."
-        _print_threads(options, results, lambda: _total(outcomes) + end)
+        _print_threads(options, results, lambda: (_total(outcomes) or "none was done") + end)
     if outcomes["paused"]:
         outcomes["waiting with damage"] = found["waiting with damage"]
     return _exit_code(outcomes)
