@@ -314,7 +314,7 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
 def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
     """Write a page, in the place of nothing."""
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-    footer = Text(f"Database {database_name(options.database)}, read on {when}")
+    footer = Text(view.visible(f"Database {database_name(options.database)}, read on {when}"))
     try:
         with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
             file.write(view.as_html(Group(*shown, footer)))
