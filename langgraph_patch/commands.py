@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -45,7 +45,6 @@ from langgraph_patch.view import counted, masked, say
 CLEAN, DAMAGED, BAD, REFUSED = 0, 1, 2, 3
 """The exit codes."""
 
-_T = TypeVar("_T")
 
 # --- output ------------------------------------------------------------------------------
 
@@ -100,11 +99,11 @@ def _print_threads(
 _SECONDS = 30.0  # between two lines that say how far a command is
 
 
-def _with_progress(items: Iterable[_T], what: str) -> Iterator[_T]:
-    """The same items; says at times how many there were."""
+def _with_progress(reports: Iterable[ThreadReport], what: str) -> Iterator[ThreadReport]:
+    """The same reports; says at times how many there were."""
     due = time.monotonic() + _SECONDS
-    for count, item in enumerate(items, 1):
-        yield item
+    for count, report in enumerate(reports, 1):
+        yield report
         if time.monotonic() > due:
             say(f"{count:,} {what} so far")
             due += _SECONDS
@@ -245,11 +244,10 @@ _LEFT = ("damaged", "waiting with damage", "planned", "beyond --limit")
 
 def _check_found(found: Counter[str], options: Namespace) -> None:
     """Check that a history was found, so that nothing is called healthy that nobody looked at."""
-    if not found["all"]:
-        raise OptionError("no thread is stored or selected: nothing was looked at.")
     if not found["with the key"]:
         raise OptionError(
-            f"none has a state key {options.messages_key!r}: name it with --messages-key."
+            f"none of {found['all']:,} histories has a state key {options.messages_key!r}: select "
+            f"other threads, or name the key with --messages-key."
         )
 
 
