@@ -156,7 +156,7 @@ BAD = {
     "repair {db} x --all": "use --all",
     "undo {db}": "use --all",
     "repair {db} broken zzz --apply --yes": "There is no thread 'zzz'",
-    f"{ALL} --messages-key chat": "none of 3 histories has a state key 'chat': select other threads",
+    f"{ALL} --messages-key chat": "none of 3 histories has a state key 'chat': select other",
     f"{ALL} --min-age nan": "expected a time such",
     f"{ALL} --limit 0": "expected a number, 1 or more",
     f"{ALL} --apply": "nobody can be asked whether to write 1 repair to {db}: add --yes",

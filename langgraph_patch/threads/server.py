@@ -227,7 +227,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         found: Sequence[CheckpointTuple] = [
             saved
             for saved in read
-            if exact in (None, saved.checkpoint["id"]) and (not end or saved.checkpoint["id"] < end)
+            if saved.checkpoint["id"] == (exact or saved.checkpoint["id"])
+            and (not end or saved.checkpoint["id"] < end)
         ]
         if any(map(asks, found)):
             # Only the list of runs shows answers. It does not show to which pause: an answer counts
