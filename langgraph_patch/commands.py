@@ -17,41 +17,36 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.graph.state import CompiledStateGraph
 from rich.console import Console, Group, RenderableType
+from rich.text import Text
 
 from langgraph_patch import __version__, threads, view
 from langgraph_patch._sansio import run_sync
-from langgraph_patch.errors import GraphError, OptionError, PatchError, ThreadError, brief
+from langgraph_patch.errors import GraphError, OptionError, PatchError, brief
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.texts import CAUSES
 from langgraph_patch.threads.keys import Key
 from langgraph_patch.threads.opening import is_database_failure, open_database
 from langgraph_patch.threads.reports import ThreadRepair, ThreadReport
 from langgraph_patch.threads.stored import config_of, history_of
-from langgraph_patch.view import Line, counted, masked, say
+from langgraph_patch.view import counted, masked, say
 
 CLEAN, DAMAGED, BAD, REFUSED = 0, 1, 2, 3
 """The exit codes."""
 
-_T = TypeVar("_T")
-_Add: TypeAlias = Callable[[Mapping[str, Any], Line], None]
 
 # --- output ------------------------------------------------------------------------------
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
@@ -60,54 +55,58 @@ def _print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
         changes = (values.get("patch") or {}).get("changes", [])
         values = {key: values[key] for key in values if key != "patch"} | {"changes": changes}
     # Parsed again: Python writes NaN and Infinity, which are not JSON, so they become strings.
-    _print(json.dumps(json.loads(json.dumps(values, default=repr), parse_constant=str)) + "\n")
+    text = json.dumps(json.loads(json.dumps(values, default=repr), parse_constant=str))
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _print_view(shown: RenderableType) -> None:
     # With a height, rich takes the width also where TERM says that the terminal can do little.
-    console = Console(width=_width(), height=24, highlight=False, markup=False, emoji=False)
+    width = max(40, shutil.get_terminal_size((120, 24)).columns)
+    console = Console(width=width, height=24, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(shown)
-    _print("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
-def _width() -> int:
-    return max(40, shutil.get_terminal_size((120, 24)).columns)
+def _print_threads(
+    options: Namespace, results: Iterable[Mapping[str, Any]], totals: Callable[[], str]
+) -> None:
+    """Print the values of each thread as found, or a table at the end, damaged threads first.
 
-
-@contextmanager
-def _table(options: Namespace, heads: Sequence[str]) -> Iterator[_Add]:
-    """Print the values of a thread as found, or a table at the end, damaged threads first."""
-    lines: list[Line] = []
-
-    def add(values: Mapping[str, Any], line: Line) -> None:
-        if options.json:
-            _print_json(values)
-        else:
-            lines.append(line)
-
+    In a pipe, the columns of the table have tabs between them. The totals and the table are
+    printed however the command ends.
+    """
+    lines = list[list[str]]()
     try:
-        yield add
+        for values in results:
+            if options.json:
+                _print_json(values)
+                continue
+            if values["patch"] and getattr(options, "diff", False):
+                _print_view(Group(view.report_view(values), ""))
+            lines.append(view.line_of(values))
     finally:
-        lines.sort(key=lambda line: (line[0] == "paused", line[0] == "unreadable"))
+        if text := totals():
+            say(text)
+        lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
         if lines and sys.stdout.isatty():
-            _print_view(view.lines_table(heads, lines, _width()))
+            _print_view(view.lines_table(lines))
         elif lines:
-            _print(view.tab_separated(heads, lines))
+            sys.stdout.write(view.tab_separated(lines))
 
 
 _SECONDS = 30.0  # between two lines that say how far a command is
 
 
-def _with_progress(items: Iterable[_T], what: str) -> Iterator[_T]:
-    """The same items; says at times how many there were, more often where somebody waits."""
-    pause = _SECONDS / 6 if sys.stderr.isatty() else _SECONDS
-    due = time.monotonic() + pause
-    for count, item in enumerate(items, 1):
-        yield item
+def _with_progress(reports: Iterable[ThreadReport], what: str) -> Iterator[ThreadReport]:
+    """The same reports; says at times how many there were."""
+    due = time.monotonic() + _SECONDS
+    for count, report in enumerate(reports, 1):
+        yield report
         if time.monotonic() > due:
             say(f"{count:,} {what} so far")
-            due += pause
+            due += _SECONDS
 
 
 # --- the database ------------------------------------------------------------------------
@@ -135,54 +134,37 @@ def _open(
     trust: Sequence[str] = getattr(options, "trust", ())
     if trust and options.serde:
         raise OptionError("--trust is not used with --serde: it decides which classes are loaded.")
-    for each in trust:
-        _load("--trust", each)
-    serde = _load("--serde", options.serde) if options.serde else None
-    if serde and (isinstance(serde, type) or not isinstance(serde, SerializerProtocol)):
-        raise OptionError(
-            f"--serde {options.serde!r} is a {type(serde).__name__}: expected a serializer, such "
-            f"as an EncryptedSerializer, not the function that makes it."
-        )
-    names = [(module, name) for module, _, name in (each.partition(":") for each in trust)]
+    classes = [_load("--trust", each, type) for each in trust]
+    serde = _load("--serde", options.serde, SerializerProtocol) if options.serde else None
+    names = [(each.__module__, each.__name__) for each in classes]
     return open_database(options.database, write=write, trust=names, serde=serde)
 
 
-def _load(option: str, target: str) -> Any:
+def _load(option: str, target: str, kind: type) -> Any:
     """What an option names as `module.py:name` or `package.module:name`; this runs its code."""
     source, _, name = target.rpartition(":")
     folder, module = os.path.split(source.removesuffix(".py"))
     # The module may import its neighbours, as it may when Python runs it.
     sys.path.insert(0, str(Path(folder).resolve()))
     try:
-        return pkgutil.resolve_name(f"{module}:{name}")
+        found = pkgutil.resolve_name(f"{module}:{name}")
     except (Exception, SystemExit) as error:  # a module may raise anything
         raise GraphError(
             f"{option} {target!r} cannot be loaded ({brief(error)}): expected "
             f"module.py:attribute or package.module:attribute."
         ) from error
-
-
-def _is_server(options: Namespace) -> bool:
-    return bool(options.database.startswith(("http://", "https://")))
-
-
-def _graph(options: Namespace) -> Any:
-    """The application's graph; None if it is not named, and for a server, which has it."""
-    if not options.graph:
-        return None
-    if _is_server(options):
-        raise OptionError("--graph is not used with a LangGraph Server: it has the graph.")
-    found = _load("--graph", options.graph)
-    if not isinstance(found, CompiledStateGraph):
+    if not isinstance(found, kind) or isinstance(found, type) != (kind is type):
         raise GraphError(
-            f"{options.graph!r} is a {type(found).__name__}: expected a compiled graph "
-            f"(if a function makes it, assign its result to a variable)."
+            f"{option} {target!r} is a {type(found).__name__}: expected a {kind.__name__}, and "
+            f"not the function or the class that makes it."
         )
     return found
 
 
-def _reports(saver: BaseCheckpointSaver[Any], options: Namespace) -> Iterator[ThreadReport]:
-    """The reports on the selected threads."""
+def _reports(
+    saver: BaseCheckpointSaver[Any], found: Counter[str], options: Namespace
+) -> Iterator[ThreadReport]:
+    """The reports on the selected threads; each is counted."""
     if options.status or options.metadata:
         if not isinstance(saver, threads.LangGraphServer):
             raise OptionError("--status and --metadata are for threads of a LangGraph Server only.")
@@ -190,59 +172,53 @@ def _reports(saver: BaseCheckpointSaver[Any], options: Namespace) -> Iterator[Th
             saver.client, status=options.status, metadata=dict(options.metadata)
         )
     globs: Sequence[str] = options.thread
-    return threads.scan_threads(
+    reports = threads.scan_threads(
         saver,
         messages_key=options.messages_key,
         thread_ids=options.ids or None,
         include=(lambda name: any(fnmatchcase(name, glob) for glob in globs)) if globs else None,
         since=None if options.since is None else datetime.now(UTC) - options.since,
     )
+    for report in _with_progress(reports, "read"):
+        count_report(found, report)
+        yield report
 
 
 # --- what was found ----------------------------------------------------------------------
 
-_REPLACEABLE = "with a placeholder that can be replaced"
-_DAMAGE = ("with recoverable results", *CAUSES, "with orphaned results", "in a wrong form")
+_DAMAGE = ("recovered", *CAUSES, "orphan")
 
 
 def count_report(found: Counter[str], report: ThreadReport) -> None:
     """Count one history in the totals that `summary` prints."""
     found["all"] += 1
     found[report.status] += 1
-    found["of subgraphs"] += bool(report.namespace)
     # A history that is unreadable may have the key.
     found["with the key"] += report.messages is not None or report.status == "unreadable"
-    if report.status == "damaged":
-        found[_damage(report)] += 1
+    if report.patch:
+        signs = [(each.kind, each.cause, each.defect) for each in report.patch.changes]
+        found.update({sign for each in signs for sign in each if sign in _DAMAGE})
     if report.status == "paused":
         found["waiting with damage"] += bool(report.defects)
         found["oldest pause"] = max(found["oldest pause"], int(report.age or 0))
 
 
-def _damage(report: ThreadReport) -> str:
-    """The kind of damage of a history: one of `_DAMAGE`, or that a model accepts it as it is."""
-    changes = report.patch.changes if report.patch else ()
-    defects = {change.defect for change in report.defects} - {"superseded"}
-    if not defects:
-        return _REPLACEABLE
-    if any(change.kind == "recovered" for change in changes):
-        return _DAMAGE[0]
-    other = "with orphaned results" if "orphan" in defects else "in a wrong form"
-    causes = {change.cause for change in changes}
-    return next((cause for cause in ("unknown", *CAUSES) if cause in causes), other)
-
-
 def summary(found: Counter[str]) -> str:
-    """What a scan found: "60 of 200 threads are dead: 41 with recoverable results, ..."."""
-    dead, pauses = found["damaged"] - found[_REPLACEABLE], found["paused"]
-    noun = "histories" if found["of subgraphs"] else "thread" if found["all"] == 1 else "threads"
+    """What a scan found; empty if it found no history.
+
+    Such as "60 of 200 histories are damaged: 41 recovered, 12 unknown". The numbers behind the
+    colon are those of histories with such a change.
+    """
+    if not found["with the key"]:
+        return ""
+    damaged, pauses = found["damaged"], found["paused"]
     kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in _DAMAGE if found[kind])
-    parts = [f"{dead or 'none'} of {found['all']:,} {noun} {'are' if dead > 1 else 'is'} dead"]
+    parts = [f"{damaged:,} of {found['all']:,} histories {'is' if damaged == 1 else 'are'} damaged"]
     parts[0] += f": {kinds}" if kinds else ""
     if pauses:
         age = view.age_in_words(found["oldest pause"])
         parts.append(f"{pauses:,} wait{'s' * (pauses == 1)} for a human, the oldest for {age}")
-    others = ("waiting with damage", _REPLACEABLE, "unreadable")
+    others = ("waiting with damage", "unreadable")
     parts += [f"{found[kind]:,} {kind}" for kind in others if found[kind]]
     return "; ".join(parts) + "."
 
@@ -262,25 +238,27 @@ _NEXT = {
 }
 """The next step for each status and each outcome that leaves something to do."""
 
+_SKIPPED = ("unreadable", "refused", "young", "moved", "busy")
+_LEFT = ("damaged", "waiting with damage", "planned", "beyond --limit")
 
-def _say_next(found: Mapping[str, int]) -> None:
+
+def _check_found(found: Counter[str], options: Namespace) -> None:
+    """Check that a history was found, so that nothing is called healthy that nobody looked at."""
+    if not found["with the key"]:
+        raise OptionError(
+            f"none of {found['all']:,} histories has a state key {options.messages_key!r}: select "
+            f"other threads, or name the key with --messages-key."
+        )
+
+
+def _exit_code(found: Mapping[str, int]) -> int:
+    """The exit code for statuses or outcomes; says the next step for each."""
     for state, step in _NEXT.items():
         if found.get(state):
             say(f"next for {state}: {step}.")
-
-
-def _exit_code(found: Counter[str], options: Namespace) -> int:
-    """The exit code for what was found; says the next step, or why nothing was found."""
-    if not found["all"]:
-        say("no thread is stored or selected: nothing was looked at.")
-    elif not found["with the key"]:
-        say(f"none has a state key {options.messages_key!r}: name it with --messages-key.")
-    if not found["with the key"]:
-        return BAD
-    _say_next(found)
-    if found["unreadable"]:
+    if any(map(found.get, _SKIPPED)):
         return REFUSED
-    return DAMAGED if found["damaged"] or found["waiting with damage"] else CLEAN
+    return DAMAGED if any(map(found.get, _LEFT)) else CLEAN
 
 
 # --- scan and show -----------------------------------------------------------------------
@@ -289,19 +267,14 @@ def _exit_code(found: Counter[str], options: Namespace) -> int:
 def scan(options: Namespace) -> int:
     """Report on the selected threads."""
     found = Counter[str]()
-    with _open(options) as saver, _table(options, view.REPORT_HEADS) as add:
-        try:
-            for report in _with_progress(_reports(saver, options), "read"):
-                count_report(found, report)
-                if report.status != "healthy":
-                    values = report.to_dict()
-                    add(values, view.report_line(values))
-        finally:
-            if found["with the key"]:
-                say(summary(found))
+    with _open(options) as saver:
+        reports = _reports(saver, found, options)
+        results = (each.to_dict() for each in reports if each.status != "healthy")
+        _print_threads(options, results, lambda: summary(found))
+    _check_found(found, options)
     if found["damaged"]:
         say("next for one thread: `show DB THREAD` shows what happened to it.")
-    return _exit_code(found, options)
+    return _exit_code(found)
 
 
 def show(options: Namespace) -> int:
@@ -319,13 +292,12 @@ def show(options: Namespace) -> int:
                 _print_json(values, whole=True)
             history = _history(saver, report, options.messages_key)
             shown.append(view.report_view(values, history, whole=options.all))
-    if options.html is not None and shown:
-        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
-        footer = f"Database {database_name(options.database)}, read on {when}"
-        _write_page(options.html, view.page(f"Thread {options.ids[0]}", Group(*shown), footer))
+    _check_found(found, options)
+    if options.html is not None:
+        _write_page(options, shown)
     elif not options.json:
         _print_view(Group(*shown))
-    return _exit_code(found, options)
+    return _exit_code(found)
 
 
 def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key: str) -> list[Any]:
@@ -337,28 +309,16 @@ def _history(saver: BaseCheckpointSaver[Any], report: ThreadReport, messages_key
     return [json_value(each) for each in found or ()]
 
 
-def _write_page(name: str, text: str) -> None:
-    """Write a page in the place of nothing or of another page, as a whole or not at all."""
-    path = Path(name)
+def _write_page(options: Namespace, shown: Sequence[Group]) -> None:
+    """Write a page, in the place of nothing."""
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC} by langgraph-patch {__version__}"
+    footer = Text(view.visible(f"Database {database_name(options.database)}, read on {when}"))
     try:
-        if is_free := not path.is_symlink() and (not path.exists() or _is_page(path)):
-            part = path.with_name(f"{path.name}.part")
-            with part.open("x", encoding="utf-8") as file:
-                file.write(text)
-            part.replace(path)
-    except (OSError, ValueError) as error:  # ValueError: a null character, or no name
-        raise OptionError(f"--html {name!r} cannot be written: {error}.") from error
-    if not is_free:
-        raise OptionError(
-            f"--html {name!r} is not written: what is there is no page of langgraph-patch. "
-            f"Choose another name, or delete it first."
-        )
-    say(f"wrote {name!r}.")
-
-
-def _is_page(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(view.MARK)) == view.MARK.encode()
+        with Path(options.html).open("x", encoding="utf-8") as file:  # it follows no link
+            file.write(view.as_html(Group(*shown, footer)))
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        raise OptionError(f"--html {options.html!r} cannot be written: {error}.") from error
+    say(f"wrote {options.html!r}.")
 
 
 # --- repair ------------------------------------------------------------------------------
@@ -368,52 +328,44 @@ def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     if bool(options.ids or options.thread or options.since is not None) == options.all:
         raise OptionError("name the threads to repair, select them with --thread, or use --all.")
-    graph, found, todo = _graph(options), Counter[str](), list[ThreadReport]()
+    graph = _load("--graph", options.graph, CompiledStateGraph) if options.graph else None
+    found = Counter[str]()
     with _open(options, write=options.apply) as saver:
-        for report in _with_progress(_reports(saver, options), "read"):
-            count_report(found, report)
-            if report.status != "healthy":
-                todo.append(replace(report, patch=None))
-        if not found["with the key"]:
-            return _exit_code(found, options)
+        reports = _reports(saver, found, options)
+        todo = [replace(each, patch=None) for each in reports if each.status != "healthy"]
+        _check_found(found, options)
         if options.apply and not _is_confirmed(options, todo):
             say("nothing was written.")
             return DAMAGED
         outcomes = Counter(healthy=found["healthy"])
-        with _outcomes_table(options, outcomes) as add:
-            for report in _with_progress(todo, "done"):
-                is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
-                if is_full and _is_changed(report, options):
-                    outcomes["beyond --limit"] += 1
-                else:
-                    add(_repair_one(saver, graph, report, options).to_dict())
-    _say_next(outcomes)
-    if outcomes.keys() & {"refused", "young", "moved", "busy"}:
-        return REFUSED
-    is_left = outcomes["paused"] and found["waiting with damage"]
-    return DAMAGED if outcomes["planned"] or outcomes["beyond --limit"] or is_left else CLEAN
+        results = _repairs(saver, graph, todo, options, outcomes)
+        end = "." if options.apply else " (nothing was written)."
+        _print_threads(options, results, lambda: (_total(outcomes) or "none was done") + end)
+    if outcomes["paused"]:
+        outcomes["waiting with damage"] = found["waiting with damage"]
+    return _exit_code(outcomes)
 
 
-@contextmanager
-def _outcomes_table(
-    options: Namespace, outcomes: Counter[str]
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Print and count what is done with each thread; at the end the totals, however it ends."""
+def _total(outcomes: Counter[str]) -> str:
+    return ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(+outcomes))
 
-    def add(values: Mapping[str, Any]) -> None:
-        outcomes[values["outcome"]] += 1
-        if values["patch"] and options.diff and not options.json:
-            _print_view(Group(view.report_view(values), ""))
-        add_line(values, view.repair_line(values))
 
-    try:
-        with _table(options, view.REPAIR_HEADS) as add_line:
-            yield add
-    finally:
-        totals = ", ".join(f"{outcomes[each]:,} {each}" for each in sorted(+outcomes))
-        is_dry = options.command == "repair" and not options.apply
-        totals += " (nothing was written)" if is_dry else ""
-        say(f"{totals or 'no thread has a repair to undo'}.")
+def _repairs(
+    saver: BaseCheckpointSaver[Any],
+    graph: Any,
+    todo: Iterable[ThreadReport],
+    options: Namespace,
+    outcomes: Counter[str],
+) -> Iterator[dict[str, Any]]:
+    """Repair each history, up to `--limit`, and count the outcomes; what is printed of them."""
+    for report in _with_progress(todo, "done"):
+        is_full = outcomes["repaired"] + outcomes["planned"] == options.limit
+        if is_full and _is_changed(report, options):
+            outcomes["beyond --limit"] += 1
+        else:
+            key = Key(report.thread_id, report.namespace)
+            act = partial(_repair_one, saver, graph, report, options)
+            yield _done(options, outcomes, key, act)
 
 
 def _is_confirmed(options: Namespace, todo: Sequence[ThreadReport]) -> bool:
@@ -438,26 +390,35 @@ def _is_changed(report: ThreadReport, options: Namespace) -> bool:
 def _repair_one(
     saver: BaseCheckpointSaver[Any], graph: Any, report: ThreadReport, options: Namespace
 ) -> ThreadRepair:
-    """Repair one history; whatever goes wrong with it is a refusal."""
+    """Repair one history."""
     key = Key(report.thread_id, report.namespace)
     if report.status == "unreadable":
         return ThreadRepair(*key, "refused", report.reason)
+    return threads.repair_thread(
+        saver if graph is None else graph.copy({"checkpointer": saver}),
+        config_of(key),
+        on_pause=options.on_pause,
+        min_age=options.min_age.total_seconds(),
+        force=options.force,
+        recover=options.recover,
+        messages_key=options.messages_key,
+        dry_run=not options.apply,
+    )
+
+
+def _done(
+    options: Namespace, outcomes: Counter[str], key: Key, act: Callable[[], ThreadRepair]
+) -> dict[str, Any]:
+    """What a repair or an undo did; whatever goes wrong with one thread is a refusal."""
     try:
-        return threads.repair_thread(
-            saver if graph is None else graph.copy({"checkpointer": saver}),
-            config_of(key),
-            on_pause=options.on_pause,
-            min_age=options.min_age.total_seconds(),
-            force=options.force,
-            recover=options.recover,
-            messages_key=options.messages_key,
-            dry_run=not options.apply,
-        )
-    except Exception as error:  # any: the other threads are still to be repaired
-        if options.debug or isinstance(error, BrokenPipeError) or is_database_failure(error):
+        values = act().to_dict()
+    except Exception as error:  # any: the other threads are still to be done
+        if options.debug or is_database_failure(error):
             raise
         reason = str(error) if isinstance(error, PatchError) else brief(error)
-        return ThreadRepair(*key, "refused", reason, before=report.checkpoint_id)
+        values = ThreadRepair(*key, "refused", reason).to_dict()
+    outcomes[values["outcome"]] += 1
+    return values
 
 
 # --- undo and demo -----------------------------------------------------------------------
@@ -467,14 +428,14 @@ def undo(options: Namespace) -> int:
     """Undo the last repair of the named threads, or of all."""
     if bool(options.ids) == options.all:
         raise OptionError("name the threads whose repair is to be undone, or use --all.")
-    if options.all and _is_server(options):
-        raise OptionError("name the threads: LangGraph Server cannot list those with a repair.")
     outcomes = Counter[str]()
     with _open(options, write=True) as saver:
+        if options.all and isinstance(saver, threads.LangGraphServer):
+            raise OptionError("name the threads: LangGraph Server cannot list those with a repair.")
         keys = _keys_to_undo(saver, options.ids)
-        with _outcomes_table(options, outcomes) as add:
-            for key in keys:
-                add(_undo_one(saver, key))
+        results = (_done(options, outcomes, key, partial(_undo_one, saver, key)) for key in keys)
+        text = "no thread has a repair to undo"
+        _print_threads(options, results, lambda: f"{_total(outcomes) or text}.")
     return REFUSED if outcomes["refused"] else CLEAN
 
 
@@ -486,22 +447,16 @@ def _keys_to_undo(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> list[K
     return [*marked, *(Key(each, "") for each in dict.fromkeys(ids) if each not in found)]
 
 
-def _undo_one(saver: BaseCheckpointSaver[Any], key: Key) -> dict[str, Any]:
-    """Undo one repair; what is printed of it."""
-    values: dict[str, Any] = {**key._asdict(), "outcome": "undone", "patch": None}
-    try:
-        before = threads.undo_repair(saver, config_of(key))
-    except ThreadError as error:
-        if is_database_failure(error):
-            raise
-        return {**values, "outcome": "refused", "reason": str(error), "before": None}
-    return {**values, "reason": f"back to checkpoint {before}", "before": before}
+def _undo_one(saver: BaseCheckpointSaver[Any], key: Key) -> ThreadRepair:
+    """Undo one repair."""
+    before = threads.undo_repair(saver, config_of(key))
+    outcome: Any = "undone"  # of the command line only
+    return ThreadRepair(*key, outcome, f"back to checkpoint {before}", before=before)
 
 
 def demo(_: Namespace) -> int:
     """Run the same agent without patching and with it."""
-    from langgraph_patch.demo import run  # noqa: PLC0415 - imports agents
+    from langgraph_patch.demo import lines  # noqa: PLC0415 - imports agents
 
-    shown, code = run()
-    _print_view(shown)
-    return code
+    sys.stdout.writelines(f"{line}\n" for line in lines())
+    return CLEAN

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import re
 import sys
 from collections import Counter, defaultdict
@@ -25,10 +24,8 @@ from typing import Any, NamedTuple, TypeAlias
 from unicodedata import category
 
 try:
-    from rich.color import parse_rgb_hex
     from rich.console import Console, Group, RenderableType
     from rich.table import Table
-    from rich.terminal_theme import TerminalTheme
     from rich.text import Text
 except ModuleNotFoundError:
     HAS_RICH = False
@@ -68,10 +65,10 @@ def one_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _cut(text: str, limit: float) -> str:
+def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return f"{text[: int(limit)]}… ({len(text):,} characters)"
+    return f"{text[:limit]}… ({len(text):,} characters)"
 
 
 _SECRETS = (
@@ -167,13 +164,12 @@ def rows_of(patch: Values) -> Iterator[Row]:
         >>> [[cell and cell.label for cell in row[1:]] for row in rows_of(patch.to_dict())]
         [['dangling', ''], [None, 'inserted (unknown)']]
     """
-    removed, written = defaultdict(list), defaultdict(list)
+    written = defaultdict(list)
     for change in patch["changes"]:
-        if change["kind"] not in _NEW:
-            removed[change["index"]].append(change)
-        written[_json(change["after"])].append(change)
+        [message] = _messages([change["after"] or {}])
+        written[_identity(message)].append(change)
     before = _cells(patch["before"], patch["changes"])
-    after = [Cell(each, *_marks(written[_json(each)])) for each in _messages(patch["messages"])]
+    after = [Cell(each, *_marks(written[_identity(each)])) for each in _messages(patch["messages"])]
     names = [_identity(cell.message) for cell in before]
     # A name that no message has: what is new or was moved is beside nothing.
     others = [None if c.kind in (*_NEW, "moved") else _identity(c.message) for c in after]
@@ -181,12 +177,9 @@ def rows_of(patch: Values) -> Iterator[Row]:
         indexes, places = range(*ends[:2]), range(*ends[2:])
         if kind == "equal":
             yield from (Row(i, before[i], after[j]) for i, j in zip(indexes, places, strict=True))
-            continue
-        yield from (Row(None, None, after[place]) for place in places)
-        for index in indexes:
-            done, label = _marks(removed[index])
-            label = ", ".join(filter(None, (before[index].label, label or "replaced")))
-            yield Row(index, Cell(before[index].message, done or "dropped", label))
+        else:
+            yield from (Row(None, None, after[place]) for place in places)
+            yield from (Row(index, before[index]) for index in indexes)
 
 
 def _cells(history: Sequence[Any], defects: Iterable[Values]) -> list[Cell]:
@@ -216,10 +209,8 @@ def _marks(changes: Sequence[Values]) -> tuple[str, str]:
 
 def _identity(message: Values) -> str:
     """The id of a message, or its whole content if it has none."""
-    return _json(message) if message.get("id") is None else f"id {message['id']}"
-
-
-def _json(message: Any) -> str:
+    if message.get("id") is not None:
+        return f"id {message['id']}"
     return json.dumps(message, sort_keys=True, default=repr)
 
 
@@ -323,7 +314,7 @@ def changes_in_words(changes: Iterable[Values]) -> str:
     return "; ".join(f"{text} ({n} times)" if n > 1 else text for text, n in found.items())
 
 
-def age_in_words(seconds: object) -> str:
+def age_in_words(seconds: float | None) -> str:
     """An age in its largest unit; an empty text if it is not known.
 
     Examples:
@@ -331,7 +322,7 @@ def age_in_words(seconds: object) -> str:
         >>> age_in_words(200), age_in_words(90000)
         ('3 minutes', '1 day')
     """
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    if seconds is None:
         return ""
     unit = next((unit for unit, size in _UNITS.items() if seconds >= size), "second")
     return counted(int(seconds // _UNITS.get(unit, 1)), f"{unit}*")
@@ -339,13 +330,7 @@ def age_in_words(seconds: object) -> str:
 
 # --- tables ------------------------------------------------------------------------------
 
-Line: TypeAlias = tuple[str, Sequence[str]]
-"""The status or outcome of a thread, and the cells of its line in a table."""
-
-REPORT_HEADS = ("THREAD", "AGE", "WHAT IS WRONG", "A REPAIR")
-REPAIR_HEADS = ("THREAD", "OUTCOME", "REPAIR")
-_WITHOUT_DEFECTS = {"damaged": "a placeholder can be replaced", "unreadable": "unreadable"}
-_NARROW = 100  # columns of a terminal below which the id and the texts of a thread share one
+HEADS = ("THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR")
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
 
 
@@ -359,58 +344,46 @@ def label_of(values: Values) -> str:
     return f"{values['thread_id']} in {namespace}" if namespace else values["thread_id"]
 
 
-def report_line(report: Values) -> Line:
-    """The line of one thread in the table of a scan.
+def _facts(values: Values) -> dict[str, str]:
+    """What a report or a repair says of a thread, in words: each fact under its field."""
+    asked = "; ".join(map(_compact, values.get("asks", ())))
+    return {
+        "state": values.get("status") or values["outcome"],
+        "age": age_in_words(values.get("age")),
+        "asks": asked,
+        "defects": defects_in_words(values.get("defects", ())),
+        "reason": values["reason"] or "",
+        "patch": changes_in_words((values["patch"] or {}).get("changes", ())),
+    }
+
+
+def line_of(values: Values) -> list[str]:
+    """The line of one thread in the table of a scan, a repair or an undo: a text for each head.
 
     Args:
-        report: What `ThreadReport.to_dict()` returns.
+        values: What `ThreadReport.to_dict()` or `ThreadRepair.to_dict()` returns.
     """
-    status, changes = report["status"], (report["patch"] or {}).get("changes", ())
-    wrong = [defects_in_words(report["defects"]) or _WITHOUT_DEFECTS.get(status), report["reason"]]
-    if status == "paused":
-        asked = "; ".join(map(_compact, report["asks"]))
-        wrong.insert(0, f"waits for a human: {_cut(asked, 80)}".rstrip(": "))
-    texts = "; ".join(filter(None, wrong)), changes_in_words(changes)
-    return status, [label_of(report), age_in_words(report["age"]), *texts]
+    facts = _facts(values)
+    asks = facts["asks"] and f"asks {_cut(facts['asks'], 80)}"
+    wrong = "; ".join(filter(None, (asks, facts["defects"], facts["reason"])))
+    return [label_of(values), facts["state"], facts["age"], wrong, facts["patch"]]
 
 
-def repair_line(repair: Values) -> Line:
-    """The line of one thread in the table of a repair.
-
-    Args:
-        repair: What `ThreadRepair.to_dict()` returns.
-    """
-    changes, outcome = (repair["patch"] or {}).get("changes", ()), repair["outcome"]
-    text = "; ".join(filter(None, (repair["reason"], changes_in_words(changes))))
-    return outcome, [label_of(repair), outcome, text]
-
-
-def tab_separated(heads: Sequence[str], lines: Iterable[Line]) -> str:
+def tab_separated(lines: Iterable[Sequence[str]]) -> str:
     """A table for a pipe: one line for each thread, with a tab between two columns."""
-    rows = [heads, *(cells for _, cells in lines)]
-    return "".join("\t".join(map(one_line, cells)) + "\n" for cells in rows)
+    return "".join("\t".join(map(one_line, cells)) + "\n" for cells in (HEADS, *lines))
 
 
-def lines_table(heads: Sequence[str], lines: Iterable[Line], width: int) -> Table:
-    """A table of threads, of a scan or of a repair.
-
-    Args:
-        heads: The heads of its columns.
-        lines: A line for each thread.
-        width: How many columns the terminal has.
-    """
+def lines_table(lines: Iterable[Sequence[str]]) -> Table:
+    """A table of threads; an id stands above its texts, so that no terminal breaks a word."""
     table = _table()
-    is_narrow = width < _NARROW
-    if is_narrow:
-        heads = (heads[1], ", ".join((heads[0], *heads[2:])))
-    for place, head in enumerate(heads):
-        # The other columns become narrower first, so that ids can be copied.
-        table.add_column(head, no_wrap=not place, max_width=None if place else width // 2)
-    for state, (thread, second, *texts) in lines:
+    table.add_column("STATUS", no_wrap=True)
+    table.add_column("AGE", no_wrap=True)
+    table.add_column("THREAD")
+    for thread, state, age, *texts in lines:
+        shown = (_text(text, _colour_of(state)) for text in texts if text)
         name = _text(one_line(thread), "bold")
-        fact, *others = (_text(text, _colour_of(state)) for text in (second, *texts))
-        cells = (fact, Group(name, *filter(None, others))) if is_narrow else (name, fact, *others)
-        table.add_row(*cells)
+        table.add_row(_text(state, _colour_of(state)), age, Group(name, *shown))
     return table
 
 
@@ -432,30 +405,22 @@ def report_view(values: Values, history: Sequence[Any] = (), *, whole: bool = Fa
         history: The messages as JSON values, shown if there is no patch. Default: none.
         whole: As for `patch_view`.
     """
-    state, patch = values.get("status") or values["outcome"], values["patch"]
-    defects, changes = values.get("defects", ()), (patch or {}).get("changes", ())
-    age = age_in_words(values.get("age"))
-    facts = {
-        "written": age and f"{age} ago, checkpoint {values['checkpoint_id']}",
-        "messages": values.get("messages"),
-        "asks": "; ".join(map(_compact, values.get("asks", ()))),
-        "wrong": defects_in_words(defects),
-        "a repair": changes_in_words(changes),
-        "reason": values["reason"],
-        "before": values.get("before"),
-        "after": values.get("after"),
-    }
+    patch, facts = values["patch"], _facts(values)
+    state = facts.pop("state")
+    others = ("checkpoint_id", "messages", "before", "after")
+    facts |= {name: str(values[name]) for name in others if values.get(name)}
     grid = Table.grid(padding=(0, 2))
-    for name, value in facts.items():
-        if value:
-            grid.add_row("", Text(name, "bright_black"), _text(str(value)))
+    for name, fact in facts.items():
+        if fact:
+            grid.add_row("", Text(name, "bright_black"), _text(fact))
     name = one_line(label_of(values))
     title = Text.assemble("Thread ", (name, "bold"), ": ", (state, _colour_of(state)))
     parts: list[RenderableType] = [title, grid]
     if patch:
         parts += ["", patch_view(patch, whole=whole)]
     elif history:
-        rows = [Row(index, cell) for index, cell in enumerate(_cells(history, defects))]
+        cells = _cells(history, values.get("defects", ()))
+        rows = [Row(index, cell) for index, cell in enumerate(cells)]
         parts += ["", _comparison(("MESSAGES",), rows, whole)]
     return Group(*parts)
 
@@ -480,12 +445,12 @@ def _comparison(heads: Sequence[str], rows: Sequence[Row], whole: bool) -> Table
             table.add_row("", Text(text, "bright_black"))
             continue
         number = "" if row.number is None else str(row.number)
-        drawn = [_drawn(cell, math.inf if whole else _LIMIT) for cell in (row.before, row.after)]
+        drawn = [_drawn(cell, sys.maxsize if whole else _LIMIT) for cell in (row.before, row.after)]
         table.add_row(number, *drawn[: len(heads)])
     return table
 
 
-def _drawn(cell: Cell | None, limit: float) -> RenderableType:
+def _drawn(cell: Cell | None, limit: int) -> RenderableType:
     if cell is None:
         return ""
     sign, colour, _ = _KINDS[cell.kind]
@@ -500,48 +465,22 @@ def _drawn(cell: Cell | None, limit: float) -> RenderableType:
 
 # --- HTML --------------------------------------------------------------------------------
 
-MARK = "<!doctype html><!-- written by langgraph-patch -->"
-"""How each page begins."""
-
-_WIDTH = 120
-_HTML_COLOURS = "808080 ff0000 00b060 d09000 0070ff a040ff 00a0b0 808080"
-"""In the order of a terminal: grey, red, green, yellow, blue, magenta, cyan, and grey again."""
-
 _FRAGMENT = (
-    '<pre style="color-scheme: light dark; color: CanvasText; background: Canvas; '
-    'padding: 0.5em; overflow-x: auto; font: clamp(9px, 1.3vw, 13px)/1.4 monospace">{code}</pre>'
+    '<pre style="color: {foreground}; background: {background}; padding: 0.5em; '
+    'overflow-x: auto; font: clamp(9px, 1.3vw, 13px)/1.4 monospace">{code}</pre>'
 )
-_MIXED = r"color-mix(in srgb, \1 60%, CanvasText)"
-"""A colour is darker on a light page and lighter on a dark one."""
 
 
-def as_html(view: RenderableType) -> str:
-    """A table as a fragment of HTML that is readable on a light and on a dark page."""
-    console = Console(record=True, file=StringIO(), width=_WIDTH, force_jupyter=False)
-    console.print(view)
-    colours: list[tuple[int, int, int]] = [parse_rgb_hex(each) for each in _HTML_COLOURS.split()]
-    theme = TerminalTheme(colours[-1], colours[-1], colours)
-    shown = console.export_html(theme=theme, code_format=_FRAGMENT, inline_styles=True)
-    return re.sub(r'(?<= style="color: )(#\w+); text-decoration-color: #\w+', _MIXED, shown)
-
-
-def page(title: str, view: RenderableType, footer: str) -> str:
-    """A whole page: no scripts, nothing loaded.
+def as_html(view: RenderableType, form: str | None = None) -> str:
+    """A table as HTML, with colours and a background of its own; it runs and loads nothing.
 
     Args:
-        title: The title of the page.
-        view: What it shows.
-        footer: The text at the end: where the page comes from.
+        view: The table.
+        form: Where rich puts the text and the colours. Default: in a whole page.
     """
-    return (
-        f"{MARK}<html lang=en><head><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width'>"
-        "<meta name=color-scheme content='light dark'><meta http-equiv=Content-Security-Policy "
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{_escape(title)}</title></head>"
-        f"<body style='font-family: sans-serif'>{as_html(view)}"
-        f"<footer>{_escape(footer)}</footer></body></html>\n"
-    )
+    console = Console(record=True, file=StringIO(), width=120, force_jupyter=False)
+    console.print(view)
+    return console.export_html(code_format=form, inline_styles=form is not None)
 
 
 def notebook_html(value: object, view: Callable[[], RenderableType]) -> str:
@@ -551,8 +490,6 @@ def notebook_html(value: object, view: Callable[[], RenderableType]) -> str:
         value: The value.
         view: Makes its table.
     """
-    return as_html(view()) if HAS_RICH else f"<pre>{_escape(str(value))}</pre>"
-
-
-def _escape(text: str) -> str:
-    return html.escape(visible(text), quote=True)
+    if HAS_RICH:
+        return as_html(view(), _FRAGMENT)
+    return f"<pre>{html.escape(visible(str(value)))}</pre>"

@@ -2,7 +2,6 @@
 
 import re
 
-from langgraph_patch import demo
 from support.paths import ROOT
 
 
@@ -12,7 +11,7 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     assert (code, err) == (0, "")
     runs = re.split(r"^\d[ab]\. ", out, flags=re.MULTILINE)[1:]
     assert [run.split("(")[0] for run in runs] == ["create_react_agent", "with_patching"] * 2
-    assert "INVALID_CHAT_HISTORY" in runs[0]
+    assert "ValueError: Found AIMessages with tool_calls that do not have" in runs[0]
     assert "+ [tool] sent to bob" in runs[1]
     assert '[ai] pay(p1) {"amount": 10}\n  [tool] paid 10\n' in runs[2]
     assert "[ai] pay(p1) {}\n+ [tool] Tool call pay with id p1 was not run" in runs[3]
@@ -24,7 +23,6 @@ def test_the_demo_shows_both_conversations_bare_and_patched(cli):
     ]
     done = [re.findall("done in the world: (.*)", run) for run in runs]
     assert done == [["a mail to bob"], ["a mail to bob"], ["a payment of 10"], ["nothing"]]
-    assert "With patching, both threads go on." in runs[3]
 
 
 def test_the_readme_shows_what_the_demo_prints(cli, monkeypatch):
@@ -33,10 +31,3 @@ def test_the_readme_shows_what_the_demo_prints(cli, monkeypatch):
     text = (ROOT / "README.md").read_text("utf-8")
     [example] = re.findall(r"```text\n(  \[human\].*?)```", text, re.DOTALL)
     assert example in cli("demo")[1]
-
-
-def test_the_demo_says_so_if_it_fails(cli, monkeypatch):
-    """If the patched agent did not go on, the exit code is 1, and the demo asks for a report."""
-    monkeypatch.setattr(demo, "with_patching", lambda graph: graph)
-    code, out, _ = cli("demo")
-    assert (code, "please report it" in out, "both threads go on" in out) == (1, True, False)

@@ -58,9 +58,6 @@ _PAGE = 100
 _ALL = 1000
 """How many checkpoints are asked for if the caller wants all."""
 
-_LISTINGS = 3
-"""How often the threads are listed, if threads come and go meanwhile."""
-
 _MOST_THREADS = 1_000_000
 """How many threads are listed at most."""
 
@@ -153,11 +150,8 @@ class LangGraphServer(BaseCheckpointSaver[str]):
 
     def newest_run(self, thread_id: str, key: str) -> IOGenerator[Any]:
         """A field of the run of a thread that was made last; None if there is none."""
-        runs, newest = path_of(thread_id, "runs"), {"limit": 1}
-        field = yield from self.request(
-            runs, params=newest, read=lambda found: found[0][key] if found else None
-        )
-        return field
+        path = path_of(thread_id, "runs?limit=1")
+        return (yield from self.request(path, read=lambda found: found[0][key] if found else None))
 
     def activity(self, saved: CheckpointTuple) -> IOGenerator[Activity | None]:
         """Whether a run of a thread is in progress, or it waits for a human; None if neither.
@@ -184,41 +178,32 @@ class LangGraphServer(BaseCheckpointSaver[str]):
             thread_id: List this thread only, whether the filters choose it or not.
 
         Raises:
-            StoreFailedError: If the server lists fewer threads than it counts, or more and more.
+            StoreFailedError: If the pages do not fit together, have no end, or list fewer threads
+                than the server counts: it is wrong, or threads were deleted meanwhile.
         """
         if thread_id is not None:
             return [] if (yield from self.thread(thread_id)) is None else [thread_id]
-        for _ in range(_LISTINGS):
-            count = yield from self.request("threads/count", self.filters, read=int)
-            found = yield from self._listed(min(count, _MOST_THREADS))
-            if len(found) >= count:
-                return sorted(found)
-        raise StoreFailedError(
-            f"LangGraph Server lists {len(found)} of {count} threads, so some would be left out: "
-            f"try again, or choose fewer threads with status= or metadata=."
-        )
-
-    def _listed(self, count: int) -> IOGenerator[set[str]]:
-        """The ids of all threads; none if the pages have no end, or do not fit together.
-
-        Each page begins with the last thread of the one before. If it does not have it, threads
-        were deleted meanwhile, and others may have moved to a page that was read.
-        """
-        found: set[str] = set()
+        count = yield from self.request("threads/count", self.filters, read=int)
         search = {**self.filters, "select": ["thread_id"], "limit": _PAGE}
         search |= {"sort_by": "thread_id", "sort_order": "asc"}
-        while len(found) <= 2 * count + _PAGE:
+        found: set[str] = set()
+        while len(found) <= 2 * min(count, _MOST_THREADS) + _PAGE:
+            # Each page begins with the last thread of the one before. If it does not have it,
+            # threads were deleted meanwhile, and others may have moved to a page that was read.
             page = yield from self.request(
                 "threads/search",
                 {**search, "offset": max(0, len(found) - 1)},
                 read=lambda threads: {str(each["thread_id"]) for each in threads},
             )
-            if page <= found:
-                return found
-            if found and not page & found:
+            if page <= found and len(found) >= count:
+                return sorted(found)
+            if page <= found or (found and not page & found):
                 break
             found |= page
-        return set()
+        raise StoreFailedError(
+            f"LangGraph Server listed {len(found)} of {count} threads, so some would be left out: "
+            f"try again, or choose fewer threads with status= or metadata=."
+        )
 
     # --- checkpoints ---------------------------------------------------------------------
 
@@ -226,29 +211,30 @@ class LangGraphServer(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, before: RunnableConfig | None = None, limit: int | None = None
     ) -> IOGenerator[Sequence[CheckpointTuple]]:
         """The checkpoints of one namespace, newest first; with a `checkpoint_id`, only that one."""
-        named = config["configurable"]
-        thread_id = str(named["thread_id"])
-        checkpoint = {"checkpoint_ns": named.get("checkpoint_ns", "")}
-        if exact := get_checkpoint_id(config):
-            checkpoint |= {"thread_id": thread_id, "checkpoint_id": exact}
-            path, options = path_of(thread_id, "state/checkpoint"), {}
-        else:
-            path = path_of(thread_id, "history")
-            options = {"limit": limit or _ALL} | ({"before": before} if before else {})
+        thread_id, exact = str(config["configurable"]["thread_id"]), get_checkpoint_id(config)
+        end = get_checkpoint_id(before) if before else None
+        checkpoint = {"checkpoint_ns": config["configurable"].get("checkpoint_ns", "")}
+        body: dict[str, Any] = {"checkpoint": checkpoint, "limit": limit or _ALL}
+        if exact:
+            checkpoint["checkpoint_id"] = exact
+        if before:
+            body["before"] = before
         try:
-            found: Sequence[CheckpointTuple] = yield from self.request(
-                path, {"checkpoint": checkpoint, **options}, read=_tuples_of
-            )
+            read = yield from self.request(path_of(thread_id, "history"), body, read=_tuples_of)
         except NotFoundError:
             return []
-        if before and (end := get_checkpoint_id(before)):  # else a search might never end
-            found = [saved for saved in found if saved.checkpoint["id"] < end]
+        # A server that answers another question must not keep a search from ending.
+        found: Sequence[CheckpointTuple] = [
+            saved
+            for saved in read
+            if saved.checkpoint["id"] == (exact or saved.checkpoint["id"])
+            and (not end or saved.checkpoint["id"] < end)
+        ]
         if any(map(asks, found)):
             # Only the list of runs shows answers. It does not show to which pause: an answer counts
             # for each pause before it, so that a call is `unknown` rather than said to be waiting.
             found = yield from self.request(
-                path_of(thread_id, "runs"),
-                params={"limit": _PAGE, "select": ["created_at", "kwargs"]},
+                path_of(thread_id, f"runs?limit={_PAGE}&select=created_at&select=kwargs"),
                 read=partial(_with_answers, found),
             )
         return found
@@ -269,8 +255,7 @@ def server_of(target: Any) -> LangGraphServer | None:
 # --- checkpoints, as the API shows them --------------------------------------------------
 
 
-def _tuples_of(answer: Any) -> Sequence[CheckpointTuple]:
-    states = answer if isinstance(answer, list) else [answer]
+def _tuples_of(states: Any) -> Sequence[CheckpointTuple]:
     # A thread that never ran has a state without a checkpoint.
     return [checkpoint_of(s) for s in states if (s["checkpoint"] or {}).get("checkpoint_id")]
 
@@ -435,7 +420,6 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
         url: Its URL, without user and password.
 
     Raises:
-        ThreadError: If the server cannot be reached.
         OptionError: If the URL holds a password, or a header is not `Name: value`.
     """
     if "@" in url.partition("://")[2].partition("/")[0]:
@@ -448,6 +432,4 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
     if not all(map(all, headers)):
         raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
     with get_sync_client(url=url, headers={name: value for name, _, value in headers}) as client:
-        server = LangGraphServer(client)
-        run_sync(server.request("threads/search", {"limit": 1, "select": ["thread_id"]}))
-        yield server
+        yield LangGraphServer(client)

@@ -12,8 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -33,10 +32,8 @@ _MOST_BYTES = 64 * 2**20
 _SECONDS = 60.0
 """How long the server may say nothing, and how long an answer may take after it began."""
 
-_PAUSES = (1.0, 2.0, 4.0)
-"""The seconds before a request is sent again, if the server does not name another number."""
-
-_LONGEST_PAUSE = 30.0
+_PAUSES = (1.0, 4.0, 16.0)
+"""The seconds before a request is sent again."""
 
 
 # --- errors ------------------------------------------------------------------------------
@@ -46,10 +43,6 @@ class StoreFailedError(ThreadError):
     """The server itself failed, not the reading of one thread. It ends a scan."""
 
 
-class BusyError(ThreadError):
-    """A run of the thread is in progress."""
-
-
 class NotFoundError(ThreadError):
     """The server has no such thread, or not the graph that wrote it."""
 
@@ -57,13 +50,8 @@ class NotFoundError(ThreadError):
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 """The server refuses all requests for a while."""
 
-_OF_SERVER: Mapping[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "check LANGGRAPH_API_KEY",
-    HTTPStatus.TOO_MANY_REQUESTS: "it refuses more requests now",
-    HTTPStatus.BAD_GATEWAY: "the proxy before it cannot reach it",
-    HTTPStatus.SERVICE_UNAVAILABLE: "it is not available now",
-}
-"""The statuses that every other request would get too, and what to do or what they mean."""
+_OF_SERVER = (*_LATER, HTTPStatus.UNAUTHORIZED, HTTPStatus.BAD_GATEWAY)
+"""The statuses that every other request would get too."""
 
 
 def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
@@ -71,9 +59,10 @@ def _error_of(answer: httpx.Response, content: bytes) -> ThreadError:
     status = answer.status_code
     text = f"{status} {answer.reason_phrase}: {_on_one_line(content.decode(errors='replace'))}"
     if status in _OF_SERVER:
-        return StoreFailedError(f"LangGraph Server: {_OF_SERVER[status]} ({text}).")
-    if status == HTTPStatus.CONFLICT:
-        return BusyError("a run of it is in progress")
+        return StoreFailedError(
+            f"LangGraph Server refuses all requests: check its URL and LANGGRAPH_API_KEY, or try "
+            f"again later ({text})."
+        )
     is_unknown = status in (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
     if is_unknown and "thread" in text.lower():
         return NotFoundError(f"LangGraph Server has no such thread ({text})")
@@ -92,23 +81,21 @@ def send(
     path: str,
     body: Mapping[str, Any] | None = None,
     *,
-    params: Mapping[str, Any] | None = None,
     read: Callable[[Any], Any] = lambda value: value,
 ) -> IOGenerator[Any]:
     """Send a request, and again after a pause while the server refuses all requests.
 
     Args:
         client: Has the address of the server, and is synchronous or asynchronous.
-        path: The path of the API.
+        path: The path of the API, with the query if any.
         body: What is posted, as JSON values. Default: nothing, the request only gets the answer.
-        params: The query. Default: none.
         read: Reads what is needed of the answer, which may be any JSON value. Default: all of it.
 
     Raises:
-        BusyError: If a run of the thread is in progress.
         NotFoundError: If there is no such thread.
         StoreFailedError: If the server cannot be reached, or refuses every request.
-        ThreadError: If it refuses this one, or its answer is too large or not the expected one.
+        ThreadError: If it refuses this one, such as one that writes while a run of the thread is
+            in progress, or its answer is too large or not the expected one.
         OptionError: If the client is of the other kind, synchronous or asynchronous.
     """
     http: Any = client.http.client
@@ -118,7 +105,6 @@ def send(
         "GET" if body is None else "POST",
         path,
         json=body,
-        params=params,
         timeout=_SECONDS,
         headers={"accept-encoding": "identity"},  # a small answer may unpack to a large one
     )
@@ -126,7 +112,7 @@ def send(
     def synchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=False)
         content = _Content()
-        with _connection_errors(), stream() as response:
+        with stream() as response:
             for chunk in response.iter_raw():
                 content.add(chunk)
         return response, bytes(content)
@@ -134,19 +120,22 @@ def send(
     async def asynchronously() -> tuple[httpx.Response, bytes]:
         check(awaited=True)
         content = _Content()
-        with _connection_errors():
-            async with stream() as response:
-                async for chunk in response.aiter_raw():
-                    content.add(chunk)
+        async with stream() as response:
+            async for chunk in response.aiter_raw():
+                content.add(chunk)
         return response, bytes(content)
 
     for pause in (*_PAUSES, None):
-        answer, content = yield IORequest(synchronously, asynchronously)
+        try:
+            answer, content = yield IORequest(synchronously, asynchronously)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise StoreFailedError(
+                f"LangGraph Server: is it running, and is the URL right? "
+                f"({_on_one_line(brief(error))})."
+            ) from error
         if pause is None or answer.status_code not in _LATER:
             break
-        named = answer.headers.get("retry-after", "")
-        seconds = min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause
-        yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
+        yield IORequest(partial(time.sleep, pause), partial(asyncio.sleep, pause))
     if answer.is_error:
         raise _error_of(answer, content)
     try:
@@ -155,17 +144,6 @@ def send(
         raise ThreadError(
             f"LangGraph Server: its answer to {path} is not the expected one ({brief(error)}): is "
             f"this the URL of a LangGraph Server?"
-        ) from error
-
-
-@contextmanager
-def _connection_errors() -> Iterator[None]:
-    try:
-        yield
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise StoreFailedError(
-            f"LangGraph Server: is it running, and is the URL right? "
-            f"({_on_one_line(brief(error))})."
         ) from error
 
 
@@ -199,10 +177,8 @@ def check_use(value: object, *, is_async: bool, awaited: bool) -> None:
         OptionError: If it is not; the error names the functions to use.
     """
     if is_async != awaited:
-        way = (
-            "asynchronous: use `async for` with ascan_threads, and await arepair_thread and "
-            "aundo_repair."
-            if is_async
-            else "synchronous: call scan_threads, repair_thread and undo_repair."
+        raise OptionError(
+            f"{type(value).__name__} is {'asynchronous' if is_async else 'synchronous'}: call "
+            f"scan_threads, repair_thread and undo_repair with a synchronous one, ascan_threads, "
+            f"arepair_thread and aundo_repair with an asynchronous one."
         )
-        raise OptionError(f"{type(value).__name__} is {way}")

@@ -44,7 +44,7 @@ from langgraph_patch.threads.plan import (
     with_committed,
 )
 from langgraph_patch.threads.server import LangGraphServer, asks, path_of
-from langgraph_patch.threads.server_client import BusyError, StoreFailedError
+from langgraph_patch.threads.server_client import StoreFailedError
 from langgraph_patch.threads.stored import MARK, are_same, history_of, is_same, starts_tasks
 
 _SUPERSTEPS = 5
@@ -90,8 +90,6 @@ def repair_on_server(
             cleared = yield from _write(thread, cleared, writes, mark, patch.messages)
     except StoreFailedError:
         raise
-    except BusyError as error:
-        raise Stopped("busy", f"{error}: wait until it has ended") from error
     except ThreadError as error:
         raise Stopped("refused", str(error)) from error
     return patch, cleared.checkpoint["id"]

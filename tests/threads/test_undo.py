@@ -128,11 +128,11 @@ async def test_the_wrong_form_names_the_right_one(path, saver):
         repair = await arepair_thread(own, thread(), min_age=0)
 
         def undo():
-            with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use"):
+            with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: call"):
                 undo_repair(own, thread())
 
         await asyncio.to_thread(undo)  # in another thread it can read, but not delete
-        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: use `async for`"):
+        with pytest.raises(OptionError, match="AsyncSqliteSaver is asynchronous: call scan"):
             list(scan_threads(own))
     for act in (arepair_thread, aundo_repair):
         with pytest.raises(OptionError, match="SqliteSaver has only the other form: call repair_t"):
