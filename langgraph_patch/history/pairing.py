@@ -15,7 +15,7 @@ from functools import cached_property
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
-from langgraph_patch.history.damaged_fields import corrected, id_of
+from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
@@ -93,7 +93,7 @@ class Reading:
     @cached_property
     def message_ids(self) -> set[Hashable | None]:
         """The ids of all messages."""
-        return {id_of(message) for message in self.messages}
+        return {message.id for message in self.messages}
 
 
 def read_history(
