@@ -81,7 +81,7 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
     for thing, shown in (
         ({(1, 2): 3, b"k": {DAY: 4}}, {"1,2": 3, "aw==": {str(DAY): 4}}),
         ([10**6000, "\ud800", b"\xff", (1,)], ["<int>", "\ud800", "_w==", [1]]),
-        ({"\ud800": CYCLE, (1,): 2}, {"\ud800": ["<list>"], "[1]": 2}),
+        ({"\ud800": CYCLE, (1,): 2}, {"\ud800": ["<list>"], "(1,)": 2}),
         (Holder(value=CYCLE), {"value": ["<list>"]}),
         (DEEP, [["<list>"]]),
     ):
@@ -93,22 +93,6 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
     message = with_field(ai("c1", id="a1"), tool_calls=[call_of("t", "c1", {"q": DEEP})])
     expected = {**ai("c1", id="a1").model_dump(), "tool_calls": [call_of("t", "c1", "<dict>")]}
     assert json_value(message) == expected
-
-
-def test_parts_that_raise_are_named_by_their_type():
-    """If the whole cannot be converted, and its parts cannot be read."""
-
-    class Odd(dict):
-        """Raises when its items are read."""
-
-        def items(self):
-            """Raise."""
-            raise RuntimeError("no")
-
-    odd = Odd()
-    odd["self"] = odd
-    assert json_value(odd) == "<Odd>"
-    assert json_value({"a": [odd, 2]}) == {"a": ["<Odd>", 2]}
 
 
 NO_LIST = r" is no list of messages: expected a list of LangChain messages"
