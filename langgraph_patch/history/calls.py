@@ -226,6 +226,15 @@ def block_call_id(block: Mapping[str, Any]) -> str:
     return text_of(block.get(CALL_BLOCKS[block["type"]][0]))
 
 
+def with_args(block: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """A content block that is a call, in the form of a complete one with these arguments."""
+    kind = block["type"]
+    written = {key: value for key, value in block.items() if key != "partial_json"}
+    written["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+    written[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
+    return written
+
+
 def _args_of_chunks(message: AIMessage) -> dict[str, list[Any]]:
     """The arguments as they were streamed, by call id."""
     args: dict[str, list[Any]] = defaultdict(list)

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-
 _MAX_SPLITS = 3
 """How many levels of a value are converted separately if it cannot be converted as a whole.
 

@@ -25,6 +25,7 @@ from langgraph_patch.history.calls import (
     text_of,
     type_of,
     unwrapped,
+    with_args,
 )
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, VALID_NAME
 from langgraph_patch.history.matching import PairedCall
@@ -108,9 +109,8 @@ def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str,
         or "partial_json" in block
         or not isinstance(block.get("input"), dict)
     ):
-        written.pop("partial_json", None)
         # An integration sends a block with a `caller` as it is: its input must be a dict.
-        written["input"] = dict(paired.call.args)
+        return with_args(written, paired.call.args)
     return written
 
 
@@ -139,15 +139,10 @@ def _earlier_ids(paired: PairedCall) -> list[str]:
 
 def _with_new_keys(value: dict[Any, Any], calls: Sequence[PairedCall]) -> dict[Any, Any]:
     """A map by call ids under the new ids; an old one stays if another call keeps it."""
-    kept = {paired.call.id for paired in calls if paired.call.id == paired.new_id}
-    written = dict(value)
-    for paired in calls:
-        call_id = paired.call.id
-        if call_id and call_id != paired.new_id and call_id in value:
-            written[paired.new_id] = value[call_id]
-            if call_id not in kept:
-                written.pop(call_id, None)
-    return written
+    written = {**value}
+    written |= {p.new_id: value[p.call.id] for p in calls if p.call.id and p.call.id in value}
+    gone = {p.call.id for p in calls if p.call.id} - {p.new_id for p in calls}
+    return {key: item for key, item in written.items() if key not in gone}
 
 
 def _written_raw_call(raw: Any, next_call: Callable[[str], PairedCall | None]) -> Any:
@@ -179,7 +174,6 @@ def write_result(message: ToolMessage, paired: PairedCall) -> ToolMessage:
         content = _as_custom_output(message)
     if message.tool_call_id != new_id:
         update["tool_call_id"] = new_id
-        content = _with_new_id(content, message.tool_call_id, new_id)
     if content is not message.content:
         update["content"] = content
     is_of_call = name == paired.call.name or not VALID_NAME.match(name or "x")
@@ -201,19 +195,3 @@ def _as_custom_output(message: ToolMessage) -> str | list[Any]:
         return content
     others = [block for block in blocks if block.get("type") != "text"]
     return [{"type": _CUSTOM_OUTPUT, "output": str(message.text)}, *others]
-
-
-def _with_new_id(content: Any, old_id: str, new_id: str) -> Any:
-    """The content of a result; blocks in it that contain the id of the call get the new one."""
-    if not isinstance(content, list):
-        return content
-    return [
-        _block_with_new_id(block, old_id, new_id) if isinstance(block, dict) else block
-        for block in content
-    ]
-
-
-def _block_with_new_id(block: Mapping[str, Any], old_id: str, new_id: str) -> dict[str, Any]:
-    inner = unwrapped(block)
-    ids = {key: new_id for key in ("tool_use_id", "call_id") if inner.get(key) == old_id}
-    return {**block, **ids} if inner is block else {**block, "value": {**inner, **ids}}

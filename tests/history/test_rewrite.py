@@ -92,20 +92,6 @@ def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
     assert found.tool_calls[0]["args"] == odd["args"]
 
 
-def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id():
-    """Those that name another call, or none, stay as they are."""
-
-    def blocks(call_id):
-        output = {"type": "custom_tool_call_output", "call_id": call_id, "output": "a"}
-        named = [{"tool_use_id": call_id}, output, wrapped(output)]
-        return ["text", *named, {"tool_use_id": "c2"}, wrapped("x")]
-
-    for content in ("", [block("custom_tool_call", input="ls")]):
-        message, answer = repaired([ai("c 1", content=content), result(blocks("c 1"), "c 1")])
-        new_id = message.tool_calls[0]["id"]
-        assert answer == result(blocks(new_id), new_id)
-
-
 def test_f10_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
     content = [block("custom_tool_call", "c1", name="t", input="ls")]

@@ -242,13 +242,6 @@ def test_what_is_not_streamed_and_what_is_empty():
     assert message_from_stream([say([], id="1"), say([])]) == AIMessage("", id="1")
 
 
-def test_a_chunk_that_bypassed_validation_is_corrected():
-    """None as content is empty; any other value is its text."""
-    empty = AIMessageChunk.model_construct(content=None, tool_call_chunks=BEGUN.tool_call_chunks)
-    assert listed(message_from_stream([empty], ended=True)) == ([("weather", {})], [])
-    assert message_from_stream([AIMessageChunk.model_construct(content=7)]).content == "7"
-
-
 @pytest.mark.parametrize(
     ("chunks", "problem"),
     [
