@@ -155,14 +155,8 @@ def _new_call(
 def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
     """The earlier ids of renamed calls, by their ids."""
     mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
-    stored = mark.get("earlier_ids") if isinstance(mark, dict) else None
-    if not isinstance(stored, dict):
-        return {}
-    return {
-        call_id: tuple(each for each in ids if isinstance(each, str))
-        for call_id, ids in stored.items()
-        if isinstance(ids, list)
-    }
+    stored = mark.get("earlier_ids", {}) if isinstance(mark, dict) else {}
+    return {call_id: tuple(ids) for call_id, ids in stored.items()}
 
 
 def is_complete(call: Call) -> bool:

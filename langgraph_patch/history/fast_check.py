@@ -24,12 +24,9 @@ from langgraph_patch.history.placeholders import (
     asks_to_look_again,
 )
 
-_NO_KEY = object()
-"""A key that no block has."""
-
 _ID_KEYS: Mapping[Any, Any] = {
     **{kind: id_key for kind, (id_key, _) in CALL_BLOCKS.items()},
-    **dict.fromkeys((CUSTOM_CALL, "non_standard"), _NO_KEY),
+    **dict.fromkeys((CUSTOM_CALL, "non_standard"), "no key"),
 }
 """The types of content blocks that are calls -> the key of the call's id.
 

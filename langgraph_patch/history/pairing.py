@@ -59,7 +59,7 @@ class Reading:
         return [
             paired.call
             for paired in self.paired_calls
-            if paired.real is None and not self._is_final(paired.placeholder)
+            if paired.real is None and (own_placeholder(paired) is None or self.asks_again(paired))
         ]
 
     @property
@@ -67,19 +67,15 @@ class Reading:
         """The calls without a real result, also those with a final placeholder."""
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
-    def _is_final(self, placeholder: Result | None) -> bool:
-        is_own = placeholder is not None and is_placeholder(placeholder.message)
-        return is_own and not self._asks(placeholder)
-
-    def _asks(self, placeholder: Result | None) -> bool:
-        return (
-            self.look_again and placeholder is not None and asks_to_look_again(placeholder.message)
-        )
+    def asks_again(self, paired: PairedCall) -> bool:
+        """Whether the placeholder of a call asks for another search, and this turn makes it."""
+        stored = own_placeholder(paired)
+        return self.look_again and stored is not None and asks_to_look_again(stored)
 
     @property
     def searches_again(self) -> bool:
         """Whether a placeholder asks for another search, and this turn makes it."""
-        return any(p.real is None and self._asks(p.placeholder) for p in self.paired_calls)
+        return any(p.real is None and self.asks_again(p) for p in self.paired_calls)
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -94,6 +90,12 @@ class Reading:
     def message_ids(self) -> set[Hashable | None]:
         """The ids of all messages."""
         return {message.id for message in self.messages}
+
+
+def own_placeholder(paired: PairedCall) -> ToolMessage | None:
+    """The placeholder that this package wrote for a call, if any."""
+    stored = paired.placeholder
+    return stored.message if stored is not None and is_placeholder(stored.message) else None
 
 
 def read_history(

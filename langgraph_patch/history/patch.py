@@ -264,10 +264,11 @@ def _check_evidence(evidence: object) -> None:
     Raises:
         OptionError: If it has not the form of `Evidence`.
     """
-    expected = "(index of the message, position of the call in it) -> Finding"
-    if evidence is not None and not isinstance(evidence, Mapping):
-        raise OptionError(f"evidence={evidence!r:.200}: expected a mapping {expected}.")
-    for key, found in (evidence or {}).items():
+    items = evidence.items() if isinstance(evidence, Mapping) else [(evidence, None)]
+    for key, found in items if evidence is not None else ():
         is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
         if not (is_key and isinstance(found, Finding) and found.is_valid()):
-            raise OptionError(f"evidence={{{key!r:.80}: {found!r:.200}}}: expected {expected}.")
+            raise OptionError(
+                f"evidence={{{key!r:.80}: {found!r:.200}}}: expected a mapping (index of the "
+                f"message, position of the call in it) -> Finding."
+            )

@@ -17,10 +17,9 @@ from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.ids import digest_of
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.matching import CallingMessage, PairedCall
-from langgraph_patch.history.pairing import Reading
+from langgraph_patch.history.pairing import Reading, own_placeholder
 from langgraph_patch.history.placeholders import (
     Placeholder,
-    asks_to_look_again,
     is_better,
     is_placeholder,
     make_placeholder,
@@ -174,10 +173,10 @@ def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) 
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    stored = None if paired.placeholder is None else paired.placeholder.message
-    if stored is None or not is_placeholder(stored):  # none, or of another package or a client
+    stored = own_placeholder(paired)
+    if stored is None:
         return found or Finding()
-    looked_again = reading.look_again and asks_to_look_again(stored)
+    looked_again = reading.asks_again(paired)
     if found is not None and looked_again and found.cause != "unknown":
         found = replace(found, look_again=False)  # once is enough for a task that has ended
     return found if found and is_better(found, stored, looked_again=looked_again) else None
@@ -334,8 +333,8 @@ class _Repair:
             others = self._reading.message_ids - {before and before.id}
             if message.id is None or message.id in others:
                 message = _with_own_id(message, paired)
-        elif old is not None and is_placeholder(old.message) and states_nothing(finding):
-            message = without_mark(old.message)  # another search found no more than it states
+        elif (stated := own_placeholder(paired)) is not None and states_nothing(finding):
+            message = without_mark(stated)  # another search found no more than it states
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
@@ -398,14 +397,14 @@ def _order_of_results(
 ) -> list[PairedCall]:
     """The calls that have a result in the repaired history, in the order of these results.
 
-    Real results keep their order and come first. If the message calls one tool twice, results
+    Stored results keep their order and come first. If the message calls one tool twice, results
     come in the order of the calls: Gemini gets names and no ids, so order is all it has.
     """
     order = [*sorted(kept, key=_stored_position), *missing]
     same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
     in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
-    if missing or (same_names and not in_place):
-        order.sort(key=lambda p: -1 if p.real and not same_names else p.call.ordinal)
+    if same_names and (missing or not in_place):
+        order.sort(key=lambda paired: paired.call.ordinal)
     return order
 
 

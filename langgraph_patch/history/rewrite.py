@@ -1,7 +1,7 @@
 """Rename a tool call: write a new id or tool name everywhere it occurs.
 
-An id or a name occurs in `tool_calls`, in content blocks, in the provider's raw calls, in maps
-with call ids as keys, and in results. `write_calls` changes all places of an `AIMessage` at
+An id or a name occurs in `tool_calls`, in content blocks, in maps with call ids as keys, and in
+results. `write_calls` changes all places of an `AIMessage` at
 once, `write_result` those of a `ToolMessage`.
 """
 
@@ -22,7 +22,6 @@ from langgraph_patch.history.calls import (
     block_call_id,
     call_blocks,
     dicts,
-    text_of,
     type_of,
     unwrapped,
     with_args,
@@ -41,9 +40,9 @@ def write_calls(
 ) -> AIMessage:
     """A copy of `message` that has its calls in `tool_calls`, under their new ids and names.
 
-    The new id is also written into content blocks, into raw calls, and into the maps in
-    `additional_kwargs` with call ids as keys (Gemini's thought signatures). The ids that a renamed
-    call had before are stored.
+    The new id is also written into content blocks and into the maps in `additional_kwargs` with
+    call ids as keys (Gemini's thought signatures). Raw copies of the calls go: `tool_calls` has
+    them all. The ids that a renamed call had before are stored.
 
     Args:
         message: The message as it is stored; it is not changed.
@@ -119,13 +118,11 @@ def _written_kwargs(
 ) -> dict[str, Any]:
     extra = dict(message.additional_kwargs)
     for key, value in extra.items():
-        if isinstance(value, dict) and key not in ("function_call", PLACEHOLDER_KEY):
+        if isinstance(value, dict) and key != PLACEHOLDER_KEY:
             extra[key] = _with_new_keys(value, calls)
-    if isinstance(raw_calls := extra.get("tool_calls"), list):
-        next_call = _by_occurrence(calls)
-        extra["tool_calls"] = [_written_raw_call(raw, next_call) for raw in raw_calls]
-    if any(p.call.source == "additional_kwargs" and p not in left_out for p in calls):
-        extra.pop("function_call", None)  # `tool_calls` of the message has it now
+    if all(p.call.source != "additional_kwargs" for p in left_out):
+        for key in ("tool_calls", "function_call"):  # integrations send either these or the others
+            extra.pop(key, None)
     earlier = {paired.new_id: ids for paired in calls if (ids := _earlier_ids(paired))}
     if earlier:
         extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
@@ -143,16 +140,6 @@ def _with_new_keys(value: dict[Any, Any], calls: Sequence[PairedCall]) -> dict[A
     written |= {p.new_id: value[p.call.id] for p in calls if p.call.id and p.call.id in value}
     gone = {p.call.id for p in calls if p.call.id} - {p.new_id for p in calls}
     return {key: item for key, item in written.items() if key not in gone}
-
-
-def _written_raw_call(raw: Any, next_call: Callable[[str], PairedCall | None]) -> Any:
-    paired = next_call(text_of(raw.get("id"))) if isinstance(raw, dict) else None
-    if paired is None:
-        return raw
-    function = raw.get("function")
-    if isinstance(function, dict):
-        function = {**function, "name": paired.new_name}
-    return {**raw, "id": paired.new_id, "function": function}
 
 
 # --- results ---------------------------------------------------------------------------
