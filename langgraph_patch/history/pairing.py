@@ -118,7 +118,6 @@ def read_history(
     calling_messages: dict[int, CallingMessage] = {}
     stored_results: dict[int, list[Result]] = {}
     computer_calls: set[str] = set()
-    skipped: set[int] = set()
     corrections: dict[int, BaseMessage] = {}
     for index, stored in enumerate(messages):
         message = corrected(stored)
@@ -131,14 +130,14 @@ def read_history(
                 calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
-            skipped.add(index)
+            continue  # it stays where it is
         elif results := read_results(message, index):
             _mark_placeholders(message, results, foreign=replace_foreign)
             stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
-        calling.end = _end_of_results(calling, len(messages), stored_results, skipped)
+        calling.end = _end_of_results(calling, messages, stored_results)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
 
 
@@ -188,21 +187,21 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 
 def _end_of_results(
     calling: CallingMessage,
-    length: int,
+    messages: Sequence[BaseMessage],
     stored_results: Mapping[int, Sequence[Result]],
-    skipped: AbstractSet[int],
 ) -> int:
     """The first index after a message that does not hold one of its results.
 
     Results that the repair drops, and results of computer calls, may be in between.
     """
-    for index in range(calling.index + 1, length):
+    for index in range(calling.index + 1, len(messages)):
         found = stored_results.get(index, ())
-        if index not in skipped and (
+        is_computer = not found and isinstance(messages[index], ToolMessage)
+        if not is_computer and (
             not found or found[0].holds_more or any(_separates(each, calling) for each in found)
         ):
             return index
-    return length
+    return len(messages)
 
 
 def _separates(stored: Result, calling: CallingMessage) -> bool:

@@ -277,20 +277,17 @@ class _Repair:
         message = write_calls(stored, calling.calls, left_out)
         self.messages.append(message)
         for paired in calling.calls:
-            call = paired.call
-            if call.tool_call is None and paired not in left_out:
-                defect: DefectKind = "unlisted" if call.raw_args is None else "malformed"
-                self._change(
-                    "promoted", defect, calling.index, paired, before=stored, after=message
-                )
-            if call.id != paired.new_id:
-                self._change(
-                    "renamed", "bad_id", calling.index, paired, before=stored, after=message
-                )
-            if call.name != paired.new_name:
-                self._change(
-                    "renamed", "bad_name", calling.index, paired, before=stored, after=message
-                )
+            found: list[tuple[ChangeKind, DefectKind]] = []
+            if paired.call.tool_call is None and paired not in left_out:
+                found.append(("promoted", _defect_of(paired, "unlisted")))
+            if paired.call.id != paired.new_id:
+                found.append(("renamed", "bad_id"))
+            if paired.call.name != paired.new_name:
+                found.append(("renamed", "bad_name"))
+            self.changes += [
+                Change(*each, calling.index, *_names(paired), None, stored, message)
+                for each in found
+            ]
 
     def _human_follows(self, calling: CallingMessage) -> bool:
         """Whether a human message comes before the next message of a model."""
@@ -320,7 +317,8 @@ class _Repair:
             defect = "bad_id"  # it names an earlier id of the call
         elif message.content != stored.content:
             kind, defect = "converted", "wrong_role"
-        self._change(kind, defect, answer.index, paired, before=before, after=message)
+        change = Change(kind, defect, answer.index, *_names(paired), None, before, message)
+        self.changes.append(change)
 
     def _write_new(self, paired: PairedCall, finding: Finding, *, human_follows: bool) -> None:
         """The recorded result of a call, else a placeholder."""
@@ -347,10 +345,9 @@ class _Repair:
             )
         message = write_result(message, paired)
         self.messages.append(message)
-        defect: DefectKind = "dangling" if paired.call.raw_args is None else "malformed"
-        defect = defect if before is None else "superseded"
-        index = paired.call.index
-        self._change(kind, defect, index, paired, before=before, after=message, cause=cause)
+        defect = _defect_of(paired, "dangling") if before is None else "superseded"
+        change = Change(kind, defect, paired.call.index, *_names(paired), cause, before, message)
+        self.changes.append(change)
 
     def _write_without_results(self, message: BaseMessage, results: Sequence[Result]) -> None:
         """What remains of the message: each result is written after its call, or dropped."""
@@ -376,20 +373,15 @@ class _Repair:
         change = Change("corrected", "bad_field", index, "", None, None, before, after)
         self.changes.append(change)
 
-    def _change(
-        self,
-        kind: ChangeKind,
-        defect: DefectKind,
-        index: int,
-        paired: PairedCall,
-        *,
-        before: BaseMessage | None,
-        after: BaseMessage,
-        cause: Cause | None = None,
-    ) -> None:
-        """Report a change that concerns one call and the message at `index`."""
-        call_id, name = paired.new_id, paired.new_name
-        self.changes.append(Change(kind, defect, index, call_id, name, cause, before, after))
+
+def _names(paired: PairedCall) -> tuple[str, str]:
+    """The id and the name of a call in the repaired history."""
+    return paired.new_id, paired.new_name
+
+
+def _defect_of(paired: PairedCall, defect: DefectKind) -> DefectKind:
+    """The defect of a call, if its arguments are complete."""
+    return defect if paired.call.raw_args is None else "malformed"
 
 
 def _order_of_results(

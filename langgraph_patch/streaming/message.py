@@ -106,8 +106,7 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    collect = "Collect it first: message_from_stream([chunk async for chunk in stream])."
-    arrived = list(open_stream(chunks, expected="the chunks of one message", twin=collect))
+    arrived = list(open_stream(chunks, expected="the chunks of one message"))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
     for chunk in arrived:
@@ -205,8 +204,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    collect = "Collect it first: merge_tool_call_chunks([chunk async for chunk in stream])."
-    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks", twin=collect))
+    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks"))
     for chunk in arrived:
         _check(chunk)
     return sorted(map(_merge_one_call, group_call_chunks(arrived)), key=_position)
