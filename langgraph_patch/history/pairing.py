@@ -132,28 +132,16 @@ def read_history(
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
             continue  # it stays where it is
         elif results := read_results(message, index):
-            _mark_placeholders(message, results, foreign=replace_foreign)
+            for result in results:
+                result.is_foreign = is_foreign_placeholder(result.message)
+                own = is_placeholder(result.message) or is_client_fake(result.message)
+                result.is_placeholder = own or (replace_foreign and result.is_foreign)
             stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, messages, stored_results)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
-
-
-def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, foreign: bool) -> None:
-    """Note which results are placeholders.
-
-    Args:
-        message: The message that holds the results.
-        results: The results; they are changed.
-        foreign: Whether those of other packages count.
-    """
-    is_fake = is_client_fake(message)
-    for result in results:
-        result.is_foreign = is_foreign_placeholder(result.message)
-        own = is_fake or is_placeholder(result.message)
-        result.is_placeholder = own or (foreign and result.is_foreign)
 
 
 # --- ids and names in the repaired history -------------------------------------------------

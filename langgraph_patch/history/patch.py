@@ -168,9 +168,7 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
         >>> found.defect, found.index, found.name
         ('dangling', 0, 'wire')
     """
-    if is_valid(messages):
-        return []
-    return list(patch_reading(read_history(as_messages(messages))).changes)
+    return list(patch_messages(messages).changes)
 
 
 # --- for the packages that search for evidence ---------------------------------------------
@@ -264,11 +262,14 @@ def _check_evidence(evidence: object) -> None:
     Raises:
         OptionError: If it has not the form of `Evidence`.
     """
-    items = evidence.items() if isinstance(evidence, Mapping) else [(evidence, None)]
-    for key, found in items if evidence is not None else ():
-        is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
-        if not (is_key and isinstance(found, Finding) and found.is_valid()):
-            raise OptionError(
-                f"evidence={{{key!r:.80}: {found!r:.200}}}: expected a mapping (index of the "
-                f"message, position of the call in it) -> Finding."
-            )
+    items = evidence.items() if isinstance(evidence, Mapping) else [(None, evidence)]
+    if evidence is not None and not all(_is_finding(key, found) for key, found in items):
+        raise OptionError(
+            f"evidence={evidence!r:.300}: expected a mapping (index of the message, position of "
+            f"the call in it) -> Finding."
+        )
+
+
+def _is_finding(key: object, found: object) -> bool:
+    is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
+    return is_key and isinstance(found, Finding) and found.is_valid()

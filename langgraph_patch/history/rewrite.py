@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
@@ -52,6 +52,8 @@ def write_calls(
     listed = [_listed_call(paired) for paired in calls if paired not in left_out]
     invalid = [p for p in calls if p.call.source in UNFINISHED]
     update: dict[str, Any] = {
+        "content": _written_content(message, calls),
+        "additional_kwargs": _written_kwargs(message, calls, left_out),
         "tool_calls": listed,
         "invalid_tool_calls": [
             {**item, "id": paired.new_id, "name": paired.new_name}
@@ -59,10 +61,6 @@ def write_calls(
             if paired in left_out
         ],
     }
-    if (content := _written_content(message, calls)) != message.content:
-        update["content"] = content
-    if (extra := _written_kwargs(message, calls, left_out)) != message.additional_kwargs:
-        update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
         update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
     return message.model_copy(update=update)
@@ -79,22 +77,18 @@ def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
     return tool_call_chunk(name=tool_call["name"], args=args, id=tool_call["id"], index=None)
 
 
-def _by_occurrence(calls: Iterable[PairedCall]) -> Callable[[str], PairedCall | None]:
-    """A function that returns, for the k-th occurrence of a stored id, its k-th call."""
-    queues: dict[str, deque[PairedCall]] = defaultdict(deque)
-    for paired in calls:
-        queues[paired.call.id].append(paired)
-    return lambda stored: queues[stored].popleft() if queues.get(stored) else None
-
-
 def _written_content(message: AIMessage, calls: Sequence[PairedCall]) -> Any:
+    """The content; the k-th block of a stored id is that of the k-th call with it."""
     if not isinstance(message.content, list):
         return message.content
     content: list[Any] = list(message.content)
-    next_call = _by_occurrence(paired for paired in calls if paired.call.block_type is not None)
+    queues: dict[str, deque[PairedCall]] = defaultdict(deque)
+    for paired in calls:
+        if paired.call.block_type is not None:
+            queues[paired.call.id].append(paired)
     for index, block in call_blocks(message):
-        if (paired := next_call(block_call_id(block))) is not None:
-            written = _written_block(block, paired)
+        if queue := queues[block_call_id(block)]:
+            written = _written_block(block, queue.popleft())
             outer = content[index]
             content[index] = written if outer is block else {**outer, "value": written}
     return content
@@ -123,15 +117,14 @@ def _written_kwargs(
     if all(p.call.source != "additional_kwargs" for p in left_out):
         for key in ("tool_calls", "function_call"):  # integrations send either these or the others
             extra.pop(key, None)
-    earlier = {paired.new_id: ids for paired in calls if (ids := _earlier_ids(paired))}
+    earlier = {
+        p.new_id: [*p.call.earlier_ids, *([p.call.id] if p.call.id != p.new_id else ())]
+        for p in calls
+        if p.call.earlier_ids or p.call.id != p.new_id
+    }
     if earlier:
         extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
     return extra
-
-
-def _earlier_ids(paired: PairedCall) -> list[str]:
-    own = [] if paired.call.id == paired.new_id else [paired.call.id]
-    return [*paired.call.earlier_ids, *own]
 
 
 def _with_new_keys(value: dict[Any, Any], calls: Sequence[PairedCall]) -> dict[Any, Any]:

@@ -124,7 +124,7 @@ OPTIONS = [
         r"'lost': 'x'\}: expected a text, .*, or a mapping from causes \(awaiting_input, failed",
     ),
     ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text, "),
-    ({"evidence": 7}, r"evidence=\{7: None\}: expected a mapping \(index"),
+    ({"evidence": 7}, r"evidence=7: expected a mapping \(index"),
     (
         {"evidence": {("a1", "c1"): Finding()}},
         r"'a1', 'c1'.*expected a mapping \(index of the message, position of the call in it\) -> ",
