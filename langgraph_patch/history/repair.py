@@ -250,12 +250,20 @@ class _Repair:
             self._write_without_results(message, results)
 
     def _write_with_results(self, calling: CallingMessage) -> None:
-        """A message that calls tools, and the result of each of its calls."""
-        findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calling.calls}
-        missing = [paired for paired in calling.calls if findings[paired] is not None]
-        kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
-        leaves_open = len(missing) + len(kept) < len(calling.calls)
-        self._write_calling_message(calling, leaves_open=leaves_open)
+        """A message that calls tools, and the result of each of its calls.
+
+        While one of the calls stays open, no id or name changes, and no call is added to
+        `tool_calls`: it might be run.
+        """
+        calls = calling.calls
+        if any(_stays_open(paired, self._reading) for paired in calls):
+            calls = [replace(p, new_id=p.call.id, new_name=p.call.name) for p in calls]
+            self.messages.append(calling.message)
+        else:
+            self._write_calling_message(calling)
+        findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calls}
+        missing = [paired for paired in calls if findings[paired] is not None]
+        kept = [p for p in calls if findings[p] is None and p.answer is not None]
         human_follows = bool(missing) and self._human_follows(calling)
         for paired in _order_of_results(calling, kept, missing):
             if (finding := findings[paired]) is not None:
@@ -263,22 +271,16 @@ class _Repair:
             else:
                 self._write_answer(paired, _answer_of(paired))
 
-    def _write_calling_message(self, calling: CallingMessage, *, leaves_open: bool) -> None:
-        """The message with its calls in `tool_calls`, under valid ids and names.
-
-        While a call of the message stays open, no other is added to `tool_calls`: it might be run.
-        """
-        stored = calling.message
-        unlisted = [paired for paired in calling.calls if paired.call.tool_call is None]
-        if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
-            self.messages.append(stored)
-            return
-        left_out = [p for p in unlisted if leaves_open and p.call.source != "tool_calls"]
-        message = write_calls(stored, calling.calls, left_out)
+    def _write_calling_message(self, calling: CallingMessage) -> None:
+        """The message with its calls in `tool_calls`, under valid ids and names."""
+        stored, calls = calling.message, calling.calls
+        message = stored
+        if any(p.is_renamed or p.call.tool_call is None for p in calls):
+            message = write_calls(stored, calls)
         self.messages.append(message)
-        for paired in calling.calls:
+        for paired in calls:
             found: list[tuple[ChangeKind, DefectKind]] = []
-            if paired.call.tool_call is None and paired not in left_out:
+            if paired.call.tool_call is None:
                 found.append(("promoted", _defect_of(paired, "unlisted")))
             if paired.call.id != paired.new_id:
                 found.append(("renamed", "bad_id"))

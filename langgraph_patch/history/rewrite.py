@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
@@ -18,10 +18,8 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
-    UNFINISHED,
     block_call_id,
     call_blocks,
-    dicts,
     type_of,
     unwrapped,
     with_args,
@@ -35,9 +33,7 @@ _CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 # --- calls -----------------------------------------------------------------------------
 
 
-def write_calls(
-    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall] = ()
-) -> AIMessage:
+def write_calls(message: AIMessage, calls: Sequence[PairedCall]) -> AIMessage:
     """A copy of `message` that has its calls in `tool_calls`, under their new ids and names.
 
     The new id is also written into content blocks and into the maps in `additional_kwargs` with
@@ -47,19 +43,13 @@ def write_calls(
     Args:
         message: The message as it is stored; it is not changed.
         calls: All its calls, in the order of `read_calls`.
-        left_out: Those that stay where they are and do not come into `tool_calls`. Default: none.
     """
-    listed = [_listed_call(paired) for paired in calls if paired not in left_out]
-    invalid = [p for p in calls if p.call.source in UNFINISHED]
+    listed = [_listed_call(paired) for paired in calls]
     update: dict[str, Any] = {
         "content": _written_content(message, calls),
-        "additional_kwargs": _written_kwargs(message, calls, left_out),
+        "additional_kwargs": _written_kwargs(message, calls),
         "tool_calls": listed,
-        "invalid_tool_calls": [
-            {**item, "id": paired.new_id, "name": paired.new_name}
-            for item, paired in zip(dicts(message.invalid_tool_calls), invalid, strict=True)
-            if paired in left_out
-        ],
+        "invalid_tool_calls": [],
     }
     if isinstance(message, AIMessageChunk):
         update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
@@ -107,16 +97,13 @@ def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str,
     return written
 
 
-def _written_kwargs(
-    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall]
-) -> dict[str, Any]:
-    extra = dict(message.additional_kwargs)
+def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str, Any]:
+    # Without raw copies: some integrations send them beside `tool_calls`, which has all calls.
+    raw = ("tool_calls", "function_call")
+    extra = {key: value for key, value in message.additional_kwargs.items() if key not in raw}
     for key, value in extra.items():
         if isinstance(value, dict) and key != PLACEHOLDER_KEY:
             extra[key] = _with_new_keys(value, calls)
-    if all(p.call.source != "additional_kwargs" for p in left_out):
-        for key in ("tool_calls", "function_call"):  # integrations send either these or the others
-            extra.pop(key, None)
     earlier = {
         p.new_id: [*p.call.earlier_ids, *([p.call.id] if p.call.id != p.new_id else ())]
         for p in calls
