@@ -7,7 +7,7 @@ stored, and every other message is copied. There is a `Change` for every differe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -262,14 +262,12 @@ class _Repair:
         else:
             self._write_calling_message(calling)
         findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calls}
-        missing = [paired for paired in calls if findings[paired] is not None]
-        kept = [p for p in calls if findings[p] is None and p.answer is not None]
-        human_follows = bool(missing) and self._human_follows(calling)
-        for paired in _order_of_results(calling, kept, missing):
+        human_follows = any(findings.values()) and self._human_follows(calling)
+        for paired in _in_order_of_results(calls, findings):
             if (finding := findings[paired]) is not None:
                 self._write_new(paired, finding, human_follows=human_follows)
-            else:
-                self._write_answer(paired, _answer_of(paired))
+            elif (answer := paired.answer) is not None:
+                self._write_answer(paired, answer)
 
     def _write_calling_message(self, calling: CallingMessage) -> None:
         """The message with its calls in `tool_calls`, under valid ids and names."""
@@ -386,32 +384,27 @@ def _defect_of(paired: PairedCall, defect: DefectKind) -> DefectKind:
     return defect if paired.call.raw_args is None else "malformed"
 
 
-def _order_of_results(
-    calling: CallingMessage, kept: list[PairedCall], missing: list[PairedCall]
-) -> list[PairedCall]:
-    """The calls that have a result in the repaired history, in the order of these results.
+def _in_order_of_results(
+    calls: Sequence[PairedCall], findings: Mapping[PairedCall, Finding | None]
+) -> Sequence[PairedCall]:
+    """The calls in the order of their results in the repaired history.
 
     Stored results keep their order and come first. If the message calls one tool twice, results
     come in the order of the calls: Gemini gets names and no ids, so order is all it has.
     """
-    order = [*sorted(kept, key=_stored_position), *missing]
-    same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
-    in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
-    if same_names and (missing or not in_place):
-        order.sort(key=lambda paired: paired.call.ordinal)
-    return order
+    same_names = len({paired.new_name for paired in calls}) < len(calls)
+    stored = [p.answer for p in calls if p.answer is not None and findings[p] is None]
+    in_place = all(calls[0].calling.has_in_place(answer) for answer in stored)
+    if same_names and (any(findings.values()) or not in_place):
+        return calls
 
+    def position(paired: PairedCall) -> tuple[int, int, int]:
+        answer = paired.answer
+        if answer is None or findings[paired] is not None:
+            return 2, paired.call.ordinal, 0
+        return int(answer.index < paired.calling.index), answer.index, answer.part
 
-def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
-    """In the order of the history; answers that are stored before their call come last."""
-    answer = _answer_of(paired)
-    return answer.index < paired.calling.index, answer.index, answer.part
-
-
-def _answer_of(paired: PairedCall) -> Result:
-    answer = paired.answer
-    assert answer is not None  # noqa: S101 - a call is kept only if it has one
-    return answer
+    return sorted(calls, key=position)
 
 
 def _with_own_id(message: ToolMessage, paired: PairedCall) -> ToolMessage:

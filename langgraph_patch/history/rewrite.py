@@ -20,6 +20,7 @@ from langgraph_patch.history.calls import (
     CUSTOM_CALL,
     block_call_id,
     call_blocks,
+    dicts,
     type_of,
     unwrapped,
     with_args,
@@ -87,14 +88,8 @@ def _written_content(message: AIMessage, calls: Sequence[PairedCall]) -> Any:
 def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str, Any]:
     id_key, _ = CALL_BLOCKS[block["type"]]
     written = {**block, id_key: paired.new_id, "name": paired.new_name}
-    if block["type"] == "tool_use" and (
-        paired.call.raw_args is not None
-        or "partial_json" in block
-        or not isinstance(block.get("input"), dict)
-    ):
-        # An integration sends a block with a `caller` as it is: its input must be a dict.
-        return with_args(written, paired.call.args)
-    return written
+    # An integration sends a block with a `caller` as it is: its input must be a dict.
+    return with_args(written, paired.call.args) if block["type"] == "tool_use" else written
 
 
 def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str, Any]:
@@ -136,29 +131,22 @@ def write_result(message: ToolMessage, paired: PairedCall) -> ToolMessage:
     """
     new_id, name = paired.new_id, message.name
     update: dict[str, Any] = {}
-    content: Any = message.content
-    if paired.call.block_type == CUSTOM_CALL:
-        content = _as_custom_output(message)
+    if paired.call.block_type == CUSTOM_CALL and not _is_custom_output(message):
+        update["content"] = _as_custom_output(message)
     if message.tool_call_id != new_id:
         update["tool_call_id"] = new_id
-    if content is not message.content:
-        update["content"] = content
     is_of_call = name == paired.call.name or not VALID_NAME.match(name or "x")
     if name is not None and name != paired.new_name and is_of_call:
         update["name"] = paired.new_name
     return message.model_copy(update=update) if update else message
 
 
-def _as_custom_output(message: ToolMessage) -> str | list[Any]:
-    """The content as the output of a custom call; the same object if it is one already.
+def _is_custom_output(message: ToolMessage) -> bool:
+    """Whether a result has the form of the result of a custom call."""
+    return any(type_of(unwrapped(b)) == _CUSTOM_OUTPUT for b in dicts(message.content))
 
-    Integrations send only the first block; blocks that are not text are kept after it.
-    """
-    content = message.content
-    if isinstance(content, str):
-        return [{"type": _CUSTOM_OUTPUT, "output": content}]
-    blocks = [block for block in content if isinstance(block, dict)]
-    if any(type_of(unwrapped(block)) == _CUSTOM_OUTPUT for block in blocks):
-        return content
-    others = [block for block in blocks if block.get("type") != "text"]
+
+def _as_custom_output(message: ToolMessage) -> list[Any]:
+    """The content in this form. Integrations send only the first block; all blocks are kept."""
+    others = message.content if isinstance(message.content, list) else []
     return [{"type": _CUSTOM_OUTPUT, "output": str(message.text)}, *others]

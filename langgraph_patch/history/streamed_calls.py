@@ -177,9 +177,8 @@ def _calls_cut_at_limit(message: AIMessage, *, is_streamed: bool) -> list[Stream
     An invalid call is the one that was cut off, if there is one: LangChain lists it separately.
     """
     is_cut = _is_cut_at_limit(message.response_metadata, is_streamed=is_streamed)
-    if not (is_cut and message.tool_calls) or message.invalid_tool_calls:
-        return []
-    if not _ends_with_call(message):
+    is_valid = message.tool_calls and not message.invalid_tool_calls
+    if not (is_cut and is_valid and _ends_with_call(message)):
         return []
     calls = [
         StreamedCall(

@@ -92,7 +92,11 @@ def test_f10_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
     content = [block("custom_tool_call", "c1", name="t", input="ls")]
     caller = ai(("t", "c1", {"__arg1": "ls"}), content=content)
-    for text, stored, kept in (("a.txt", [TEXT, "txt"], []), ("", [], []), ("", [IMAGE], [IMAGE])):
+    for text, stored, kept in (
+        ("a.txt", [TEXT, "txt"], [TEXT, "txt"]),
+        ("", [], []),
+        ("", [IMAGE], [IMAGE]),
+    ):
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]
