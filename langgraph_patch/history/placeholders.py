@@ -211,7 +211,7 @@ def is_client_fake(message: BaseMessage) -> bool:
     return message.content == ASSISTANT_UI_TEXT and message.name is None
 
 
-_FOREIGN_MARKS = ("orphan_tool_call_placeholder",)  # langgraph-checkpoint-aws
+_AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws
 _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
     r"Tool call \S{1,200} with id \S{1,200} (?:"
     r"was cancelled - another message came in before it could be completed\."
@@ -228,6 +228,6 @@ def is_foreign_placeholder(message: BaseMessage) -> bool:
     """
     if not isinstance(message, ToolMessage) or is_placeholder(message):
         return False
-    if any(message.additional_kwargs.get(mark) is True for mark in _FOREIGN_MARKS):
+    if message.additional_kwargs.get(_AWS_MARK) is True:
         return True
     return isinstance(message.content, str) and bool(_FOREIGN_TEXTS.match(message.content))

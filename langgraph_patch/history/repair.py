@@ -240,8 +240,9 @@ class _Repair:
         """Write one message of the history, with the results of its calls."""
         message = self._reading.corrected.get(index, stored)
         results = self._reading.stored_results.get(index)
-        if message is not stored and not (results and isinstance(message, ToolMessage)):
-            self._correct(index, message)
+        if message is not stored:
+            change = Change("corrected", "bad_field", index, "", None, None, stored, message)
+            self.changes.append(change)
         if (calling := self._reading.calling_messages.get(index)) is not None:
             self._write_with_results(calling)
         elif results is None:
@@ -252,11 +253,12 @@ class _Repair:
     def _write_with_results(self, calling: CallingMessage) -> None:
         """A message that calls tools, and the result of each of its calls.
 
-        While one of the calls stays open, no id or name changes, and no call is added to
-        `tool_calls`: it might be run.
+        While one of the calls stays open, none is added to `tool_calls`: it might be run. Such a
+        message keeps its ids and names, too.
         """
         calls = calling.calls
-        if any(_stays_open(paired, self._reading) for paired in calls):
+        is_open = any(_stays_open(paired, self._reading) for paired in calls)
+        if is_open and any(paired.call.tool_call is None for paired in calls):
             calls = [replace(p, new_id=p.call.id, new_name=p.call.name) for p in calls]
             self.messages.append(calling.message)
         else:
@@ -302,8 +304,6 @@ class _Repair:
         message = write_result(stored, paired)
         if not isinstance(before, ToolMessage):
             message = message if message.id else _with_own_id(message, paired)
-        elif answer.index in self._reading.corrected:
-            self._correct(answer.index, message)
         self.messages.append(message)
         kind: ChangeKind = "renamed"
         defect: DefectKind = "bad_name"
@@ -365,12 +365,6 @@ class _Repair:
         index, call_id = result.index, result.call_id or ""
         before = self._reading.messages[index]
         change = Change("dropped", defect, index, call_id, result.name, None, before, None)
-        self.changes.append(change)
-
-    def _correct(self, index: int, after: BaseMessage) -> None:
-        """Report a message with fields that bypassed LangChain's validation."""
-        before = self._reading.messages[index]
-        change = Change("corrected", "bad_field", index, "", None, None, before, after)
         self.changes.append(change)
 
 

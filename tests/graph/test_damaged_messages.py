@@ -109,7 +109,10 @@ def test_a_field_that_create_agent_reads_before_the_middleware():
 
 @pytest.mark.parametrize(
     ("name", "defects"),
-    [("model content a number", {"bad_field"}), ("result id None", {"dangling", "orphan"})],
+    [
+        ("model content a number", {"bad_field"}),
+        ("result id None", {"bad_field", "dangling", "orphan"}),
+    ],
 )
 def test_f47_a_stored_thread(name: str, defects: set[str]):
     """A scan reports the damage, and a repair corrects it."""

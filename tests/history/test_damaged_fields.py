@@ -70,7 +70,10 @@ def test_f47_a_result_that_names_no_call_is_an_orphan():
     damaged = with_field(RESULT, tool_call_id=None)
     for orphan in (damaged, ToolMessage.model_construct(content="r", id="m")):
         patch = patch_messages([ai("c1"), orphan, H("x")])
-        assert str(patch) == "inserted 't' 'c1' (unknown); dropped 'result' ''"
-        assert patch.changes[1].before is orphan
+        inserted, corrected_too, dropped = map(str, patch.changes)
+        assert inserted == "inserted 't' 'c1' (unknown)"
+        assert corrected_too == "corrected message 1 (ToolMessage)"
+        assert dropped == "dropped 'result' ''"
+        assert patch.changes[2].before is orphan
     found = patch_messages([ai(None), damaged, H("x")]).messages
     assert [message.text for message in found] == ["", "hi", "x"]
