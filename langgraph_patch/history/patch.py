@@ -11,7 +11,8 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
    content. A result is placed after its call, if it is certain which call
    that is (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a
-   name is replaced in all places at once.
+   name is replaced in all places at once; the raw copy of a call, which integrations read in
+   place of `tool_calls`, goes when `tool_calls` is written.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
    decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
