@@ -37,7 +37,6 @@ from langgraph_patch.graph.state import (
     with_writes,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.damaged_fields import id_of
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch
 
@@ -256,7 +255,7 @@ def _without_removals(output: Any, update: Mapping[str, Any], patches: Mapping[s
     """
     kept = {}
     for key, patch in patches.items():
-        added = {message.id for message in patch.messages} - {id_of(m) for m in patch.before}
+        added = {message.id for message in patch.messages} - {m.id for m in patch.before}
         if isinstance(own := update.get(key), list):
             kept[key] = [m for m in own if not (isinstance(m, RemoveMessage) and m.id in added)]
     changed = {key: own for key, own in kept.items() if len(own) < len(update[key])}

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import node_of, show_in_updates
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.damaged_fields import corrected, id_of
+from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import differ_in_marker_only
 
@@ -153,8 +153,8 @@ def messages_before(messages: Sequence[BaseMessage], value: Any) -> Any:
     if isinstance(value, Overwrite):
         return value
     own = listed(value)
-    ids = {id_of(message) for message in own if isinstance(message, BaseMessage)} - {None}
-    return [*(message for message in messages if id_of(message) not in ids), *own]
+    ids = {message.id for message in own if isinstance(message, BaseMessage)} - {None}
+    return [*(message for message in messages if message.id not in ids), *own]
 
 
 def listed(value: Any) -> list[Any]:
@@ -222,7 +222,7 @@ def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
     start = min(len(old), len(new)) if start is None else start
     while 0 < start < len(new) and isinstance(new[start], ToolMessage):
         start -= 1  # a message that another node adds comes before the tail
-    removed = {id_of(message): message for message in (*old[start:], *new[start:])}
+    removed = {message.id: message for message in (*old[start:], *new[start:])}
     if None in removed:
         return None
     removals = [RemoveMessage(id=str(message_id)) for message_id in removed]
@@ -240,8 +240,8 @@ def new_results(patch: Patch) -> list[BaseMessage]:
 
 
 def _added(patch: Patch) -> list[BaseMessage]:
-    old_ids = {id_of(message) for message in patch.before}
-    return [message for message in patch.messages if id_of(message) not in old_ids]
+    old_ids = {message.id for message in patch.before}
+    return [message for message in patch.messages if message.id not in old_ids]
 
 
 def new_messages(patch: Patch) -> list[BaseMessage]:
@@ -250,12 +250,11 @@ def new_messages(patch: Patch) -> list[BaseMessage]:
     A placeholder of which only the marker changed is not shown.
     """
     unchanged = set(map(id, patch.before))
-    old = {id_of(message): message for message in map(corrected, patch.before)}
+    old = {message.id: message for message in map(corrected, patch.before)}
     return _added(patch) or [
         message
         for message in patch.messages
-        if id(message) not in unchanged
-        and not differ_in_marker_only(old.get(id_of(message)), message)
+        if id(message) not in unchanged and not differ_in_marker_only(old.get(message.id), message)
     ]
 
 

@@ -155,14 +155,8 @@ def _new_call(
 def _earlier_ids(message: AIMessage) -> Mapping[str, tuple[str, ...]]:
     """The earlier ids of renamed calls, by their ids."""
     mark = message.additional_kwargs.get(PLACEHOLDER_KEY)
-    stored = mark.get("earlier_ids") if isinstance(mark, dict) else None
-    if not isinstance(stored, dict):
-        return {}
-    return {
-        call_id: tuple(each for each in ids if isinstance(each, str))
-        for call_id, ids in stored.items()
-        if isinstance(ids, list)
-    }
+    stored = mark.get("earlier_ids", {}) if isinstance(mark, dict) else {}
+    return {call_id: tuple(ids) for call_id, ids in stored.items()}
 
 
 def is_complete(call: Call) -> bool:
@@ -224,6 +218,15 @@ def _blocks_by_id(message: AIMessage) -> dict[str, list[Mapping[str, Any]]]:
 def block_call_id(block: Mapping[str, Any]) -> str:
     """The call id in a content block that is a call."""
     return text_of(block.get(CALL_BLOCKS[block["type"]][0]))
+
+
+def with_args(block: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """A content block that is a call, in the form of a complete one with these arguments."""
+    kind = block["type"]
+    written = {key: value for key, value in block.items() if key != "partial_json"}
+    written["type"] = "tool_call" if kind == "tool_call_chunk" else kind
+    written[CALL_BLOCKS[kind][1]] = json.dumps(args) if kind == "function_call" else dict(args)
+    return written
 
 
 def _args_of_chunks(message: AIMessage) -> dict[str, list[Any]]:

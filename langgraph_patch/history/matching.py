@@ -186,21 +186,19 @@ def pair(
     left.
     """
     calls = _Index(calling_messages, stored_results)
-    everything = [stored for parts in stored_results.values() for stored in parts]
-    _pair_results([stored for stored in everything if stored.call_id is not None], calls)
-    _pair_results([stored for stored in everything if stored.call_id is None], calls)
+    for names_call in (True, False):
+        results = {
+            index: [stored for stored in parts if (stored.call_id is not None) is names_call]
+            for index, parts in stored_results.items()
+        }
+        _pair_results(results, calls)
     for place in calls.places.values():
         _pair_in_order(place.calls, place.placeholders, place.names)
 
 
-def _pair_results(results: Sequence[Result], calls: _Index) -> None:
+def _pair_results(results: Mapping[int, Sequence[Result]], calls: _Index) -> None:
     """Pair results of one kind, in the order of the history."""
-    if not results:
-        return
-    by_index: dict[int, list[Result]] = defaultdict(list)
-    for stored in results:
-        by_index[stored.index].append(stored)
-    early = _place_results(by_index, calls)
+    early = _place_results(results, calls)
     found = [place for place in calls.places.values() if place.results]
     for place in found:
         _assign([p for p in place.calls if p.real is None], place.results, place.names)
@@ -270,12 +268,17 @@ def _assign(
 def _pair_in_order(
     calls: Sequence[PairedCall], results: Sequence[Result], names: AbstractSet[str]
 ) -> None:
-    """Pair each result with the first call that is left and agrees with it."""
+    """Pair each result with the first call that is left and agrees with it.
+
+    If there are too many, placeholders of other packages come last.
+    """
     queues: dict[str | None, deque[PairedCall]] = defaultdict(deque)
     for paired in calls:
         queues[paired.label].append(paired)
         queues[None].append(paired)
-    for stored in _preferred(results, len(calls)):
+    if len(results) > len(calls):
+        results = sorted(results, key=lambda stored: stored.is_foreign)
+    for stored in results:
         label = stored.label if stored.label in names else None
         for key in (label,) if label is None else (label, ""):
             queue = queues[key]
@@ -284,14 +287,6 @@ def _pair_in_order(
             if queue:
                 _connect(queue.popleft(), stored)
                 break
-
-
-def _preferred(results: Sequence[Result], count: int) -> Sequence[Result]:
-    """At most `count` results, in their order; placeholders of other packages last."""
-    if len(results) <= count:
-        return results
-    chosen = sorted(results, key=lambda stored: stored.is_foreign)[:count]
-    return sorted(chosen, key=lambda stored: (stored.index, stored.part))
 
 
 def _connect(paired: PairedCall, stored: Result) -> None:
@@ -310,9 +305,7 @@ def _pair_early_results(early: Mapping[int, Sequence[Result]], calls: _Index) ->
 
     Not placeholders: the text of a placeholder is true only for its own call.
     """
-    if not early:
-        return
-    for index in calls.messages:
+    for index in calls.messages if early else ():
         by_key: dict[Hashable, list[Result]] = defaultdict(list)
         for before in calls.results_before(index):
             for stored in early.get(before, ()):

@@ -15,7 +15,7 @@ from functools import cached_property
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langgraph_patch.history.calls import Call, computer_call_ids, read_calls
-from langgraph_patch.history.damaged_fields import corrected, id_of
+from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import VALID_ID, derived_id, valid_name
 from langgraph_patch.history.matching import CallingMessage, PairedCall, pair
 from langgraph_patch.history.placeholders import (
@@ -59,7 +59,7 @@ class Reading:
         return [
             paired.call
             for paired in self.paired_calls
-            if paired.real is None and not self._is_final(paired.placeholder)
+            if paired.real is None and (own_placeholder(paired) is None or self.asks_again(paired))
         ]
 
     @property
@@ -67,19 +67,15 @@ class Reading:
         """The calls without a real result, also those with a final placeholder."""
         return [paired.call for paired in self.paired_calls if paired.real is None]
 
-    def _is_final(self, placeholder: Result | None) -> bool:
-        is_own = placeholder is not None and is_placeholder(placeholder.message)
-        return is_own and not self._asks(placeholder)
-
-    def _asks(self, placeholder: Result | None) -> bool:
-        return (
-            self.look_again and placeholder is not None and asks_to_look_again(placeholder.message)
-        )
+    def asks_again(self, paired: PairedCall) -> bool:
+        """Whether the placeholder of a call asks for another search, and this turn makes it."""
+        stored = own_placeholder(paired)
+        return self.look_again and stored is not None and asks_to_look_again(stored)
 
     @property
     def searches_again(self) -> bool:
         """Whether a placeholder asks for another search, and this turn makes it."""
-        return any(p.real is None and self._asks(p.placeholder) for p in self.paired_calls)
+        return any(p.real is None and self.asks_again(p) for p in self.paired_calls)
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -93,7 +89,13 @@ class Reading:
     @cached_property
     def message_ids(self) -> set[Hashable | None]:
         """The ids of all messages."""
-        return {id_of(message) for message in self.messages}
+        return {message.id for message in self.messages}
+
+
+def own_placeholder(paired: PairedCall) -> ToolMessage | None:
+    """The placeholder that this package wrote for a call, if any."""
+    stored = paired.placeholder
+    return stored.message if stored is not None and is_placeholder(stored.message) else None
 
 
 def read_history(
@@ -116,7 +118,6 @@ def read_history(
     calling_messages: dict[int, CallingMessage] = {}
     stored_results: dict[int, list[Result]] = {}
     computer_calls: set[str] = set()
-    skipped: set[int] = set()
     corrections: dict[int, BaseMessage] = {}
     for index, stored in enumerate(messages):
         message = corrected(stored)
@@ -129,30 +130,18 @@ def read_history(
                 calling.calls = [PairedCall(calling, call, call.id, call.name) for call in calls]
                 computer_calls.difference_update(call.id for call in calls)
         elif isinstance(message, ToolMessage) and message.tool_call_id in computer_calls:
-            skipped.add(index)
+            continue  # it stays where it is
         elif results := read_results(message, index):
-            _mark_placeholders(message, results, foreign=replace_foreign)
+            for result in results:
+                result.is_foreign = is_foreign_placeholder(result.message)
+                own = is_placeholder(result.message) or is_client_fake(result.message)
+                result.is_placeholder = own or (replace_foreign and result.is_foreign)
             stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())
     for calling in calling_messages.values():
-        calling.end = _end_of_results(calling, len(messages), stored_results, skipped)
+        calling.end = _end_of_results(calling, messages, stored_results)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
-
-
-def _mark_placeholders(message: BaseMessage, results: Iterable[Result], *, foreign: bool) -> None:
-    """Note which results are placeholders.
-
-    Args:
-        message: The message that holds the results.
-        results: The results; they are changed.
-        foreign: Whether those of other packages count.
-    """
-    is_fake = is_client_fake(message)
-    for result in results:
-        result.is_foreign = is_foreign_placeholder(result.message)
-        own = is_fake or is_placeholder(result.message)
-        result.is_placeholder = own or (foreign and result.is_foreign)
 
 
 # --- ids and names in the repaired history -------------------------------------------------
@@ -186,21 +175,21 @@ def _free_id(paired: PairedCall, taken: AbstractSet[str], salts: Counter[Hashabl
 
 def _end_of_results(
     calling: CallingMessage,
-    length: int,
+    messages: Sequence[BaseMessage],
     stored_results: Mapping[int, Sequence[Result]],
-    skipped: AbstractSet[int],
 ) -> int:
     """The first index after a message that does not hold one of its results.
 
     Results that the repair drops, and results of computer calls, may be in between.
     """
-    for index in range(calling.index + 1, length):
+    for index in range(calling.index + 1, len(messages)):
         found = stored_results.get(index, ())
-        if index not in skipped and (
+        is_computer = not found and isinstance(messages[index], ToolMessage)
+        if not is_computer and (
             not found or found[0].holds_more or any(_separates(each, calling) for each in found)
         ):
             return index
-    return length
+    return len(messages)
 
 
 def _separates(stored: Result, calling: CallingMessage) -> bool:

@@ -11,7 +11,8 @@ The laws of the repair (`tests/history/test_laws.py` has a property test for eac
 5. **Nothing lost**: every message that is not a result is kept, in order, with its id and
    content. A result is placed after its call, if it is certain which call
    that is (`matching`). A result that is dropped is kept whole in `Patch.changes`. An id or a
-   name is replaced in all places at once.
+   name is replaced in all places at once; the raw copy of a call, which integrations read in
+   place of `tool_calls`, goes when `tool_calls` is written.
 6. **Real beats synthetic**: a real result replaces a placeholder of the same call. The marker
    decides what is a placeholder of this package, not the text.
 7. **Linear**: twice the messages take twice the time.
@@ -168,9 +169,7 @@ def validate_messages(messages: Sequence[Any]) -> list[Change]:
         >>> found.defect, found.index, found.name
         ('dangling', 0, 'wire')
     """
-    if is_valid(messages):
-        return []
-    return list(patch_reading(read_history(as_messages(messages))).changes)
+    return list(patch_messages(messages).changes)
 
 
 # --- for the packages that search for evidence ---------------------------------------------
@@ -264,10 +263,14 @@ def _check_evidence(evidence: object) -> None:
     Raises:
         OptionError: If it has not the form of `Evidence`.
     """
-    expected = "(index of the message, position of the call in it) -> Finding"
-    if evidence is not None and not isinstance(evidence, Mapping):
-        raise OptionError(f"evidence={evidence!r:.200}: expected a mapping {expected}.")
-    for key, found in (evidence or {}).items():
-        is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
-        if not (is_key and isinstance(found, Finding) and found.is_valid()):
-            raise OptionError(f"evidence={{{key!r:.80}: {found!r:.200}}}: expected {expected}.")
+    items = evidence.items() if isinstance(evidence, Mapping) else [(None, evidence)]
+    if evidence is not None and not all(_is_finding(key, found) for key, found in items):
+        raise OptionError(
+            f"evidence={evidence!r:.300}: expected a mapping (index of the message, position of "
+            f"the call in it) -> Finding."
+        )
+
+
+def _is_finding(key: object, found: object) -> bool:
+    is_key = isinstance(key, tuple) and list(map(type, key)) == [int, int]
+    return is_key and isinstance(found, Finding) and found.is_valid()

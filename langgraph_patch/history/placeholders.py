@@ -37,19 +37,13 @@ def checked_placeholder(placeholder: Placeholder | None) -> Placeholder | None:
     Raises:
         OptionError: If it has none of the forms of `Placeholder`, or names an unknown cause.
     """
-    if placeholder is None or isinstance(placeholder, str) or callable(placeholder):
-        return placeholder
-    if not isinstance(placeholder, Mapping):
+    texts = placeholder if isinstance(placeholder, Mapping) else {}
+    is_form = placeholder is None or isinstance(placeholder, str | Mapping) or callable(placeholder)
+    if not is_form or not all(c in CAUSES and isinstance(t, str) for c, t in texts.items()):
         raise OptionError(
-            f"placeholder={placeholder!r}: expected a text, a mapping from cause to text, "
-            f"or a callable that takes a DanglingCall."
+            f"placeholder={placeholder!r:.200}: expected a text, a callable that takes a "
+            f"DanglingCall, or a mapping from causes ({', '.join(CAUSES)}) to texts."
         )
-    for cause, text in placeholder.items():
-        if cause not in CAUSES or not isinstance(text, str):
-            raise OptionError(
-                f"placeholder={{{cause!r}: {text!r}}}: expected a text for one of the causes "
-                f"{', '.join(CAUSES)}."
-            )
     return placeholder
 
 
@@ -217,7 +211,7 @@ def is_client_fake(message: BaseMessage) -> bool:
     return message.content == ASSISTANT_UI_TEXT and message.name is None
 
 
-_FOREIGN_MARKS = ("orphan_tool_call_placeholder",)  # langgraph-checkpoint-aws
+_AWS_MARK = "orphan_tool_call_placeholder"  # langgraph-checkpoint-aws
 _FOREIGN_TEXTS = re.compile(  # deepagents, older and newer
     r"Tool call \S{1,200} with id \S{1,200} (?:"
     r"was cancelled - another message came in before it could be completed\."
@@ -234,6 +228,6 @@ def is_foreign_placeholder(message: BaseMessage) -> bool:
     """
     if not isinstance(message, ToolMessage) or is_placeholder(message):
         return False
-    if any(message.additional_kwargs.get(mark) is True for mark in _FOREIGN_MARKS):
+    if message.additional_kwargs.get(_AWS_MARK) is True:
         return True
     return isinstance(message.content, str) and bool(_FOREIGN_TEXTS.match(message.content))

@@ -7,7 +7,7 @@ stored, and every other message is copied. There is a `Change` for every differe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,10 +17,9 @@ from langgraph_patch.history.calls import is_complete
 from langgraph_patch.history.ids import digest_of
 from langgraph_patch.history.json_values import json_value
 from langgraph_patch.history.matching import CallingMessage, PairedCall
-from langgraph_patch.history.pairing import Reading
+from langgraph_patch.history.pairing import Reading, own_placeholder
 from langgraph_patch.history.placeholders import (
     Placeholder,
-    asks_to_look_again,
     is_better,
     is_placeholder,
     make_placeholder,
@@ -174,10 +173,10 @@ def _finding_to_write(paired: PairedCall, reading: Reading, evidence: Evidence) 
     found = evidence.get(paired.call.key)
     if found is not None and found.result is not None and is_placeholder(found.result):
         found = None
-    stored = None if paired.placeholder is None else paired.placeholder.message
-    if stored is None or not is_placeholder(stored):  # none, or of another package or a client
+    stored = own_placeholder(paired)
+    if stored is None:
         return found or Finding()
-    looked_again = reading.look_again and asks_to_look_again(stored)
+    looked_again = reading.asks_again(paired)
     if found is not None and looked_again and found.cause != "unknown":
         found = replace(found, look_again=False)  # once is enough for a task that has ended
     return found if found and is_better(found, stored, looked_again=looked_again) else None
@@ -241,8 +240,9 @@ class _Repair:
         """Write one message of the history, with the results of its calls."""
         message = self._reading.corrected.get(index, stored)
         results = self._reading.stored_results.get(index)
-        if message is not stored and not (results and isinstance(message, ToolMessage)):
-            self._correct(index, message)
+        if message is not stored:
+            change = Change("corrected", "bad_field", index, "", None, None, stored, message)
+            self.changes.append(change)
         if (calling := self._reading.calling_messages.get(index)) is not None:
             self._write_with_results(calling)
         elif results is None:
@@ -251,47 +251,45 @@ class _Repair:
             self._write_without_results(message, results)
 
     def _write_with_results(self, calling: CallingMessage) -> None:
-        """A message that calls tools, and the result of each of its calls."""
-        findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calling.calls}
-        missing = [paired for paired in calling.calls if findings[paired] is not None]
-        kept = [p for p in calling.calls if findings[p] is None and p.answer is not None]
-        leaves_open = len(missing) + len(kept) < len(calling.calls)
-        self._write_calling_message(calling, leaves_open=leaves_open)
-        human_follows = bool(missing) and self._human_follows(calling)
-        for paired in _order_of_results(calling, kept, missing):
+        """A message that calls tools, and the result of each of its calls.
+
+        While one of the calls stays open, none is added to `tool_calls`: it might be run. Such a
+        message keeps its ids and names, too.
+        """
+        calls = calling.calls
+        is_open = any(_stays_open(paired, self._reading) for paired in calls)
+        if is_open and any(paired.call.tool_call is None for paired in calls):
+            calls = [replace(p, new_id=p.call.id, new_name=p.call.name) for p in calls]
+            self.messages.append(calling.message)
+        else:
+            self._write_calling_message(calling)
+        findings = {p: _finding_to_write(p, self._reading, self._evidence) for p in calls}
+        human_follows = any(findings.values()) and self._human_follows(calling)
+        for paired in _in_order_of_results(calls, findings):
             if (finding := findings[paired]) is not None:
                 self._write_new(paired, finding, human_follows=human_follows)
-            else:
-                self._write_answer(paired, _answer_of(paired))
+            elif (answer := paired.answer) is not None:
+                self._write_answer(paired, answer)
 
-    def _write_calling_message(self, calling: CallingMessage, *, leaves_open: bool) -> None:
-        """The message with its calls in `tool_calls`, under valid ids and names.
-
-        While a call of the message stays open, no other is added to `tool_calls`: it might be run.
-        """
-        stored = calling.message
-        unlisted = [paired for paired in calling.calls if paired.call.tool_call is None]
-        if not any(p.is_renamed for p in calling.calls) and (leaves_open or not unlisted):
-            self.messages.append(stored)
-            return
-        left_out = [p for p in unlisted if leaves_open and p.call.source != "tool_calls"]
-        message = write_calls(stored, calling.calls, left_out)
+    def _write_calling_message(self, calling: CallingMessage) -> None:
+        """The message with its calls in `tool_calls`, under valid ids and names."""
+        stored, calls = calling.message, calling.calls
+        message = stored
+        if any(p.is_renamed or p.call.tool_call is None for p in calls):
+            message = write_calls(stored, calls)
         self.messages.append(message)
-        for paired in calling.calls:
-            call = paired.call
-            if call.tool_call is None and paired not in left_out:
-                defect: DefectKind = "unlisted" if call.raw_args is None else "malformed"
-                self._change(
-                    "promoted", defect, calling.index, paired, before=stored, after=message
-                )
-            if call.id != paired.new_id:
-                self._change(
-                    "renamed", "bad_id", calling.index, paired, before=stored, after=message
-                )
-            if call.name != paired.new_name:
-                self._change(
-                    "renamed", "bad_name", calling.index, paired, before=stored, after=message
-                )
+        for paired in calls:
+            found: list[tuple[ChangeKind, DefectKind]] = []
+            if paired.call.tool_call is None:
+                found.append(("promoted", _defect_of(paired, "unlisted")))
+            if paired.call.id != paired.new_id:
+                found.append(("renamed", "bad_id"))
+            if paired.call.name != paired.new_name:
+                found.append(("renamed", "bad_name"))
+            self.changes += [
+                Change(*each, calling.index, *_names(paired), None, stored, message)
+                for each in found
+            ]
 
     def _human_follows(self, calling: CallingMessage) -> bool:
         """Whether a human message comes before the next message of a model."""
@@ -306,8 +304,6 @@ class _Repair:
         message = write_result(stored, paired)
         if not isinstance(before, ToolMessage):
             message = message if message.id else _with_own_id(message, paired)
-        elif answer.index in self._reading.corrected:
-            self._correct(answer.index, message)
         self.messages.append(message)
         kind: ChangeKind = "renamed"
         defect: DefectKind = "bad_name"
@@ -321,7 +317,8 @@ class _Repair:
             defect = "bad_id"  # it names an earlier id of the call
         elif message.content != stored.content:
             kind, defect = "converted", "wrong_role"
-        self._change(kind, defect, answer.index, paired, before=before, after=message)
+        change = Change(kind, defect, answer.index, *_names(paired), None, before, message)
+        self.changes.append(change)
 
     def _write_new(self, paired: PairedCall, finding: Finding, *, human_follows: bool) -> None:
         """The recorded result of a call, else a placeholder."""
@@ -334,8 +331,8 @@ class _Repair:
             others = self._reading.message_ids - {before and before.id}
             if message.id is None or message.id in others:
                 message = _with_own_id(message, paired)
-        elif old is not None and is_placeholder(old.message) and states_nothing(finding):
-            message = without_mark(old.message)  # another search found no more than it states
+        elif (stated := own_placeholder(paired)) is not None and states_nothing(finding):
+            message = without_mark(stated)  # another search found no more than it states
         else:
             call = _dangling_call(paired, finding)
             cause = call.cause
@@ -348,10 +345,9 @@ class _Repair:
             )
         message = write_result(message, paired)
         self.messages.append(message)
-        defect: DefectKind = "dangling" if paired.call.raw_args is None else "malformed"
-        defect = defect if before is None else "superseded"
-        index = paired.call.index
-        self._change(kind, defect, index, paired, before=before, after=message, cause=cause)
+        defect = _defect_of(paired, "dangling") if before is None else "superseded"
+        change = Change(kind, defect, paired.call.index, *_names(paired), cause, before, message)
+        self.changes.append(change)
 
     def _write_without_results(self, message: BaseMessage, results: Sequence[Result]) -> None:
         """What remains of the message: each result is written after its call, or dropped."""
@@ -371,54 +367,38 @@ class _Repair:
         change = Change("dropped", defect, index, call_id, result.name, None, before, None)
         self.changes.append(change)
 
-    def _correct(self, index: int, after: BaseMessage) -> None:
-        """Report a message with fields that bypassed LangChain's validation."""
-        before = self._reading.messages[index]
-        change = Change("corrected", "bad_field", index, "", None, None, before, after)
-        self.changes.append(change)
 
-    def _change(
-        self,
-        kind: ChangeKind,
-        defect: DefectKind,
-        index: int,
-        paired: PairedCall,
-        *,
-        before: BaseMessage | None,
-        after: BaseMessage,
-        cause: Cause | None = None,
-    ) -> None:
-        """Report a change that concerns one call and the message at `index`."""
-        call_id, name = paired.new_id, paired.new_name
-        self.changes.append(Change(kind, defect, index, call_id, name, cause, before, after))
+def _names(paired: PairedCall) -> tuple[str, str]:
+    """The id and the name of a call in the repaired history."""
+    return paired.new_id, paired.new_name
 
 
-def _order_of_results(
-    calling: CallingMessage, kept: list[PairedCall], missing: list[PairedCall]
-) -> list[PairedCall]:
-    """The calls that have a result in the repaired history, in the order of these results.
+def _defect_of(paired: PairedCall, defect: DefectKind) -> DefectKind:
+    """The defect of a call, if its arguments are complete."""
+    return defect if paired.call.raw_args is None else "malformed"
 
-    Real results keep their order and come first. If the message calls one tool twice, results
+
+def _in_order_of_results(
+    calls: Sequence[PairedCall], findings: Mapping[PairedCall, Finding | None]
+) -> Sequence[PairedCall]:
+    """The calls in the order of their results in the repaired history.
+
+    Stored results keep their order and come first. If the message calls one tool twice, results
     come in the order of the calls: Gemini gets names and no ids, so order is all it has.
     """
-    order = [*sorted(kept, key=_stored_position), *missing]
-    same_names = len({paired.new_name for paired in calling.calls}) < len(calling.calls)
-    in_place = all(paired.answer and calling.has_in_place(paired.answer) for paired in kept)
-    if missing or (same_names and not in_place):
-        order.sort(key=lambda p: -1 if p.real and not same_names else p.call.ordinal)
-    return order
+    same_names = len({paired.new_name for paired in calls}) < len(calls)
+    stored = [p.answer for p in calls if p.answer is not None and findings[p] is None]
+    in_place = all(calls[0].calling.has_in_place(answer) for answer in stored)
+    if same_names and (any(findings.values()) or not in_place):
+        return calls
 
+    def position(paired: PairedCall) -> tuple[int, int, int]:
+        answer = paired.answer
+        if answer is None or findings[paired] is not None:
+            return 2, paired.call.ordinal, 0
+        return int(answer.index < paired.calling.index), answer.index, answer.part
 
-def _stored_position(paired: PairedCall) -> tuple[bool, int, int]:
-    """In the order of the history; answers that are stored before their call come last."""
-    answer = _answer_of(paired)
-    return answer.index < paired.calling.index, answer.index, answer.part
-
-
-def _answer_of(paired: PairedCall) -> Result:
-    answer = paired.answer
-    assert answer is not None  # noqa: S101 - a call is kept only if it has one
-    return answer
+    return sorted(calls, key=position)
 
 
 def _with_own_id(message: ToolMessage, paired: PairedCall) -> ToolMessage:

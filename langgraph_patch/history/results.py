@@ -71,23 +71,14 @@ def read_results(message: BaseMessage, index: int = 0) -> list[Result]:
 def _results_of(message: BaseMessage) -> list[Result]:
     if isinstance(message, ToolMessage):
         return [Result(text_of(message.tool_call_id), message.name, message)]
-    if isinstance(message, FunctionMessage):
-        return [Result(None, message.name, _as_tool_message(message, ""))]
-    if isinstance(message, ChatMessage):
-        return _results_of_chat(message)
+    is_function = isinstance(message, ChatMessage) and message.role in {"tool", "function"}
+    if is_function or isinstance(message, FunctionMessage):
+        call_id = text_of(message.additional_kwargs.get("tool_call_id")) or None
+        name = text_of(message.name or message.additional_kwargs.get("name")) or None
+        return [Result(call_id, name, _as_tool_message(message, call_id or ""))]
     if isinstance(message, HumanMessage):
         return _results_of_human(message)
     return []
-
-
-def _results_of_chat(message: ChatMessage) -> list[Result]:
-    if message.role not in {"tool", "function"}:
-        return []
-    call_id = message.additional_kwargs.get("tool_call_id")
-    call_id = call_id if isinstance(call_id, str) else None
-    name = message.name or message.additional_kwargs.get("name")
-    name = name if isinstance(name, str) else None
-    return [Result(call_id, name, _as_tool_message(message, call_id or ""))]
 
 
 def _results_of_human(message: HumanMessage) -> list[Result]:

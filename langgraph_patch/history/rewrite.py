@@ -1,7 +1,7 @@
 """Rename a tool call: write a new id or tool name everywhere it occurs.
 
-An id or a name occurs in `tool_calls`, in content blocks, in the provider's raw calls, in maps
-with call ids as keys, and in results. `write_calls` changes all places of an `AIMessage` at
+An id or a name occurs in `tool_calls`, in content blocks, in maps with call ids as keys, and in
+results. `write_calls` changes all places of an `AIMessage` at
 once, `write_result` those of a `ToolMessage`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolMessage
@@ -18,13 +18,12 @@ from langchain_core.messages.tool import ToolCallChunk, tool_call_chunk
 from langgraph_patch.history.calls import (
     CALL_BLOCKS,
     CUSTOM_CALL,
-    UNFINISHED,
     block_call_id,
     call_blocks,
     dicts,
-    text_of,
     type_of,
     unwrapped,
+    with_args,
 )
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, VALID_NAME
 from langgraph_patch.history.matching import PairedCall
@@ -35,34 +34,24 @@ _CUSTOM_OUTPUT = f"{CUSTOM_CALL}_output"
 # --- calls -----------------------------------------------------------------------------
 
 
-def write_calls(
-    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall] = ()
-) -> AIMessage:
+def write_calls(message: AIMessage, calls: Sequence[PairedCall]) -> AIMessage:
     """A copy of `message` that has its calls in `tool_calls`, under their new ids and names.
 
-    The new id is also written into content blocks, into raw calls, and into the maps in
-    `additional_kwargs` with call ids as keys (Gemini's thought signatures). The ids that a renamed
-    call had before are stored.
+    The new id is also written into content blocks and into the maps in `additional_kwargs` with
+    call ids as keys (Gemini's thought signatures). Raw copies of the calls go: `tool_calls` has
+    them all. The ids that a renamed call had before are stored.
 
     Args:
         message: The message as it is stored; it is not changed.
         calls: All its calls, in the order of `read_calls`.
-        left_out: Those that stay where they are and do not come into `tool_calls`. Default: none.
     """
-    listed = [_listed_call(paired) for paired in calls if paired not in left_out]
-    invalid = [p for p in calls if p.call.source in UNFINISHED]
+    listed = [_listed_call(paired) for paired in calls]
     update: dict[str, Any] = {
+        "content": _written_content(message, calls),
+        "additional_kwargs": _written_kwargs(message, calls),
         "tool_calls": listed,
-        "invalid_tool_calls": [
-            {**item, "id": paired.new_id, "name": paired.new_name}
-            for item, paired in zip(dicts(message.invalid_tool_calls), invalid, strict=True)
-            if paired in left_out
-        ],
+        "invalid_tool_calls": [],
     }
-    if (content := _written_content(message, calls)) != message.content:
-        update["content"] = content
-    if (extra := _written_kwargs(message, calls, left_out)) != message.additional_kwargs:
-        update["additional_kwargs"] = extra
     if isinstance(message, AIMessageChunk):
         update["tool_call_chunks"] = [_as_chunk(call) for call in listed]
     return message.model_copy(update=update)
@@ -79,22 +68,18 @@ def _as_chunk(tool_call: Mapping[str, Any]) -> ToolCallChunk:
     return tool_call_chunk(name=tool_call["name"], args=args, id=tool_call["id"], index=None)
 
 
-def _by_occurrence(calls: Iterable[PairedCall]) -> Callable[[str], PairedCall | None]:
-    """A function that returns, for the k-th occurrence of a stored id, its k-th call."""
-    queues: dict[str, deque[PairedCall]] = defaultdict(deque)
-    for paired in calls:
-        queues[paired.call.id].append(paired)
-    return lambda stored: queues[stored].popleft() if queues.get(stored) else None
-
-
 def _written_content(message: AIMessage, calls: Sequence[PairedCall]) -> Any:
+    """The content; the k-th block of a stored id is that of the k-th call with it."""
     if not isinstance(message.content, list):
         return message.content
     content: list[Any] = list(message.content)
-    next_call = _by_occurrence(paired for paired in calls if paired.call.block_type is not None)
+    queues: dict[str, deque[PairedCall]] = defaultdict(deque)
+    for paired in calls:
+        if paired.call.block_type is not None:
+            queues[paired.call.id].append(paired)
     for index, block in call_blocks(message):
-        if (paired := next_call(block_call_id(block))) is not None:
-            written = _written_block(block, paired)
+        if queue := queues[block_call_id(block)]:
+            written = _written_block(block, queue.popleft())
             outer = content[index]
             content[index] = written if outer is block else {**outer, "value": written}
     return content
@@ -103,61 +88,33 @@ def _written_content(message: AIMessage, calls: Sequence[PairedCall]) -> Any:
 def _written_block(block: Mapping[str, Any], paired: PairedCall) -> Mapping[str, Any]:
     id_key, _ = CALL_BLOCKS[block["type"]]
     written = {**block, id_key: paired.new_id, "name": paired.new_name}
-    if block["type"] == "tool_use" and (
-        paired.call.raw_args is not None
-        or "partial_json" in block
-        or not isinstance(block.get("input"), dict)
-    ):
-        written.pop("partial_json", None)
-        # An integration sends a block with a `caller` as it is: its input must be a dict.
-        written["input"] = dict(paired.call.args)
-    return written
+    # An integration sends a block with a `caller` as it is: its input must be a dict.
+    return with_args(written, paired.call.args) if block["type"] == "tool_use" else written
 
 
-def _written_kwargs(
-    message: AIMessage, calls: Sequence[PairedCall], left_out: Collection[PairedCall]
-) -> dict[str, Any]:
-    extra = dict(message.additional_kwargs)
+def _written_kwargs(message: AIMessage, calls: Sequence[PairedCall]) -> dict[str, Any]:
+    # Without raw copies: some integrations send them beside `tool_calls`, which has all calls.
+    raw = ("tool_calls", "function_call")
+    extra = {key: value for key, value in message.additional_kwargs.items() if key not in raw}
     for key, value in extra.items():
-        if isinstance(value, dict) and key not in ("function_call", PLACEHOLDER_KEY):
+        if isinstance(value, dict) and key != PLACEHOLDER_KEY:
             extra[key] = _with_new_keys(value, calls)
-    if isinstance(raw_calls := extra.get("tool_calls"), list):
-        next_call = _by_occurrence(calls)
-        extra["tool_calls"] = [_written_raw_call(raw, next_call) for raw in raw_calls]
-    if any(p.call.source == "additional_kwargs" and p not in left_out for p in calls):
-        extra.pop("function_call", None)  # `tool_calls` of the message has it now
-    earlier = {paired.new_id: ids for paired in calls if (ids := _earlier_ids(paired))}
+    earlier = {
+        p.new_id: [*p.call.earlier_ids, *([p.call.id] if p.call.id != p.new_id else ())]
+        for p in calls
+        if p.call.earlier_ids or p.call.id != p.new_id
+    }
     if earlier:
         extra[PLACEHOLDER_KEY] = {"earlier_ids": earlier}
     return extra
 
 
-def _earlier_ids(paired: PairedCall) -> list[str]:
-    own = [] if paired.call.id == paired.new_id else [paired.call.id]
-    return [*paired.call.earlier_ids, *own]
-
-
 def _with_new_keys(value: dict[Any, Any], calls: Sequence[PairedCall]) -> dict[Any, Any]:
     """A map by call ids under the new ids; an old one stays if another call keeps it."""
-    kept = {paired.call.id for paired in calls if paired.call.id == paired.new_id}
-    written = dict(value)
-    for paired in calls:
-        call_id = paired.call.id
-        if call_id and call_id != paired.new_id and call_id in value:
-            written[paired.new_id] = value[call_id]
-            if call_id not in kept:
-                written.pop(call_id, None)
-    return written
-
-
-def _written_raw_call(raw: Any, next_call: Callable[[str], PairedCall | None]) -> Any:
-    paired = next_call(text_of(raw.get("id"))) if isinstance(raw, dict) else None
-    if paired is None:
-        return raw
-    function = raw.get("function")
-    if isinstance(function, dict):
-        function = {**function, "name": paired.new_name}
-    return {**raw, "id": paired.new_id, "function": function}
+    written = {**value}
+    written |= {p.new_id: value[p.call.id] for p in calls if p.call.id and p.call.id in value}
+    gone = {p.call.id for p in calls if p.call.id} - {p.new_id for p in calls}
+    return {key: item for key, item in written.items() if key not in gone}
 
 
 # --- results ---------------------------------------------------------------------------
@@ -174,46 +131,22 @@ def write_result(message: ToolMessage, paired: PairedCall) -> ToolMessage:
     """
     new_id, name = paired.new_id, message.name
     update: dict[str, Any] = {}
-    content: Any = message.content
-    if paired.call.block_type == CUSTOM_CALL:
-        content = _as_custom_output(message)
+    if paired.call.block_type == CUSTOM_CALL and not _is_custom_output(message):
+        update["content"] = _as_custom_output(message)
     if message.tool_call_id != new_id:
         update["tool_call_id"] = new_id
-        content = _with_new_id(content, message.tool_call_id, new_id)
-    if content is not message.content:
-        update["content"] = content
     is_of_call = name == paired.call.name or not VALID_NAME.match(name or "x")
     if name is not None and name != paired.new_name and is_of_call:
         update["name"] = paired.new_name
     return message.model_copy(update=update) if update else message
 
 
-def _as_custom_output(message: ToolMessage) -> str | list[Any]:
-    """The content as the output of a custom call; the same object if it is one already.
+def _is_custom_output(message: ToolMessage) -> bool:
+    """Whether a result has the form of the result of a custom call."""
+    return any(type_of(unwrapped(b)) == _CUSTOM_OUTPUT for b in dicts(message.content))
 
-    Integrations send only the first block; blocks that are not text are kept after it.
-    """
-    content = message.content
-    if isinstance(content, str):
-        return [{"type": _CUSTOM_OUTPUT, "output": content}]
-    blocks = [block for block in content if isinstance(block, dict)]
-    if any(type_of(unwrapped(block)) == _CUSTOM_OUTPUT for block in blocks):
-        return content
-    others = [block for block in blocks if block.get("type") != "text"]
+
+def _as_custom_output(message: ToolMessage) -> list[Any]:
+    """The content in this form. Integrations send only the first block; all blocks are kept."""
+    others = message.content if isinstance(message.content, list) else []
     return [{"type": _CUSTOM_OUTPUT, "output": str(message.text)}, *others]
-
-
-def _with_new_id(content: Any, old_id: str, new_id: str) -> Any:
-    """The content of a result; blocks in it that contain the id of the call get the new one."""
-    if not isinstance(content, list):
-        return content
-    return [
-        _block_with_new_id(block, old_id, new_id) if isinstance(block, dict) else block
-        for block in content
-    ]
-
-
-def _block_with_new_id(block: Mapping[str, Any], old_id: str, new_id: str) -> dict[str, Any]:
-    inner = unwrapped(block)
-    ids = {key: new_id for key in ("tool_use_id", "call_id") if inner.get(key) == old_id}
-    return {**block, **ids} if inner is block else {**block, "value": {**inner, **ids}}

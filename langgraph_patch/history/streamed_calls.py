@@ -17,10 +17,9 @@ last call of a message that ended at the token limit counts as truncated, if not
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call
@@ -34,6 +33,7 @@ from langgraph_patch.history.calls import (
     complete_args,
     text_of,
     type_of,
+    with_args,
 )
 
 REASON_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
@@ -86,7 +86,7 @@ class StreamedCall:
     def is_completed(self, call: Mapping[str, Any]) -> bool:
         """Whether `call` is what LangChain makes of this call, if it is truncated."""
         same_id = text_of(call.get("id")) == self.id
-        return same_id and self.args is None and call.get("args") == completed_args(self.raw)
+        return same_id and self.args is None and call.get("args") == _completed_args(self.raw)
 
 
 class StreamedCalls:
@@ -177,11 +177,8 @@ def _calls_cut_at_limit(message: AIMessage, *, is_streamed: bool) -> list[Stream
     An invalid call is the one that was cut off, if there is one: LangChain lists it separately.
     """
     is_cut = _is_cut_at_limit(message.response_metadata, is_streamed=is_streamed)
-    if not (is_cut and message.tool_calls) or message.invalid_tool_calls:
-        return []
-    *_, (_, block) = [(0, {}), *call_blocks(message)]
-    raw = block.get("partial_json")  # a message of a stream that a cache returned
-    if not _ends_with_call(message) or (raw and complete_args(raw) is not None):
+    is_valid = message.tool_calls and not message.invalid_tool_calls
+    if not (is_cut and is_valid and _ends_with_call(message)):
         return []
     calls = [
         StreamedCall(
@@ -265,7 +262,8 @@ def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChun
 def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     """Move the truncated calls of `message` from `tool_calls` to `invalid_tool_calls`, in place.
 
-    A call that cannot be matched with a truncated one stays as it is.
+    The raw copies of them go. A truncated call that is not found by its id and its arguments
+    changes nothing: some of its chunks were not reported, so LangChain knows better.
 
     Args:
         message: The message as LangChain merged it; it is changed.
@@ -274,12 +272,33 @@ def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     Returns:
         Whether a call was moved.
     """
-    refused = _take_truncated(message, calls)
+    truncated = [call for call in calls if call.args is None]
+    kept, refused = [], []
+    for entry in message.tool_calls:
+        found = next((call for call in truncated if call.is_completed(entry)), None)
+        if found is None:
+            kept.append(entry)
+        else:
+            truncated.remove(found)
+            refused.append(found)
+    if not refused:
+        return False
+    ids = {call.id for call in refused}
+    message.tool_calls = kept
     message.invalid_tool_calls = [*message.invalid_tool_calls, *map(_invalid, refused)]
-    if refused and isinstance(message.content, list):
-        ids = {call.id for call in refused}
-        message.content = [_emptied(block, ids) for block in message.content]
-    return bool(refused)
+    if isinstance(message.content, list):
+        message.content = [
+            with_args(block, {}) if _is_of_call(block, ids) else block for block in message.content
+        ]
+    # Gemini has a copy of its last call, without an id, under `function_call`.
+    raw_copies = {k: v for k, v in message.additional_kwargs.items() if k != "function_call"}
+    if isinstance(raws := raw_copies.get("tool_calls"), list):
+        left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
+        raw_copies["tool_calls"] = left
+    message.additional_kwargs = raw_copies
+    if isinstance(message, AIMessageChunk):
+        message.tool_call_chunks = [c for c in message.tool_call_chunks if c.get("id") not in ids]
+    return True
 
 
 def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
@@ -292,60 +311,17 @@ def drop_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     Returns:
         Whether a call was dropped.
     """
-    refused = _take_truncated(message, calls)
-    ids = {call.id for call in refused} | {call.id for call in calls if call.args is None}
+    refuse_truncated(message, calls)
+    ids = {call.id for call in calls if call.args is None}
     left = [call for call in message.invalid_tool_calls if text_of(call.get("id")) not in ids]
-    changed = bool(refused) or len(left) < len(message.invalid_tool_calls)
+    changed = len(left) < len(message.invalid_tool_calls)
     message.invalid_tool_calls = left
     if changed and isinstance(message.content, list):
         message.content = [block for block in message.content if not _is_of_call(block, ids)]
     return changed
 
 
-def _take_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> list[StreamedCall]:
-    """Take the truncated calls out of `tool_calls` and out of the raw copies of it, in place."""
-    candidates: dict[str, list[StreamedCall]] = defaultdict(list)
-    for call in calls:
-        candidates[call.id].append(call)
-    kept, refused = [], []
-    for entry in message.tool_calls:
-        truncated = _truncated(entry, candidates[text_of(entry.get("id"))])
-        if truncated is None:
-            kept.append(entry)
-        else:
-            refused.append(truncated)
-    if refused:
-        ids = {call.id for call in refused}
-        message.tool_calls = kept
-        # Gemini has a copy of its last call, without an id, under `function_call`.
-        raw_copies = {k: v for k, v in message.additional_kwargs.items() if k != "function_call"}
-        if isinstance(raws := raw_copies.get("tool_calls"), list):
-            left = [raw for raw in raws if not (isinstance(raw, dict) and raw.get("id") in ids)]
-            raw_copies["tool_calls"] = left
-        message.additional_kwargs = raw_copies
-        if isinstance(message, AIMessageChunk):
-            message.tool_call_chunks = [
-                chunk for chunk in message.tool_call_chunks if chunk.get("id") not in ids
-            ]
-    return refused
-
-
-def _truncated(entry: Mapping[str, Any], candidates: list[StreamedCall]) -> StreamedCall | None:
-    """The truncated call that LangChain completed as `entry`; None if there is none.
-
-    An id can occur twice in a message: the arguments decide which of its calls is meant. Where
-    they are not what LangChain makes of the text, the chunks contradict each other or some were
-    not reported: the call is left as LangChain has it.
-    """
-    for call in candidates:
-        args = completed_args(call.raw) if call.args is None else call.args
-        if args == entry.get("args"):
-            candidates.remove(call)
-            return call if call.args is None else None
-    return None
-
-
-def completed_args(raw: str) -> Any:
+def _completed_args(raw: str) -> Any:
     """What LangChain's partial parser makes of arguments; None if it finds them invalid."""
     try:
         return parse_partial_json(raw) if raw else {}
@@ -358,18 +334,7 @@ def _invalid(call: StreamedCall) -> Any:
     return invalid_tool_call(name=name, args=call.raw, id=call_id, error=STOPPED)
 
 
-def _emptied(block: Any, ids: set[str]) -> Any:
-    """The content block in its final form, with empty arguments if its call was refused."""
-    if not _is_of_call(block, ids):
-        return block
-    kind = type_of(block)
-    emptied = {key: value for key, value in block.items() if key != "partial_json"}
-    emptied["type"] = "tool_call" if kind == "tool_call_chunk" else kind
-    emptied[CALL_BLOCKS[kind][1]] = "{}" if kind == "function_call" else {}
-    return emptied
-
-
-def _is_of_call(block: Any, ids: set[str]) -> bool:
+def _is_of_call(block: Any, ids: set[str]) -> TypeGuard[dict[str, Any]]:
     """Whether a content block is a call with one of these ids."""
     is_call = isinstance(block, dict) and type_of(block) in CALL_BLOCKS
     return is_call and block_call_id(block) in ids

@@ -145,7 +145,7 @@ def final_answers(
         >>> "".join(token.text for token, _ in final_answers((token, {}) for token in tokens))
         'Sunny all day.'
     """
-    source = open_stream(stream, expected=_EXPECTED, twin="Use afinal_answers.")
+    source = open_stream(stream, expected=_EXPECTED)
     return pass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 
@@ -214,7 +214,7 @@ def afinal_answers(
         >>> asyncio.run(show())
         ['Good morning.']
     """
-    source = open_stream(stream, expected=_EXPECTED, twin="Use final_answers.", asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
     return apass_on(source, _Answers(checker, internal=internal, other_modes=other_modes))
 
 

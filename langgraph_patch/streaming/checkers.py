@@ -19,7 +19,6 @@ call." OpenAI's Responses API marks text before a call as `commentary` and an an
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -48,6 +47,10 @@ _CALLS_OUTSIDE_TOOL_CALLS: Final = frozenset(
 """OpenAI's blocks that the client must answer, and that LangChain does not list as tool calls."""
 
 _EXPECTED = "the chunks of one turn"
+_HINT = (
+    "Async streams are for asplit_stream and afinal_answers, sync ones for the functions without "
+    "the a; collect an async stream to a list for others, and await a coroutine first."
+)
 
 
 # --- what a checker sees -------------------------------------------------------------------
@@ -292,7 +295,7 @@ def split_stream(
         show: 'Good '
         show: 'morning.'
     """
-    source = open_stream(stream, expected=_EXPECTED, twin="Use asplit_stream.")
+    source = open_stream(stream, expected=_EXPECTED)
     chunks = pass_on(source, _Split(checker))
     return next(chunks), chunks
 
@@ -335,7 +338,7 @@ async def asplit_stream(
         >>> asyncio.run(reply())
         (False, ['Good ', 'morning.'])
     """
-    source = open_stream(stream, expected=_EXPECTED, twin="Use split_stream.", asynchronous=True)
+    source = open_stream(stream, expected=_EXPECTED, asynchronous=True)
     chunks = apass_on(source, _Split(checker))
     return await anext(chunks), chunks
 
@@ -417,28 +420,19 @@ async def apass_on(source: AsyncIterator[Any], pipeline: Pipeline) -> AsyncGener
             await aclose()
 
 
-def open_stream(stream: Any, *, expected: str, twin: str, asynchronous: bool = False) -> Any:
+def open_stream(stream: Any, *, expected: str, asynchronous: bool = False) -> Any:
     """An iterator over the stream that a caller passes.
 
     Args:
         stream: What the caller passed.
         expected: What the function expects, for the error message.
-        twin: What to do with a stream of the other kind, for the error message.
         asynchronous: Whether it must be an async stream, and becomes an async iterator.
             Default: False.
 
     Raises:
         StreamError: If `stream` is anything else.
     """
-    shown = f"{stream!r:.200}"
-    if inspect.isawaitable(stream):
-        if inspect.iscoroutine(stream):
-            stream.close()  # otherwise Python warns that it was never awaited
-        raise StreamError(f"Expected {expected}, got {shown}. Await it first.")
-    if not isinstance(stream, str | bytes | Mapping | BaseMessage):
-        if hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
-            return aiter(stream) if asynchronous else iter(stream)
-        if hasattr(stream, "__iter__" if asynchronous else "__aiter__"):
-            kind = "sync" if asynchronous else "async"
-            raise StreamError(f"Expected {expected}, got the {kind} stream {shown}. {twin}")
-    raise StreamError(f"Expected {expected}, got {shown}.")
+    is_value = isinstance(stream, str | bytes | Mapping | BaseMessage)
+    if is_value or not hasattr(stream, "__aiter__" if asynchronous else "__iter__"):
+        raise StreamError(f"Expected {expected}, got {stream!r:.200}. {_HINT}")
+    return aiter(stream) if asynchronous else iter(stream)

@@ -24,8 +24,8 @@ from langgraph_patch.history.calls import (
     complete_args,
     text_of,
     type_of,
+    with_args,
 )
-from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.ids import derived_id
 from langgraph_patch.history.streamed_calls import REASON_KEYS, group_call_chunks
 from langgraph_patch.streaming.checkers import REASONING_BLOCKS, open_stream
@@ -106,11 +106,15 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         >>> message.invalid_tool_calls[0]["args"]
         '{"city": "Ro'
     """
-    collect = "Collect it first: message_from_stream([chunk async for chunk in stream])."
-    arrived = list(open_stream(chunks, expected="the chunks of one message", twin=collect))
+    arrived = list(open_stream(chunks, expected="the chunks of one message"))
     if len(arrived) == 1 and type(arrived[0]) is AIMessage:
         return arrived[0]
-    arrived = [_checked(chunk) for chunk in arrived]
+    for chunk in arrived:
+        if not isinstance(chunk, AIMessageChunk):
+            raise StreamError(
+                f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
+                f"nothing else; got {chunk!r:.200}."
+            )
     paused = ended is None and _PAUSE_REASON in _reasons(arrived)
     ended = _has_ended(arrived) if ended is None else ended
     merged = _merge_chunks(arrived)
@@ -133,16 +137,6 @@ def message_from_stream(chunks: Iterable[AIMessage], *, ended: bool | None = Non
         response_metadata=merged.response_metadata,
         additional_kwargs=kwargs,
     )
-
-
-def _checked(chunk: object) -> AIMessageChunk:
-    """The chunk, with the fields that LangChain's constructor would give it."""
-    if not isinstance(chunk, AIMessageChunk):
-        raise StreamError(
-            f"Expected the chunks of one message (AIMessageChunk), or one whole AIMessage and "
-            f"nothing else; got {chunk!r:.200}."
-        )
-    return cast("AIMessageChunk", corrected(chunk))
 
 
 def _has_ended(chunks: Sequence[AIMessageChunk]) -> bool:
@@ -210,8 +204,7 @@ def merge_tool_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[ToolCallChun
         c1 weather {"city": "Rome"}
         c2 now {}
     """
-    collect = "Collect it first: merge_tool_call_chunks([chunk async for chunk in stream])."
-    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks", twin=collect))
+    arrived = list(open_stream(chunks, expected="an iterable of tool call chunks"))
     for chunk in arrived:
         _check(chunk)
     return sorted(map(_merge_one_call, group_call_chunks(arrived)), key=_position)
@@ -304,10 +297,7 @@ def _final_block(block: Any, args_by_id: _Args) -> Any:
     args = args_by_id[call_id]
     if args is not None and args_key in block and kind != "tool_call_chunk":
         return block
-    final = {key: value for key, value in block.items() if key != "partial_json"}
-    final["type"] = "tool_call" if kind == "tool_call_chunk" else kind
-    final[args_key] = "{}" if kind == "function_call" else args or {}
-    return final
+    return with_args(block, args or {})
 
 
 def _server_calls_without_result(content: _Blocks) -> set[int]:

@@ -1,6 +1,6 @@
 """Messages with damaged fields in a thread: the bare graph dies of them, the patched one answers.
 
-The model refuses what LangChain's constructor refuses. Each field is corrected in the state.
+The model refuses what LangChain's constructor refuses. These fields are corrected in the state.
 """
 
 from __future__ import annotations
@@ -46,9 +46,8 @@ CASES: dict[str, tuple[list[Any], list[str]]] = {
     "model content a number": (
         [GO, field(CALL, content=7), RESULT], ["human: go", "ai c1: 7", "tool c1: r"],
     ),
-    "calls of texts": ([GO, field(HI, tool_calls=["c1"])], ["human: go", "ai: hi"]),
+    "calls None": ([GO, field(HI, tool_calls=None)], ["human: go", "ai: hi"]),
     "invalid calls None": ([GO, field(CALL, invalid_tool_calls=None), RESULT], ANSWERED),
-    "kwargs None": ([GO, CALL, field(RESULT, additional_kwargs=None)], ANSWERED),
     "result id None": (
         [GO, CALL, field(RESULT, tool_call_id=None)],
         [*ANSWERED[:2], f"tool c1: {UNKNOWN.format('mail', 'c1')}"],
@@ -110,7 +109,10 @@ def test_a_field_that_create_agent_reads_before_the_middleware():
 
 @pytest.mark.parametrize(
     ("name", "defects"),
-    [("kwargs None", {"bad_field"}), ("result id None", {"dangling", "orphan"})],
+    [
+        ("model content a number", {"bad_field"}),
+        ("result id None", {"bad_field", "dangling", "orphan"}),
+    ],
 )
 def test_f47_a_stored_thread(name: str, defects: set[str]):
     """A scan reports the damage, and a repair corrects it."""

@@ -143,7 +143,7 @@ def test_f10_calls_that_are_only_in_the_raw_form():
     history = [message, result("r", "c1"), H("z")]
     listed_too = [call_of("t", "c1", A), call_of("u", "c2"), call_of("t", "c3")]
     first, *results, _ = repaired(history)
-    assert first == with_field(message, tool_calls=listed_too)
+    assert first == with_field(message, tool_calls=listed_too, additional_kwargs={})
     assert results == [result("r"), made_of_malformed("c2", '{"b"', "u"), made("c3")]
     assert defects(history) == ["unlisted", "malformed", "unlisted", "malformed", "dangling"]
 

@@ -50,12 +50,12 @@ TWICE = ai("c1", "c2", ("u", "c3"))
 R1, R2, R3 = (result(f"r{n}", f"c{n}") for n in (1, 2, 3))
 
 
-def test_f02_results_keep_their_order_and_come_before_placeholders():
+def test_f02_results_keep_their_order_and_come_before_new_placeholders():
     """If the tools differ. If not, they are in call order: Gemini gets names and no ids."""
     for history, results in (
         ([ABC, R3, R2], [R3, R2, OLD[0]]),
         ([R1, ABC, R3, R2], [R3, R2, R1]),
-        ([ABC, OLD[1], R3], [R3, OLD[0], OLD[1]]),
+        ([ABC, OLD[1], R3], [OLD[1], R3, OLD[0]]),
         ([TWICE, R2], [made("c1"), R2, made("c3", name="u")]),
     ):
         assert repaired(history) == [TWICE if TWICE in history else ABC, *results]

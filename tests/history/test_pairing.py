@@ -103,17 +103,20 @@ def test_calls_at_the_end_are_left_to_what_runs_next():
     assert patched([*history[2:], SystemMessage("s")])
 
 
-def test_calls_at_the_end_that_are_only_in_a_block_are_left_as_they_are():
-    """Listed and left open, such a call would be run by a tool node that did not run it."""
+def test_a_message_with_an_open_and_an_unlisted_call_stays_as_it_is():
+    """A call that were listed now would be run; ids and names change when all results are there."""
     block = {"type": "tool_use", "id": "c1", "name": "t", "input": {}}
     assert not patched([AIMessage([block])])
+    [renamed] = patched([ai("c 1")]).messages
+    assert ids_of([renamed]) != ["c 1"]
     both = AIMessage([block], tool_calls=[call_of("t", "c 2")])
-    [message] = patched([both]).messages
-    assert [call["name"] for call in message.tool_calls] == ["t"]
-    assert message.content == [block]
+    assert not patched([both])
     invalid = with_field(ai("c 1"), invalid_tool_calls=[invalid_of("{", "c 0")])
     stays, answer = patched([invalid]).messages
-    assert stays.invalid_tool_calls[0]["id"] == answer.tool_call_id != "c 0"
+    assert stays is invalid
+    assert answer.tool_call_id == "c 0"
+    first, second, *_ = repaired([stays, answer, result("r", "c 1")])
+    assert second.tool_call_id in ids_of([first])
 
 
 FOREIGN = result(DEEPAGENTS_CANCELLED.format("t", "c1"))

@@ -81,7 +81,7 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
     for thing, shown in (
         ({(1, 2): 3, b"k": {DAY: 4}}, {"1,2": 3, "aw==": {str(DAY): 4}}),
         ([10**6000, "\ud800", b"\xff", (1,)], ["<int>", "\ud800", "_w==", [1]]),
-        ({"\ud800": CYCLE, (1,): 2}, {"\ud800": ["<list>"], "[1]": 2}),
+        ({"\ud800": CYCLE, (1,): 2}, {"\ud800": ["<list>"], "(1,)": 2}),
         (Holder(value=CYCLE), {"value": ["<list>"]}),
         (DEEP, [["<list>"]]),
     ):
@@ -93,22 +93,6 @@ def test_a_patch_has_json_values_whatever_an_artifact_holds():
     message = with_field(ai("c1", id="a1"), tool_calls=[call_of("t", "c1", {"q": DEEP})])
     expected = {**ai("c1", id="a1").model_dump(), "tool_calls": [call_of("t", "c1", "<dict>")]}
     assert json_value(message) == expected
-
-
-def test_parts_that_raise_are_named_by_their_type():
-    """If the whole cannot be converted, and its parts cannot be read."""
-
-    class Odd(dict):
-        """Raises when its items are read."""
-
-        def items(self):
-            """Raise."""
-            raise RuntimeError("no")
-
-    odd = Odd()
-    odd["self"] = odd
-    assert json_value(odd) == "<Odd>"
-    assert json_value({"a": [odd, 2]}) == {"a": ["<Odd>", 2]}
 
 
 NO_LIST = r" is no list of messages: expected a list of LangChain messages"
@@ -133,17 +117,17 @@ def test_what_is_no_history_is_refused():
 OPTIONS = [
     (
         {"placeholder": 7},
-        r"placeholder=7: expected a text, a mapping from cause to text, or a callable",
+        r"placeholder=7: expected a text, a callable .*, or a mapping from causes \(awaiting_in",
     ),
     (
         {"placeholder": {"lost": "x"}},
-        r"'lost': 'x'\}: expected a text for one of the causes awaiting_input, failed, not_st",
+        r"'lost': 'x'\}: expected a text, .*, or a mapping from causes \(awaiting_input, failed",
     ),
-    ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text"),
+    ({"placeholder": {"unknown": 7}}, r"placeholder=\{'unknown': 7\}: expected a text, "),
     ({"evidence": 7}, r"evidence=7: expected a mapping \(index"),
     (
         {"evidence": {("a1", "c1"): Finding()}},
-        r"'a1', 'c1'.*expected \(index of the message, position of the call in it\) -> Finding",
+        r"'a1', 'c1'.*expected a mapping \(index of the message, position of the call in it\) -> ",
     ),
     ({"evidence": {(0, 0): H("x")}}, r"\(0, 0\): HumanMessage.* -> Finding"),
     ({"evidence": {(0, 0): Finding("lost")}}, r"cause='lost'.* -> Finding"),

@@ -29,7 +29,7 @@ READ = {
     "function": (FunctionMessage("r", name="t"), [(None, "t", False)]),
     "chat, id": (chat(tool_call_id="c1"), [("c1", None, False)]),
     "chat, name": (chat("function", name="t"), [(None, "t", False)]),
-    "chat, no text": (chat(tool_call_id=7, name=7), [(None, None, False)]),
+    "chat, no text": (chat(tool_call_id=7, name=7), [("7", "7", False)]),
     "human, more": (H([in_block(), TEXT, "x"]), [("c1", None, True)]),
     "human, no id": (H([in_block(None)]), [("", None, False)]),
     "human with an id": (H("r", additional_kwargs={"tool_call_id": "c1"}), []),

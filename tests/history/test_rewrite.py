@@ -52,24 +52,20 @@ def test_f26_a_block_gets_the_new_id_and_name_and_nothing_else_changes():
     assert found.content == [blocks[0], {**blocks[1], "id": found.tool_calls[1]["id"]}]
 
 
-def test_f26_the_maps_by_call_id_and_the_raw_form_get_the_new_id():
-    """Gemini's signatures; other maps, calls and values stay as they are."""
+def test_f26_the_maps_by_call_id_get_the_new_id_and_the_raw_form_goes():
+    """Gemini's signatures; other maps and values stay as they are."""
     extra = {
         SIGNATURES: {"c 1": "s==", "c9": "s9"},
         "other": {"x": "c 1"},
-        "tool_calls": [raw_of("c9"), raw_of("c 1"), "noise", {"id": "c 2", "function": None}],
-        "function_call": {"c 1": "name"},
+        "tool_calls": [raw_of("c 1"), raw_of("c 2")],
+        "function_call": {"name": "no good"},
         "refusal": None,
     }
     found = repaired([ai(("no good", "c 1"), "c 2", additional_kwargs=extra)])[0]
-    new_id, second_id = (call["id"] for call in found.tool_calls)
     assert found.additional_kwargs == {
-        **extra,
-        SIGNATURES: {new_id: "s==", "c9": "s9"},
-        "tool_calls": [
-            *(raw_of("c9"), raw_of(new_id, "no_good"), "noise"),
-            {"id": second_id, "function": None},
-        ],
+        SIGNATURES: {found.tool_calls[0]["id"]: "s==", "c9": "s9"},
+        "other": {"x": "c 1"},
+        "refusal": None,
     }
 
 
@@ -92,25 +88,15 @@ def test_f25_a_renamed_chunk_says_the_same_in_its_pieces():
     assert found.tool_calls[0]["args"] == odd["args"]
 
 
-def test_f12_blocks_in_a_result_that_name_the_call_get_its_new_id():
-    """Those that name another call, or none, stay as they are."""
-
-    def blocks(call_id):
-        output = {"type": "custom_tool_call_output", "call_id": call_id, "output": "a"}
-        named = [{"tool_use_id": call_id}, output, wrapped(output)]
-        return ["text", *named, {"tool_use_id": "c2"}, wrapped("x")]
-
-    for content in ("", [block("custom_tool_call", input="ls")]):
-        message, answer = repaired([ai("c 1", content=content), result(blocks("c 1"), "c 1")])
-        new_id = message.tool_calls[0]["id"]
-        assert answer == result(blocks(new_id), new_id)
-
-
 def test_f10_the_result_of_a_custom_call_is_wrapped():
     """As it is it would answer a function call; what is no text is not lost."""
     content = [block("custom_tool_call", "c1", name="t", input="ls")]
     caller = ai(("t", "c1", {"__arg1": "ls"}), content=content)
-    for text, stored, kept in (("a.txt", [TEXT, "txt"], []), ("", [], []), ("", [IMAGE], [IMAGE])):
+    for text, stored, kept in (
+        ("a.txt", [TEXT, "txt"], [TEXT, "txt"]),
+        ("", [], []),
+        ("", [IMAGE], [IMAGE]),
+    ):
         output = [{"type": "custom_tool_call_output", "output": text}, *kept]
         assert defects([caller, result(stored)]) == ["wrong_role"]
         assert repaired([caller, result(stored)]) == [caller, result(output)]

@@ -210,10 +210,10 @@ def test_a_value_that_is_no_stream_is_a_clear_error(io, wrong):
     ):
         with pytest.raises(StreamError) as raised:
             function(wrong)
-        assert str(raised.value) == f"Expected {expected}, got {wrong!r:.200}."
+        assert str(raised.value).startswith(f"Expected {expected}, got {wrong!r:.200}. ")
 
 
-def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it(io):
+def test_the_error_for_the_other_kind_of_stream_names_the_functions(io):
     """A sync stream, an async one, and what was not awaited."""
 
     async def stream() -> Any:
@@ -222,12 +222,10 @@ def test_the_error_for_the_other_kind_of_stream_names_the_function_for_it(io):
     async def later() -> None:
         """A coroutine that is never awaited."""
 
-    other, kind, twin = (
-        (iter([START]), "the sync", "") if io.asynchronous else (stream(), "the async", "a")
-    )
-    for function, name in ((io.split, "split_stream"), (io.answers, "final_answers")):
-        with pytest.raises(StreamError, match=rf"got {kind} stream .* Use {twin}{name}\."):
-            function(other)
-        for awaitable in (later(), io.loop.create_future()):
-            with pytest.raises(StreamError, match="Await it first"):
-                function(awaitable)
+    coroutine = later()
+    other = iter([START]) if io.asynchronous else stream()
+    for function in (io.split, io.answers):
+        for wrong in (other, coroutine):
+            with pytest.raises(StreamError, match=r"asplit_stream and afinal_answers, .* await"):
+                function(wrong)
+    coroutine.close()
