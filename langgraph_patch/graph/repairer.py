@@ -201,8 +201,8 @@ class Repairer:
             )
             evidence |= found.evidence
             for key, each in found.effects.items():
-                unchanged = each.unchanged & turn.unchanged if turn else each.unchanged
-                effects[key] = replace(each, unchanged=unchanged)
+                # What an agent below changed is not restored in this graph.
+                effects[key] = replace(each, unchanged=frozenset()) if turn else each
         return Recovery(evidence, effects)
 
     def repair_with(
