@@ -6,25 +6,17 @@ messages. `idempotency_key` names a call for the services that its tool uses.
 
 `langgraph_patch.threads` repairs stored threads, `langgraph_patch.streaming` reads streams, and
 `langgraph_patch.errors` has the exceptions.
-
-A name is imported when it is first used, so that `langgraph-patch --help` does not wait for
-LangGraph.
 """
 
-import importlib
-import typing
-
 from langgraph_patch.errors import PatchError
-
-if typing.TYPE_CHECKING:
-    from langgraph_patch.graph.entry import PatchNode, patch_node
-    from langgraph_patch.graph.idempotency import idempotency_key
-    from langgraph_patch.graph.model import patch_model
-    from langgraph_patch.graph.with_patching import with_patching
-    from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
-    from langgraph_patch.history.placeholders import is_placeholder
-    from langgraph_patch.history.repair import Change
-    from langgraph_patch.history.texts import DanglingCall, set_language
+from langgraph_patch.graph.entry import PatchNode, patch_node
+from langgraph_patch.graph.idempotency import idempotency_key
+from langgraph_patch.graph.model import patch_model
+from langgraph_patch.graph.with_patching import with_patching
+from langgraph_patch.history.patch import Patch, patch_messages, validate_messages
+from langgraph_patch.history.placeholders import is_placeholder
+from langgraph_patch.history.repair import Change
+from langgraph_patch.history.texts import DanglingCall, set_language
 
 __all__ = [
     "Change",
@@ -43,27 +35,3 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"  # the version of the distribution: hatchling reads this line
-
-_MODULES = (
-    "history.texts",
-    "history.placeholders",
-    "history.patch",
-    "graph.idempotency",
-    "graph.model",
-    "graph.entry",
-    "graph.with_patching",
-)
-"""Where these names are, in the order of what an import costs."""
-
-
-def __getattr__(name: str) -> object:
-    for module in _MODULES if name in __all__ else ():
-        found = vars(importlib.import_module(f"{__name__}.{module}"))
-        if name in found:
-            globals()[name] = found[name]
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -26,12 +26,6 @@ _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
 
 
-def schema_keys(builder: Any) -> Collection[str]:
-    """The keys of the state schema: a node without an input schema of its own reads these."""
-    keys: Collection[str] = builder.schemas[builder.state_schema].keys()
-    return keys
-
-
 def node_runnables(builder: Any) -> dict[str, Any]:
     """The runnable of each node. For a graph that is a node this is the compiled graph itself.
 
@@ -146,17 +140,12 @@ def sends_each_call(builder: Any, node: str) -> bool:
     return bool(modules) and not has_edge and all(m.startswith("langchain.") for m in modules)
 
 
-def starts_it_whole(builder: Any, node: str) -> str:
-    """What starts a node without an edge that could be replaced by `Send`s; `""` if nothing."""
-    if any(target == node for _, target in builder.waiting_edges):
-        return "an edge from several nodes leads to it"
-    if builder.nodes[node].defer:
-        return "it is deferred"
-    named = [name for name, spec in builder.nodes.items() if node in (spec.ends or ())]
-    if named:
-        return f"a Command of {', '.join(map(repr, named))} leads to it"
-    has_edge = any(target == node for _, target in builder.edges)
-    return "" if has_edge or branches_into(builder, [node]) else "no edge leads to it"
+def is_started_by_edges(builder: Any, node: str) -> bool:
+    """Whether only edges start a node that could be replaced by `Send`s, and at least one does."""
+    is_joined = any(target == node for _, target in builder.waiting_edges)
+    is_named = any(node in (spec.ends or ()) for spec in builder.nodes.values())
+    has_edge = any(target == node for _, target in builder.edges) or branches_into(builder, [node])
+    return bool(has_edge) and not (is_joined or is_named or builder.nodes[node].defer)
 
 
 def read_by_branches(builder: Any, source: str, schema: type) -> None:

@@ -3,9 +3,7 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-The superstep of the repair would lose what the input has for one superstep only: values of such
-channels, and keys without a channel, which a router of START may read. Such a run passes
-unrepaired, and the node wrappers repair what the nodes read.
+In the superstep of the repair end the values of the input that live for one superstep.
 """
 
 from __future__ import annotations
@@ -17,24 +15,21 @@ from typing import Any, TypedDict
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.channels import AnyValue, EphemeralValue, Topic
 from langgraph.graph import START, StateGraph
-from langgraph.types import CachePolicy, Command
+from langgraph.types import CachePolicy
 
 from langgraph_patch._langgraph import (
     allow_one_more_superstep,
     channels_of,
     input_ended_tasks,
     is_node_of_task,
+    node_of,
     runs_alone,
-    stored_value,
-    values_of,
 )
 from langgraph_patch._langgraph_graphs import (
     output_keys,
     put_branch,
     read_by_branches,
-    schema_keys,
     take_edges,
     take_routers,
 )
@@ -48,10 +43,10 @@ from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
+    history_after,
     messages_in,
     show_repairs,
     stream_results,
-    tail_writes,
     unknown_key_error,
     whole_write,
 )
@@ -72,10 +67,9 @@ class PatchNode(GeneratorRunnable):
     is a dict, a dataclass or a pydantic model, with any reducer that accepts an `Overwrite` or the
     whole list, and without one.
 
-    Alone in its superstep it writes the whole history as an `Overwrite`. Beside other nodes it
-    removes the end of the history and adds it again, so that their messages stay; with a reducer
-    that cannot remove messages it writes nothing there. `stream_mode="updates"` shows its new
-    messages only.
+    It must run alone in its superstep, where it writes the whole history as an `Overwrite`. Beside
+    other nodes that would discard their messages: it writes nothing there, and a WARNING reports
+    it. `stream_mode="updates"` shows its new messages only.
 
     A list without any LangChain message, such as one of plain dicts, is left alone.
 
@@ -170,6 +164,13 @@ class PatchNode(GeneratorRunnable):
                 self._check(repairer.messages_key, input, config)
             elif repair := (yield from self._repair(repairer, history, config)):
                 repairs.append((repairer, repair))
+        if repairs and not runs_alone(config):
+            logger.warning(
+                "The PatchNode %r runs beside other nodes, so it repaired nothing: an edge must "
+                "lead to it alone, and from it to the model",
+                node_of(config),
+            )
+            return None
         # A function that calls this node has a chunk of its own, and may still raise.
         shown = self._output_keys or channels_of(config)
         is_shown = is_node_of_task(config, self)
@@ -196,7 +197,7 @@ class PatchNode(GeneratorRunnable):
         damage = repairer.read(history, look_again=True)
         if damage is None:
             return None
-        return (yield from repairer.repair(damage, config, restore=runs_alone(config)))
+        return (yield from repairer.repair(damage, config, restore=True))
 
     def _check(self, key: str, state: Any, config: RunnableConfig) -> None:
         """Raise an error if the graph has no such key, or if its value is no list of messages."""
@@ -241,32 +242,29 @@ def state_update(
     config: RunnableConfig,
     *,
     shown: Collection[str] | None,
-) -> Any:
+) -> dict[str, Any] | None:
     """Write the repairs to the state, report them, and show clients what is new.
 
     Args:
         repairs: The repair of each damaged history, with its repairer.
-        config: The config of the node that runs.
+        config: The config of the node that runs, alone in its superstep.
         shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
             LangGraph.
 
     Returns:
-        The state update: a dict; a `Command` with two writes for each history if other nodes run
-        in this superstep; None if there is nothing to write.
+        The state update; None if there is nothing to write.
     """
-    alone, channels = runs_alone(config), channels_of(config)
+    channels = channels_of(config)
     patches: dict[str, Patch] = {}
-    writes: list[tuple[str, Any]] = []
+    writes: dict[str, Any] = {}
     restored: dict[str, Any] = {}
     for repairer, repair in repairs:
         key, patch = repairer.messages_key, repair.patch
-        channel = channels.get(key)
-        values = [whole_write(channel, patch)] if alone else tail_writes(channel, patch)
-        if not patch or not values or values == [None]:
+        write = whole_write(channels.get(key), patch)
+        if not patch or write is None:
             continue
         repairer.report(patch, config)
-        patches[key] = patch
-        writes += [(key, value) for value in values]
+        patches[key], writes[key] = patch, write
         # Histories of one task may restore the same keys: once is enough.
         restored = {**one_write_each(channels, repair.restored), **restored}
     if not writes:
@@ -274,7 +272,7 @@ def state_update(
     stream_results(config, patches.values())
     if shown is not None:
         show_repairs(config, patches, restored, shown)
-    return {**restored, **dict(writes)} if alone else Command(update=writes)
+    return {**restored, **writes}
 
 
 # --- the entry check -------------------------------------------------------------------------
@@ -295,22 +293,16 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
     never_cached = CachePolicy(key_func=lambda _: uuid.uuid4().hex, ttl=1)
     node = EntryNode(repairers, builder)
     builder.add_node(NAME, node, input_schema=history, cache_policy=never_cached)
-    known, not_kept = frozenset(schema_keys(builder)), _one_step_keys(builder)
-    reads_input = any(branch.input_schema is None for branch in branches.values())
 
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
-        histories = [(repairer, _history(repairer, state, config)) for repairer in repairers]
+        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
         needed = any(each.read(own, look_again=True) for each, own in histories if own)
         for repairer, history in histories if not needed and input_ended_tasks(config) else ():
             # If the checkpoints cannot be read, the node says so: START would not run again.
             turns = yield from abandoned_turns(repairer, history, config, builder)
             needed = needed or turns is not None
-        if not needed:
-            return None
-        run_input = stored_value(config, START)  # the input, while START runs
-        keys = run_input.keys() if isinstance(run_input, dict) else set()
-        return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
+        return NAME if needed else None
 
     for target in targets:
         builder.add_edge(NAME, target)
@@ -319,28 +311,11 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
         builder.add_conditional_edges(START, router, [NAME, *targets])
         read_by_branches(builder, START, history)
     for label, branch in branches.items():
-        schema = branch.input_schema or builder.state_schema
+        schema = branch.input_schema or builder.input_schema
         put_branch(builder, NAME, label, branch, input_schema=schema)
         ends = {**branch.ends, NAME: NAME} if branch.ends is not None else None
         router = Router(branch.path, label, before=check)
         put_branch(builder, START, label, branch, path=router, ends=ends)
-
-
-def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
-    """The keys of values that last for one superstep."""
-    return frozenset(
-        key
-        for key, channel in builder.channels.items()
-        if isinstance(channel, EphemeralValue | AnyValue)
-        or (isinstance(channel, Topic) and not channel.accumulate)
-    )
-
-
-def _history(repairer: Repairer, state: Any, config: RunnableConfig) -> list[BaseMessage] | None:
-    key = repairer.messages_key
-    if get_value(state, key) is None:  # the input schema of a router may lack the key
-        state = values_of(config, [key], fresh=True)
-    return messages_in(state, key)
 
 
 patch_node: PatchNode = PatchNode()

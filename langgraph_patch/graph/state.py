@@ -2,8 +2,7 @@
 
 A node that runs alone in its superstep writes a repaired history as an `Overwrite`: one write,
 whatever the reducer. What the node itself adds is part of it, because an `Overwrite` discards every
-other write of the superstep. A repair node beside other nodes writes the end of the history again
-instead, which keeps their messages.
+other write of the superstep.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import node_of, show_in_updates
+from langgraph_patch._langgraph import node_of, show_in_updates, values_of
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
 from langgraph_patch.history.damaged_fields import corrected, id_of
@@ -52,6 +51,13 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return None
 
 
+def history_after(state: Any, key: str, config: RunnableConfig) -> list[BaseMessage] | None:
+    """The history that a conditional edge decides by; its `state` may lack the key."""
+    if get_value(state, key) is None:
+        state = values_of(config, [key], fresh=True)
+    return messages_in(state, key)
+
+
 def are_identical(some: Sequence[Any] | None, others: Sequence[Any] | None) -> bool:
     """Whether two histories consist of the same objects in the same order."""
     some, others = some or (), others or ()
@@ -79,14 +85,10 @@ def values_in(state: Any) -> dict[str, Any]:
     return dict(getattr(state, "__dict__", {})) if is_model or is_data else {}
 
 
-def unknown_key_error(
-    key: str, channels: Iterable[str], with_messages: Sequence[str] = ()
-) -> GraphError:
+def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:
     """The error for a `messages_key` that is not a key of the state."""
     keys = ", ".join(map(repr, state_keys(channels)))
-    found = ", ".join(map(repr, with_messages))
-    hint = f" Keys with messages: {found}." if found else ""
-    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")
+    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
 
 
 def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
@@ -205,30 +207,6 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
         return trial.get()
     except Exception:  # noqa: BLE001 - a reducer may raise anything
         return None
-
-
-def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
-    """Two writes that write a repaired history beside other nodes, and keep their messages.
-
-    Everything from the first change on is removed, then added again: in one write, `add_messages`
-    would keep the old position of a message. The first write adds each message before it removes
-    it, because another node may have removed it already, and removing it twice is an error.
-
-    Returns:
-        The writes; None if the channel cannot remove messages by their ids.
-    """
-    old, new = patch.before, patch.messages
-    start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b), None)
-    start = min(len(old), len(new)) if start is None else start
-    while 0 < start < len(new) and isinstance(new[start], ToolMessage):
-        start -= 1  # a message that another node adds comes before the tail
-    removed = {id_of(message): message for message in (*old[start:], *new[start:])}
-    if None in removed:
-        return None
-    removals = [RemoveMessage(id=str(message_id)) for message_id in removed]
-    writes = [[*removed.values(), *removals], list(new[start:])]
-    is_right = channel is None or _value_after(channel, patch, writes) == list(new)
-    return writes if is_right else None
 
 
 # --- what clients see of it ---------------------------------------------------------------------

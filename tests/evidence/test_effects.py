@@ -253,15 +253,6 @@ def test_what_is_restored():
         assert settle(before, found, restore=False, **how)[1] == ()
 
 
-class Odd:
-    """A value that cannot be compared, as an array."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("ambiguous")
-
-
 def channel(value: Any) -> Any:
     """A live channel with a value."""
     made_channel: Any = LastValue(type(value))

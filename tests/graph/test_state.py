@@ -13,17 +13,15 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
-from langgraph.channels import BinaryOperatorAggregate
 from langgraph.graph import START, MessagesState, StateGraph, add_messages
 from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from kit import Agent, DeltaState, PydanticState, above, calls, history_of, lines, patched
-from langgraph_patch import PatchNode, is_placeholder, patch_messages, patch_node, validate_messages
+from langgraph_patch import PatchNode, patch_node, validate_messages
 from langgraph_patch.graph.state import (
     messages_in,
     replace_values,
-    tail_writes,
     values_in,
 )
 from langgraph_patch.history.placeholders import PLACEHOLDER_KEY
@@ -76,15 +74,13 @@ def shown(value: Any) -> Any:
 # --- nodes that only repair ------------------------------------------------------------------
 
 
-def with_patch_node(*beside: str) -> Callable[..., Any]:
-    """A graph in which the patch node is placed by hand, alone or beside another node."""
+def with_patch_node() -> Callable[..., Any]:
+    """A graph in which the patch node is placed by hand."""
 
     def build(_: Any, __: Any, saver: Any) -> Any:
         builder = StateGraph(State).add_node("patch", PatchNode(recover=False))
         builder.add_node("model", returning({"messages": [FINE]}))
         builder.add_edge(START, "patch").add_edge("patch", "model")
-        for name in beside:
-            builder.add_node(name, lambda _: {"note": "beside"}).add_edge(START, name)
         return builder.compile(checkpointer=saver)
 
     return build
@@ -96,7 +92,6 @@ PLACES: dict[str, tuple[str, Callable[[], Agent]]] = {
         lambda: patched(Agent(one_node(returning({"messages": [FINE]}))), recover=False),
     ),
     "patch node": ("patch", lambda: Agent(with_patch_node())),
-    "patch node beside another": ("patch", lambda: Agent(with_patch_node("beside"))),
 }
 
 
@@ -111,7 +106,7 @@ def test_f18_f46_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     it.graph.update_state(it.config, {"messages": OPEN}, as_node="model")
     seen = it.stream({"messages": [NEVER]}, ["updates", "messages", "values", "custom"])
     chunks = {mode: [chunk for of, chunk in seen if of == mode] for mode in dict(seen)}
-    updates = [shown(chunk) for chunk in chunks["updates"] if "beside" not in chunk]
+    updates = [shown(chunk) for chunk in chunks["updates"]]
     assert updates == [{node: {"messages": NEW}}, {"model": {"messages": ["ai: fine"]}}]
     assert lines([m for m, _ in chunks["messages"]]) == [*NEW, "ai: fine"]
     values = [lines(chunk["messages"]) for chunk in chunks["values"][-2:]]
@@ -119,13 +114,13 @@ def test_f18_f46_a_node_that_only_repairs(place: str, *, asynchronous: bool):
     assert "custom" not in chunks
 
 
-def test_a_patch_node_beside_another_where_nothing_can_be_removed():
-    """With such a reducer it writes nothing, and reports nothing."""
+def test_a_patch_node_beside_another_node(caplog: Any):
+    """It writes nothing, which would discard what the other writes: a WARNING says so."""
     reported: list[Any] = []
     node = PatchNode(recover=False, on_patch=lambda *each: reported.append(each))
 
     def build(_: Any, __: Any, saver: Any) -> Any:
-        builder = above(node, state=REDUCERS["operator_add"]).add_node("beside", lambda _: None)
+        builder = above(node).add_node("beside", lambda _: None)
         return builder.add_edge(START, "beside").compile(checkpointer=saver)
 
     it = Agent(build)
@@ -133,11 +128,11 @@ def test_a_patch_node_beside_another_where_nothing_can_be_removed():
     assert {"node1": None} in chunks
     assert it.history == [*OPEN, NEVER]
     assert reported == []
+    [record] = caplog.records
+    assert "The PatchNode 'node1' runs beside other nodes" in record.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("place", "answered"), [("START", True), ("patch node beside another", False)]
-)
+@pytest.mark.parametrize(("place", "answered"), [("START", True), ("patch node", False)])
 def test_calls_that_get_other_ids(place: str, *, answered: bool):
     """They are edited in their places; clients see the new messages, or else the edited ones."""
     node, make = PLACES[place]
@@ -345,8 +340,6 @@ def test_kinds_of_state(state: Any, place: str, *, asynchronous: bool):
 
 # --- the functions ------------------------------------------------------------------------------
 
-PATCH = patch_messages([*OPEN, NEVER])
-
 
 def test_values_of_a_state_of_any_form():
     """A value is read and replaced in each form; a list of dicts alone is no history."""
@@ -357,23 +350,3 @@ def test_values_of_a_state_of_any_form():
     for value in ([{"role": "user", "content": "hi"}], [GO, object()], "hi", GO):
         assert messages_in({"messages": value}, "messages") is None
     assert values_in(FrozenState) == {} == values_in(GO)
-
-
-def refusing(left: Any, right: Any) -> Any:
-    """A reducer that accepts nothing."""
-    raise ValueError("no")
-
-
-def test_what_writes_the_end_of_a_history():
-    """Two writes that remove and add it; None if the channel or a message does not allow that."""
-    first, second = tail_writes(BinaryOperatorAggregate(list, add_messages), PATCH) or []
-    assert lines([m for m in first if not isinstance(m, RemoveMessage)]) == [
-        "ai c1 c2: ", "human: never mind", *NEW,
-    ]  # fmt: skip
-    assert lines(second) == ["ai c1 c2: ", *NEW, "human: never mind"]
-    assert tail_writes(BinaryOperatorAggregate(list, operator.add), PATCH) is None
-    assert tail_writes(BinaryOperatorAggregate(list, refusing), PATCH) is None
-    assert tail_writes(None, PATCH) == [first, second]
-    without_id = patch_messages([HumanMessage("go"), BOTH, HumanMessage("never mind")])
-    assert tail_writes(None, without_id) is None
-    assert sum(map(is_placeholder, second)) == 2
