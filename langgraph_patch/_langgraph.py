@@ -113,12 +113,6 @@ def stored_value(config: RunnableConfig, key: str) -> Any:
     return channel.get() if channel is not None and channel.is_available() else None
 
 
-def state_of(config: RunnableConfig) -> dict[str, Any]:
-    """The values of all channels of the graph that runs, at the start of the superstep."""
-    channels = channels_of(config).items()
-    return {name: channel.get() for name, channel in channels if channel.is_available()}
-
-
 def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> dict[str, Any]:
     """The values of these state keys, as far as they have one; none outside of a graph.
 

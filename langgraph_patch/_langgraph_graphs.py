@@ -37,14 +37,13 @@ def node_runnables(builder: Any) -> dict[str, Any]:
 
 def keys_read_by(builder: Any, node: str) -> Collection[str]:
     """The state keys that a node reads: those of its input schema."""
-    schema = builder.nodes[node].input_schema or builder.state_schema
-    keys: Collection[str] = builder.schemas[schema].keys()
-    return keys
+    return input_of_node(builder, node)[1]
 
 
 def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
     """The input schema of a node, and its keys."""
-    return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
+    schema = builder.nodes[node].input_schema or builder.state_schema
+    return schema, builder.schemas[schema].keys()
 
 
 def graph_that_returns(builder: Any, node: str | None, key: str) -> Any:

@@ -138,6 +138,13 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
+def has_messages(builder: Any) -> bool:
+    """Whether a state key holds messages, by the types and reducers of the channels."""
+    kinds = ("typ", "operator", "reducer")
+    text = repr([getattr(each, kind, None) for each in builder.channels.values() for kind in kinds])
+    return "langchain_core.messages" in text or "add_messages" in text
+
+
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:
     """One line for the log.
 

@@ -35,22 +35,19 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
     history_after,
     messages_in,
-    show_repairs,
     stream_results,
     unknown_key_error,
-    whole_write,
 )
-from langgraph_patch.history.patch import Patch, as_messages
+from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -164,17 +161,12 @@ class PatchNode(GeneratorRunnable):
                 self._check(repairer.messages_key, input, config)
             elif repair := (yield from self._repair(repairer, history, config)):
                 repairs.append((repairer, repair))
-        if repairs and not runs_alone(config):
-            logger.warning(
-                "The PatchNode %r runs beside other nodes, so it repaired nothing: an edge must "
-                "lead to it alone, and from it to the model",
-                node_of(config),
-            )
-            return None
         # A function that calls this node has a chunk of its own, and may still raise.
         shown = self._output_keys or channels_of(config)
         is_shown = is_node_of_task(config, self)
-        return state_update(repairs, config, shown=shown if is_shown else None)
+        writes, patches = write_repairs(repairs, {}, config, shown=shown if is_shown else None)
+        stream_results(config, patches)
+        return writes or None
 
     def _repair(
         self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
@@ -196,6 +188,13 @@ class PatchNode(GeneratorRunnable):
             logger.warning("%s What agents that are nodes did is not added.", turns)
         damage = repairer.read(history, look_again=True)
         if damage is None:
+            return None
+        if not runs_alone(config):
+            logger.warning(
+                "The PatchNode %r runs beside other nodes, so it repaired nothing: an edge must "
+                "lead to it alone, and from it to the model",
+                node_of(config),
+            )
             return None
         return (yield from repairer.repair(damage, config, restore=True))
 
@@ -235,44 +234,6 @@ class EntryNode(PatchNode):
         """Repair all histories."""
         allow_one_more_superstep(config)
         return (yield from super().run(input, config)) if runs_alone(config) else None
-
-
-def state_update(
-    repairs: Sequence[tuple[Repairer, Repair]],
-    config: RunnableConfig,
-    *,
-    shown: Collection[str] | None,
-) -> dict[str, Any] | None:
-    """Write the repairs to the state, report them, and show clients what is new.
-
-    Args:
-        repairs: The repair of each damaged history, with its repairer.
-        config: The config of the node that runs, alone in its superstep.
-        shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
-            LangGraph.
-
-    Returns:
-        The state update; None if there is nothing to write.
-    """
-    channels = channels_of(config)
-    patches: dict[str, Patch] = {}
-    writes: dict[str, Any] = {}
-    restored: dict[str, Any] = {}
-    for repairer, repair in repairs:
-        key, patch = repairer.messages_key, repair.patch
-        write = whole_write(channels.get(key), patch)
-        if not patch or write is None:
-            continue
-        repairer.report(patch, config)
-        patches[key], writes[key] = patch, write
-        # Histories of one task may restore the same keys: once is enough.
-        restored = {**one_write_each(channels, repair.restored), **restored}
-    if not writes:
-        return None
-    stream_results(config, patches.values())
-    if shown is not None:
-        show_repairs(config, patches, restored, shown)
-    return {**restored, **writes}
 
 
 # --- the entry check -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph import graph_namespace, node_of, state_of
+from langgraph_patch._langgraph import channels_of, graph_namespace, node_of, values_of
 from langgraph_patch.errors import GraphError
 
 if TYPE_CHECKING:  # the import costs as much time as all other imports together
@@ -66,7 +66,9 @@ def idempotency_key(
     else:
         config = runtime_or_config.config
         messages = list(_messages_with_call(runtime_or_config.state, tool_call_id))
-    messages = messages or list(_messages_with_call(state_of(config), tool_call_id))
+    messages = messages or list(
+        _messages_with_call(values_of(config, channels_of(config), fresh=False), tool_call_id)
+    )
     reason = None
     if not messages:
         reason = "no message of the state makes it. Pass the ToolRuntime, inside of a graph"

@@ -23,9 +23,8 @@ from pydantic import BaseModel
 from langgraph_patch._langgraph import node_of, show_in_updates, values_of
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.damaged_fields import corrected, id_of
+from langgraph_patch.history.damaged_fields import id_of
 from langgraph_patch.history.patch import Patch, as_messages
-from langgraph_patch.history.placeholders import differ_in_marker_only
 
 # --- values of a state ------------------------------------------------------------------
 
@@ -214,27 +213,13 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
 
 def new_results(patch: Patch) -> list[BaseMessage]:
     """The tool messages that a repair added."""
-    return [message for message in _added(patch) if isinstance(message, ToolMessage)]
-
-
-def _added(patch: Patch) -> list[BaseMessage]:
-    old_ids = {id_of(message) for message in patch.before}
-    return [message for message in patch.messages if id_of(message) not in old_ids]
+    return [message for message in new_messages(patch) if isinstance(message, ToolMessage)]
 
 
 def new_messages(patch: Patch) -> list[BaseMessage]:
-    """What clients see of a repair: the new messages, or without any the changed messages.
-
-    A placeholder of which only the marker changed is not shown.
-    """
-    unchanged = set(map(id, patch.before))
-    old = {id_of(message): message for message in map(corrected, patch.before)}
-    return _added(patch) or [
-        message
-        for message in patch.messages
-        if id(message) not in unchanged
-        and not differ_in_marker_only(old.get(id_of(message)), message)
-    ]
+    """The messages that a repair added: what clients see of it."""
+    old_ids = {id_of(message) for message in patch.before}
+    return [message for message in patch.messages if id_of(message) not in old_ids]
 
 
 def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:

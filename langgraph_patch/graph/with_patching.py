@@ -37,6 +37,7 @@ from langgraph_patch.graph.coverage import (
     CoveredNode,
     cover,
     described,
+    has_messages,
     replace_tool_node,
     tool_node_in,
     tools_of,
@@ -153,7 +154,8 @@ def with_patching(
             calls have ended.
 
     Returns:
-        A new graph of the same type, with the same nodes, settings and checkpointer.
+        A new graph of the same type, with the same nodes, settings and checkpointer. `graph`
+        itself if its state has no messages: an INFO line then says so.
 
     Raises:
         GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state
@@ -187,7 +189,9 @@ def with_patching(
     nodes = cover(builder, frozenset(keys), frozenset(names))
     _check_names(names, nodes)
     _check_reconcile(reconcile or (), tools_of(nodes.values()))
-    _check_keys(keys, builder, nodes)
+    if not _has_histories(builder, nodes, keys):
+        logger.info("with_patching found no node that reads a history: nothing to patch")
+        return graph
     repairers = {key: replace(repairer, messages_key=key, other_histories=keys) for key in keys}
     patched = _patch_graph(graph, _Context(nodes, repairers, record=record))
     logger.info("with_patching %s", described(nodes, record=record))
@@ -309,17 +313,26 @@ def _check_names(names: Iterable[str], nodes: Mapping[str, CoveredNode]) -> None
         )
 
 
-def _check_keys(keys: Iterable[str], builder: _Builder, nodes: Mapping[str, CoveredNode]) -> None:
-    """Check that some node reads each history."""
-    for key in keys:
-        if not any(key in node.keys for node in nodes.values()):
-            builders = [builder, *(node.builder for node in nodes.values())]
-            found = sorted({name for each in builders for name in state_keys(each.channels)})
-            raise GraphError(
-                f"No node reads the state key {key!r}, so there is nothing to patch: give the key "
-                f"of the history with messages_key=... The state keys are: {_listed(found)}. "
-                f"The nodes are: {_listed(nodes)}."
-            )
+def _has_histories(
+    builder: _Builder, nodes: Mapping[str, CoveredNode], keys: Sequence[str]
+) -> bool:
+    """Whether nodes read the histories; False if the graph has no history at all.
+
+    Raises:
+        GraphError: If no node reads one of them.
+    """
+    unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
+    builders = [builder, *(node.builder for node in nodes.values())]
+    if len(unread) == len(keys) and not any(map(has_messages, builders)):
+        return False
+    if unread:
+        found = sorted({name for each in builders for name in state_keys(each.channels)})
+        raise GraphError(
+            f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
+            f"key of the history with messages_key=... The state keys are: {_listed(found)}. "
+            f"The nodes are: {_listed(nodes)}."
+        )
+    return True
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -139,13 +139,10 @@ def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
 def _reports(
     reader: _Reader, ids: Sequence[str] | None, include: Callable[[str], bool] | None
 ) -> IOIterator[ThreadReport]:
-    keys = yield from list_keys(reader.saver) if ids is None else _keys_of(reader.saver, ids)
-    reader.with_subgraphs = {key.thread_id for key in keys if key.namespace}
-    for key in keys:
+    yield reader.list_keys(ids)
+    for key in reader.keys:
         if include is None or include(key.thread_id):
-            report = yield from reader.report(key)
-            if report is not None:
-                yield report
+            yield reader.report(key)
 
 
 def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator[list[Key]]:
@@ -174,6 +171,7 @@ class _Reader:
         thread_id: The thread that is read.
         tasks: Its tasks that wait for a human.
         interrupts: The interrupts of its root graph.
+        keys: The keys of all histories.
         with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
@@ -183,7 +181,13 @@ class _Reader:
     thread_id: str | None = None
     tasks: set[str] = field(default_factory=set)
     interrupts: set[str] = field(default_factory=set)
+    keys: Sequence[Key] = ()
     with_subgraphs: Collection[str] = ()
+
+    def list_keys(self, ids: Sequence[str] | None) -> IOGenerator[None]:
+        """Find the keys of all histories, or of those of some threads."""
+        self.keys = yield from list_keys(self.saver) if ids is None else _keys_of(self.saver, ids)
+        self.with_subgraphs = {key.thread_id for key in self.keys if key.namespace}
 
     def report(self, key: Key) -> IOGenerator[ThreadReport | None]:
         """The report on one history; None if no later run reads it, or if it is older."""

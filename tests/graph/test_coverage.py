@@ -188,6 +188,20 @@ def test_the_log_lists_what_is_covered(build: Any, expected: str, caplog: Any):
     assert (record.levelno, record.getMessage()) == (logging.INFO, f"with_patching {expected}")
 
 
+class Topic(TypedDict):
+    """A state without a history."""
+
+    topic: str
+
+
+def test_a_graph_without_a_history(caplog: Any):
+    """It is returned as it is, and one line says so."""
+    graph = above(lambda _: None, state=Topic).compile()
+    caplog.set_level(logging.INFO, logger="langgraph_patch")
+    assert with_patching(graph) is graph
+    assert caplog.messages == ["with_patching found no node that reads a history: nothing to patch"]
+
+
 # --- the functions ------------------------------------------------------------------------
 
 

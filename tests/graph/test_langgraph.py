@@ -76,8 +76,6 @@ READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
     (lambda c: lg.stored_value(c, "messages"), QUESTION["messages"], None),
     (lambda c: lg.stored_value(c, "note"), None, None),
-    (lambda c: lg.state_of(c).get("messages"), QUESTION["messages"], None),
-    (lambda c: "note" in lg.state_of(c), False, False),
     (lambda c: lg.values_of(c, ["messages"], fresh=True), QUESTION, {}),
     (lambda c: lg.current_config() == c, True, True),
     (lg.node_of, "node1", None),
