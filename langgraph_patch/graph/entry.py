@@ -272,7 +272,7 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
         builder.add_conditional_edges(START, router, [NAME, *targets])
         read_by_branches(builder, START, history)
     for label, branch in branches.items():
-        schema = branch.input_schema or builder.input_schema
+        schema = branch.input_schema or builder.state_schema
         put_branch(builder, NAME, label, branch, input_schema=schema)
         ends = {**branch.ends, NAME: NAME} if branch.ends is not None else None
         router = Router(branch.path, label, before=check)

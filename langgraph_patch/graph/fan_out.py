@@ -115,8 +115,6 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     if not routers:
         return False
     behind = f"{node}{ROUTERS}"
-    while behind in builder.nodes:
-        behind += "_"
     schema = builder.nodes[node].input_schema
     builder.add_node(behind, _write_nothing)
     for name, branch in routers.items():

@@ -207,8 +207,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if (history := messages_in(state, key)) is not None
         }
         state = replace_values(state, repaired)
-        again: RunnableConfig = {**config, "run_id": None}
-        output, guard = yield from self._called(state, again, kwargs)
+        output, guard = yield from self._called(state, config, kwargs)
         guard.asks_again(new_message(output, state, self._keys), asked=True)
         second = update_of(output)
         if second is None or not repaired:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import CachePolicy, Overwrite
@@ -33,20 +34,23 @@ def ok(state: Any) -> dict[str, Any]:
 # --- the entry check -----------------------------------------------------------------------
 
 
-class Question(MessagesState):
-    """An input with a key that the state does not have."""
+class Phased(MessagesState):
+    """A state with a key that the input does not have."""
 
-    question: str
+    phase: str
 
 
-def test_a_router_that_reads_a_key_of_the_input_alone():
-    """LangGraph passes it to the routers of START, and to no node after them."""
-    builder = StateGraph(MessagesState, input_schema=Question)
-    builder.add_node("model", ok).add_node("other", ok)
-    builder.add_conditional_edges(START, lambda s: s["question"], ["model", "other"])
-    graph = with_patching(builder.compile(), model_node=["model", "other"])
-    after = graph.invoke({"messages": OPEN, "question": "other"})["messages"]
-    assert lines(after) == [*REPAIRED, "ai: ok"]
+def test_a_router_of_start_reads_the_whole_state():
+    """Also what the input schema does not have, in a damaged turn as in a valid one."""
+    builder = StateGraph(Phased, input_schema=MessagesState)
+    builder.add_node("model", lambda state: {**ok(state), "phase": "other"}).add_node("other", ok)
+    builder.add_conditional_edges(START, lambda s: s.get("phase", "model"), ["model", "other"])
+    graph = with_patching(builder, model_node=["model", "other"])
+    graph = graph.compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    graph.invoke({"messages": [GO]}, config)
+    chunks = list(graph.stream({"messages": OPEN[1:]}, config))
+    assert [node for chunk in chunks for node in chunk] == ["patch_tool_calls", "other"]
 
 
 # --- the superstep of the repair -----------------------------------------------------------

@@ -24,7 +24,6 @@ from typing_extensions import TypedDict
 
 from kit import STATES, Agent, StrictModel, calls, history_of, loop, model_node
 from langgraph_patch import with_patching
-from langgraph_patch.evidence.effects import ROUTERS
 from support.placeholder_texts import FAILED, WAITED
 
 MAIL = ("mail", {"to": "bob"})
@@ -246,7 +245,6 @@ def with_router_behind(seen: list[int]) -> Any:
     def build(model, tools):
         builder = loop(model, ToolNode(tools, handle_tool_errors=True))
         builder.edges.discard(("tools", "agent"))
-        builder.add_node(f"tools{ROUTERS}", lambda _: None)  # a name that is taken
         return builder.add_conditional_edges("tools", after)
 
     return build
