@@ -12,14 +12,14 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph_graphs import (
     can_be_followed,
@@ -30,9 +30,6 @@ from langgraph_patch._langgraph_graphs import (
     tool_messages_key,
 )
 from langgraph_patch.graph.entry import PatchNode
-
-if TYPE_CHECKING:
-    from langgraph.prebuilt import ToolNode
 
 MODEL_NODES = ("agent", "model")
 """The names of the model node in LangGraph's and LangChain's prebuilt agents."""
@@ -186,12 +183,9 @@ _ONE_TASK = (
 
 def tool_node_in(runnable: Any) -> ToolNode | None:
     """The `ToolNode` that a runnable is or was made of; None for a sequence and anything else."""
-    prebuilt = sys.modules.get("langgraph.prebuilt")  # if there is a `ToolNode`, it is loaded
-    while prebuilt is not None and runnable is not None:
-        if isinstance(runnable, prebuilt.ToolNode):
-            return cast("ToolNode", runnable)
+    while runnable is not None and not isinstance(runnable, ToolNode):
         runnable = _wrapped(runnable)
-    return None
+    return runnable
 
 
 def replace_tool_node(

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import (
@@ -51,9 +52,6 @@ from langgraph_patch.graph.router import After, Router
 from langgraph_patch.graph.state import history_after, messages_in, open_calls
 from langgraph_patch.graph.truncation import guarded_call
 
-if TYPE_CHECKING:  # the import costs as much time as all other imports together
-    from langgraph.prebuilt import ToolNode
-
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
 PLACE: Final = "langgraph_patch"
@@ -75,7 +73,7 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     keys: dict[str, str] = {}
     for node in nodes:
         tool_node = tool_node_in(node_runnables(builder)[node])
-        if type(tool_node).__name__ == "ToolNode" and is_started_by_edges(builder, node):
+        if type(tool_node) is ToolNode and is_started_by_edges(builder, node):
             keys[node] = tool_messages_key(tool_node)
         else:
             logger.warning(

@@ -18,7 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph_patch._langgraph import (
     node_of,
     runs_alone,
-    stored_value,
+    values_of,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request, run_async
 from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
@@ -27,6 +27,7 @@ from langgraph_patch.graph.state import (
     listed,
     messages_before,
     messages_in,
+    new_messages,
     replace_values,
     stream_results,
     update_of,
@@ -34,7 +35,6 @@ from langgraph_patch.graph.state import (
     with_writes,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
-from langgraph_patch.history.damaged_fields import id_of
 from langgraph_patch.history.pairing import Reading
 from langgraph_patch.history.patch import Patch
 
@@ -157,7 +157,8 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
         repairs = [
             (self._repairers[key], Repair(patch))
             for key, patch in patches.items()
-            if key in self._written and are_identical(patch.before, stored_value(config, key))
+            if key in self._written
+            and are_identical(patch.before, values_of(config, [key], fresh=False).get(key))
         ]
         if update is None or not runs_alone(config):
             repairs = []
@@ -244,10 +245,10 @@ def _without_removals(output: Any, update: Mapping[str, Any], patches: Mapping[s
 
     It may remove a placeholder that the state does not have, which LangGraph refuses.
     """
-    kept = {}
-    for key, patch in patches.items():
-        added = {message.id for message in patch.messages} - {id_of(m) for m in patch.before}
-        if isinstance(own := update.get(key), list):
-            kept[key] = [m for m in own if not (isinstance(m, RemoveMessage) and m.id in added)]
-    changed = {key: own for key, own in kept.items() if len(own) < len(update[key])}
-    return with_update(output, changed) if changed else output
+    added = {message.id for patch in patches.values() for message in new_messages(patch)}
+    kept = {
+        key: [m for m in update[key] if not (isinstance(m, RemoveMessage) and m.id in added)]
+        for key in patches
+        if isinstance(update.get(key), list)
+    }
+    return with_update(output, kept) if kept else output
