@@ -107,18 +107,6 @@ def _are_channels(mapping: Mapping[Any, Any]) -> bool:
     return isinstance(next(iter(mapping.values())), BaseChannel)
 
 
-def stored_value(config: RunnableConfig, key: str) -> Any:
-    """The value of a state key at the start of the superstep, or None if it has no value."""
-    channel = channels_of(config).get(key)
-    return channel.get() if channel is not None and channel.is_available() else None
-
-
-def state_of(config: RunnableConfig) -> dict[str, Any]:
-    """The values of all channels of the graph that runs, at the start of the superstep."""
-    channels = channels_of(config).items()
-    return {name: channel.get() for name, channel in channels if channel.is_available()}
-
-
 def values_of(config: RunnableConfig, keys: Collection[str], *, fresh: bool) -> dict[str, Any]:
     """The values of these state keys, as far as they have one; none outside of a graph.
 
@@ -142,7 +130,8 @@ def node_of(config: RunnableConfig) -> str | None:
 
 def pending_sends(config: RunnableConfig) -> Sequence[Any]:
     """The `Send`s that made tasks of the superstep that runs, in their order."""
-    return stored_value(config, TASKS) or ()
+    channel = channels_of(config).get(TASKS)
+    return channel.get() if channel is not None and channel.is_available() else ()
 
 
 def sent_payload(config: RunnableConfig) -> Any:
@@ -158,15 +147,12 @@ def runs_alone(config: RunnableConfig) -> bool:
     The channels that trigger nodes have a value for one superstep. The tasks that a `Send` makes
     are in a channel of their own.
     """
-    channels = channels_of(config)
     started = {
         triggered_node(name)
-        for name, channel in channels.items()
+        for name, channel in channels_of(config).items()
         if triggered_node(name) is not None and channel.is_available()
     }
-    tasks = channels.get(TASKS)
-    sends = tasks.get() if tasks is not None and tasks.is_available() else []
-    return len(started) + len(sends) <= 1
+    return len(started) + len(pending_sends(config)) <= 1
 
 
 # --- the thread ---------------------------------------------------------------------------

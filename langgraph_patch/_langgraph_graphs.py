@@ -43,14 +43,13 @@ def node_runnables(builder: Any) -> dict[str, Any]:
 
 def keys_read_by(builder: Any, node: str) -> Collection[str]:
     """The state keys that a node reads: those of its input schema."""
-    schema = builder.nodes[node].input_schema or builder.state_schema
-    keys: Collection[str] = builder.schemas[schema].keys()
-    return keys
+    return input_of_node(builder, node)[1]
 
 
 def input_of_node(builder: Any, node: str) -> tuple[type[Any], Collection[str]]:
     """The input schema of a node, and its keys."""
-    return builder.nodes[node].input_schema or builder.state_schema, keys_read_by(builder, node)
+    schema = builder.nodes[node].input_schema or builder.state_schema
+    return schema, builder.schemas[schema].keys()
 
 
 def graph_that_returns(builder: Any, node: str | None, key: str) -> Any:
@@ -146,17 +145,12 @@ def sends_each_call(builder: Any, node: str) -> bool:
     return bool(modules) and not has_edge and all(m.startswith("langchain.") for m in modules)
 
 
-def starts_it_whole(builder: Any, node: str) -> str:
-    """What starts a node without an edge that could be replaced by `Send`s; `""` if nothing."""
-    if any(target == node for _, target in builder.waiting_edges):
-        return "an edge from several nodes leads to it"
-    if builder.nodes[node].defer:
-        return "it is deferred"
-    named = [name for name, spec in builder.nodes.items() if node in (spec.ends or ())]
-    if named:
-        return f"a Command of {', '.join(map(repr, named))} leads to it"
-    has_edge = any(target == node for _, target in builder.edges)
-    return "" if has_edge or branches_into(builder, [node]) else "no edge leads to it"
+def is_started_by_edges(builder: Any, node: str) -> bool:
+    """Whether only edges start a node that could be replaced by `Send`s, and at least one does."""
+    is_joined = any(target == node for _, target in builder.waiting_edges)
+    is_named = any(node in (spec.ends or ()) for spec in builder.nodes.values())
+    has_edge = any(target == node for _, target in builder.edges) or branches_into(builder, [node])
+    return bool(has_edge) and not (is_joined or is_named or builder.nodes[node].defer)
 
 
 def read_by_branches(builder: Any, source: str, schema: type) -> None:

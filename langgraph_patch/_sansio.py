@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -39,8 +39,8 @@ class IORequest:
 IOGenerator: TypeAlias = Generator[IORequest, Any, _T]
 """A function that requests I/O and returns a value."""
 
-IOIterator: TypeAlias = Generator[IORequest | _T, Any, None]
-"""A function that requests I/O and yields values, which are no `IORequest`s."""
+IOIterator: TypeAlias = Iterator[IOGenerator[_T | None]]
+"""The steps of a function that requests I/O; each makes one value, or None if there is none."""
 
 
 def method_request(target: Any, method: str, *args: Any, **kwargs: Any) -> IORequest:
@@ -144,14 +144,15 @@ def asynchronous(function: Callable[_P, _T]) -> Callable[_P, Coroutine[Any, Any,
 
 
 def synchronous_iterator(function: Callable[_P, IOIterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """Decorate a function that requests I/O and yields values, so that it is an iterator.
+    """Decorate a function that returns an `IOIterator`, so that it is an iterator of the values.
 
-    The function itself is called at once, so it may check its arguments and return a generator.
+    The function itself is called at once, so it may check its arguments.
     """
 
-    def values(generator: IOIterator[_T]) -> Iterator[_T]:
-        while (value := run_sync(_next_value(generator))) is not None:
-            yield value[0]
+    def values(steps: IOIterator[_T]) -> Iterator[_T]:
+        for step in steps:
+            if (value := run_sync(step)) is not None:
+                yield value
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
@@ -164,35 +165,18 @@ def asynchronous_iterator(
     function: Callable[_P, Iterator[_T]],
 ) -> Callable[_P, AsyncIterator[_T]]:
     """The asynchronous form of a function that was decorated with `synchronous_iterator`."""
-    generator: Callable[_P, IOIterator[_T]] = inspect.unwrap(function)
+    inner: Callable[_P, IOIterator[_T]] = inspect.unwrap(function)
 
-    async def values(items: IOIterator[_T]) -> AsyncIterator[_T]:
-        while (value := await run_async(_next_value(items))) is not None:
-            yield value[0]
+    async def values(steps: IOIterator[_T]) -> AsyncIterator[_T]:
+        for step in steps:
+            if (value := await run_async(step)) is not None:
+                yield value
 
-    @wraps(generator)
+    @wraps(inner)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncIterator[_T]:
-        return values(generator(*args, **kwargs))
+        return values(inner(*args, **kwargs))
 
-    return _described(run, generator, "a", "AsyncIterator[{}]")
-
-
-def _next_value(items: IOIterator[_T]) -> IOGenerator[tuple[_T] | None]:
-    """The next value that is no request, in a tuple; None at the end."""
-    advance: Callable[[], IORequest | _T] = partial(next, items)
-    while True:
-        try:
-            item = advance()
-        except StopIteration:
-            return None
-        if not isinstance(item, IORequest):
-            return (item,)
-        try:
-            result = yield item
-        except Exception as error:  # noqa: BLE001 - raised where the call was requested
-            advance = partial(items.throw, error)
-        else:
-            advance = partial(items.send, result)
+    return _described(run, inner, "a", "AsyncIterator[{}]")
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])

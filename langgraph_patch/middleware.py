@@ -16,16 +16,13 @@ from langgraph.types import Command
 
 from langgraph_patch._langgraph import channels_of, current_config, runs_alone
 from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
-from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.node import last_turn
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     are_identical,
     messages_in,
-    show_repairs,
     stream_results,
-    whole_write,
 )
 from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
 from langgraph_patch.history.placeholders import Placeholder
@@ -164,7 +161,6 @@ class PatchToolCallsMiddleware(_Base):
             found = yield from self._repairer.repair(damage, config, restore=True)
             repair = found if found.patch else None
         if repair is not None:
-            self._repairer.report(repair.patch, config)
             stream_results(config, [repair.patch])
         if damage is not None or not are_identical(request.messages, history):
             request = yield from self._repaired(request, repair, config)
@@ -190,16 +186,12 @@ class PatchToolCallsMiddleware(_Base):
         self, repair: Repair, response: ModelResponse[Any], config: RunnableConfig
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """The response, with a state update that writes the repair and the response's messages."""
-        key, channels, patch = self._repairer.messages_key, channels_of(config), repair.patch
-        write = whole_write(channels.get(key), patch, list(response.result))
-        if write is None:
-            return response
-        restored = one_write_each(channels, repair.restored)
-        own = {key: response.result, **restored}
+        own: dict[str, Any] = {self._repairer.messages_key: response.result}
         if response.structured_response is not None:
             own["structured_response"] = response.structured_response
-        show_repairs(config, {key: patch}, own, channels)
-        return ExtendedModelResponse(response, Command(update={**restored, key: write}))
+        repairs, shown = [(self._repairer, repair)], channels_of(config)
+        writes, _ = write_repairs(repairs, own, config, shown=shown)
+        return ExtendedModelResponse(response, Command(update=writes)) if writes else response
 
     # --- calls that the model did not finish writing --------------------------------------
 

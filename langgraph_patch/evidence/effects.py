@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from langgraph.channels import BinaryOperatorAggregate, EphemeralValue, LastValue, UntrackedValue
+from langgraph.channels import EphemeralValue, LastValue, UntrackedValue
 from langgraph.checkpoint.serde.types import TASKS
 from langgraph.types import Overwrite, Send
 
@@ -145,20 +145,6 @@ def _can_restore(
         and len(set(once)) == len(once)
         and taken.isdisjoint(once)
     )
-
-
-def whole_value_write(channel: Any, value: Any) -> Any:
-    """The write that gives a live channel this value; None for an unusual channel."""
-    if isinstance(channel, LastValue):
-        return value
-    return Overwrite(value) if isinstance(channel, BinaryOperatorAggregate) else None
-
-
-def has_value(channel: Any, value: object) -> bool:
-    """Whether a live channel has a value; no value is an empty one."""
-    live = channel.get() if channel is not None and channel.is_available() else None
-    values = ([], {}, None) if value is None else (value,)
-    return any(is_equal(live, each) for each in values)
 
 
 def is_equal(some: object, other: object) -> bool:

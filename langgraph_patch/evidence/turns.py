@@ -51,7 +51,6 @@ class Turn:
         caller: The node that ran it; the function that called it, if there is one above it.
         is_known: Whether LangGraph would have added these messages. What a function would have
             returned is not known.
-        unchanged: The keys of the graph above whose values are those of the time of the turn.
     """
 
     place: Place
@@ -59,7 +58,6 @@ class Turn:
     changed: Mapping[str, Any]
     caller: Caller
     is_known: bool
-    unchanged: frozenset[str] = frozenset()
 
 
 def dropped_turns(

@@ -3,6 +3,9 @@
 They are added behind the last message that the graph had before the input. The whole history is
 repaired at once. While it is, a message behind each turn stands for the input: without it, the
 placeholder of a call would say that the call still waits.
+
+Other state keys that an agent changed are not restored. Its results may state these changes, so a
+turn with such changes and with tool calls is told in one message that names the keys.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
-from typing import Any, TypeAlias
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -26,7 +29,6 @@ from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Reader
-from langgraph_patch.evidence.effects import StateWrites, has_value, whole_value_write
 from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
 from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
 from langgraph_patch.evidence.window import called_in
@@ -47,12 +49,10 @@ class Abandoned:
     Attributes:
         index: Where they are added.
         turns: The turns, with the messages that the history does not have.
-        restored: Writes to other state keys that the turns changed.
     """
 
     index: int
     turns: Sequence[Turn]
-    restored: StateWrites
 
 
 def abandoned_turns(
@@ -79,8 +79,8 @@ def abandoned_turns(
     if reader.error is not None or found is None:
         return reader.error
     own_keys = {repairer.messages_key, *repairer.other_histories}
-    live = {key: each for key, each in channels_of(config).items() if key not in own_keys}
-    return turns_to_add(history, found, live)
+    others = {key: each for key, each in channels_of(config).items() if key not in own_keys}
+    return turns_to_add(history, found, others)
 
 
 def place_after(history: Sequence[BaseMessage], before: Place) -> int:
@@ -92,86 +92,56 @@ def place_after(history: Sequence[BaseMessage], before: Place) -> int:
 
 
 def turns_to_add(
-    history: Sequence[BaseMessage], found: tuple[Place, Sequence[Turn]], live: Mapping[str, Any]
+    history: Sequence[BaseMessage], found: tuple[Place, Sequence[Turn]], others: Mapping[str, Any]
 ) -> Abandoned | None:
     """What a history lacks of turns; None if that is nothing.
 
     Args:
         history: The history, with the input that dropped the turns.
         found: The checkpoint that the input dropped, and its turns.
-        live: The channels of the other state keys, with their values. A channel that is None is
-            not restored.
+        others: The channels of the other state keys.
     """
     before, dropped = found
     index = place_after(history, before)
-    known, turns, restored = list(history), [], dict[str, tuple[str, Any]]()
+    ids = {message.id for message in history}
+    known, turns = list(history), []
     for turn in dropped:
         messages = without(turn.messages, known)
         known += messages
-        new, writes = _checked(replace(turn, messages=messages), before, live, restored)
-        is_told = _id_of(turn.caller) in {message.id for message in history}
+        new = _told_if_changed(replace(turn, messages=messages), others)
+        is_told = _id_of(turn.caller) in ids
         if messages and not is_told and (new.is_known or called_in(messages)):
             turns.append(new)
-            restored |= {key: (turn.caller.namespace, write) for key, write in writes.items()}
-    pairs = tuple((key, write) for key, (_, write) in restored.items())
-    return Abandoned(index, turns, pairs) if index and turns else None
+    return Abandoned(index, turns) if index and turns else None
 
 
-def _checked(
-    turn: Turn,
-    before: Place,
-    live: Mapping[str, Any],
-    restored: Mapping[str, tuple[str, Any]],
-) -> tuple[Turn, dict[str, Any]]:
-    """A turn, and writes that restore the other state keys that it changed.
-
-    If not all can be restored, its results may state what the state does not have, so it is told.
-    A key that another turn of the superstep changed cannot be restored twice.
-    """
-    namespace = turn.caller.namespace
-    unchanged = {
-        key
-        for key in state_keys(live)
-        if live[key] is not None
-        and has_value(live[key], before.values.get(key))
-        and namespace.startswith(restored.get(key, ("",))[0])
-    }
-    changed = {key: value for key, value in turn.changed.items() if key in live}
+def _told_if_changed(turn: Turn, others: Mapping[str, Any]) -> Turn:
+    """A turn; not a known one if its results may state what other state keys do not have."""
+    keys = state_keys(others)
     versions = turn.place.step.saved.checkpoint["channel_versions"]
-    changed |= {key: None for key in live if key in versions and is_delta_channel(live[key])}
-    writes = {key: whole_value_write(live[key], changed[key]) for key in changed.keys() & unchanged}
-    is_lost = None in writes.values() or len(writes) < len(changed)
-    if turn.is_known and not (is_lost and called_in(turn.messages)):
-        return replace(turn, changed={}, unchanged=frozenset(unchanged)), writes
-    return replace(turn, changed=changed, is_known=False), {}
+    changed = {key: value for key, value in turn.changed.items() if key in keys}
+    changed |= {key: None for key in keys if key in versions and is_delta_channel(others[key])}
+    is_known = turn.is_known and not (changed and called_in(turn.messages))
+    return replace(turn, changed=changed, is_known=is_known)
 
 
 # --- the repair -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The turns at one place, while the history is repaired.
+class _Row(NamedTuple):
+    """A message, while the history is repaired.
 
     Attributes:
-        abandoned: The place and the turns.
-        marks: A message before the first turn, and one behind each turn that stands for the input.
+        message: The message.
+        place: Its index in the history, or the index at which its turn is added.
+        turn: Its turn; None for a message of the history.
+        is_end: Whether it stands behind a turn, or before the first one of a place.
     """
 
-    abandoned: Abandoned
-    marks: Sequence[BaseMessage]
-
-    @property
-    def rows(self) -> Iterator[_Row]:
-        """The messages, with the turn of each."""
-        yield self.marks[0], None, None
-        for turn, mark in zip(self.abandoned.turns, self.marks[1:], strict=True):
-            yield from ((message, None, turn) for message in turn.messages)
-            yield mark, None, None
-
-
-_Row: TypeAlias = tuple[BaseMessage, int | None, Turn | None]
-"""A message, its index in the history if it is there, and its turn if it is added."""
+    message: BaseMessage
+    place: int
+    turn: Turn | None = None
+    is_end: bool = False
 
 
 def repair_with_turns(
@@ -186,61 +156,68 @@ def repair_with_turns(
         abandoned: The turns, in the order of their places.
         repair: Repairs a history that has messages of turns; their indexes say of which turns.
     """
-    own: list[_Row] = [(message, index, None) for index, message in enumerate(history)]
-    parts = [_Part(each, _marks(each, history)) for each in abandoned]
+    own = [_Row(message, index) for index, message in enumerate(history)]
     rows: list[_Row] = []
-    for part in parts:
-        done = sum(index is not None for _, index, _ in rows)
-        rows += [*own[done : part.abandoned.index], *part.rows]
-    rows += own[part.abandoned.index :]
-    turns = {i: turn for i, (_, _, turn) in enumerate(rows) if turn is not None}
-    made = yield from repair([message for message, _, _ in rows], turns)
-    patch = _joined(made.patch, list(history), parts, [*(i for _, i, _ in rows), len(history)])
-    restored = tuple(write for each in abandoned for write in each.restored)
-    return Repair(patch, (*restored, *made.restored))
+    done = 0
+    for each in abandoned:
+        rows += [*own[done : each.index], *_rows_of(each, history[each.index :])]
+        done = each.index
+    rows += own[done:]
+    turns = {i: row.turn for i, row in enumerate(rows) if row.turn and not row.is_end}
+    made = yield from repair([row.message for row in rows], turns)
+    return made._replace(patch=_joined(made.patch, list(history), rows))
 
 
-def _marks(abandoned: Abandoned, history: Sequence[BaseMessage]) -> list[BaseMessage]:
-    is_human = any(isinstance(message, HumanMessage) for message in history[abandoned.index :])
-    ends = [HumanMessage("-") if is_human else SystemMessage("-") for _ in abandoned.turns]
-    return [SystemMessage("-"), *ends]
+def _rows_of(abandoned: Abandoned, after: Sequence[BaseMessage]) -> Iterator[_Row]:
+    """The messages of the turns at one place, with one message before and one behind each turn."""
+    is_human = any(isinstance(message, HumanMessage) for message in after)
+    yield _Row(SystemMessage("-"), abandoned.index, is_end=True)
+    for turn in abandoned.turns:
+        yield from (_Row(message, abandoned.index, turn) for message in turn.messages)
+        end = HumanMessage("-") if is_human else SystemMessage("-")
+        yield _Row(end, abandoned.index, turn, is_end=True)
 
 
-def _joined(
-    patch: Patch,
-    history: list[BaseMessage],
-    parts: Sequence[_Part],
-    places: Sequence[int | None],
-) -> Patch:
+def _joined(patch: Patch, history: list[BaseMessage], rows: Sequence[_Row]) -> Patch:
     """The repair without the messages that stand for an input."""
     results = {id(c.after): c for c in patch.changes if c.kind in ("inserted", "recovered")}
-    where = {id(message): index for index, message in enumerate(patch.messages)}
     messages: list[BaseMessage] = []
     changes: list[Change] = []
+    # What one function did is told in one message.
+    for caller, same in groupby(_parts(patch, rows), key=lambda part: _told_by(part[0])):
+        parts = list(same)
+        if caller is not None:
+            parts = [(parts[0][0], _told(caller, parts))]
+        for row, own in parts:
+            messages += own
+            if row is not None and row.turn is not None:
+                new = [replace(results.get(id(m), _restored(m)), index=row.place) for m in own]
+                changes += new
+    places = {i: row.place for i, row in enumerate(rows) if not (row.turn or row.is_end)}
+    places[len(rows)] = len(history)
+    own_changes = [change for change in patch.changes if change.index in places]
+    changes += [replace(change, index=places[change.index]) for change in own_changes]
+    return Patch(messages, tuple(sorted(changes, key=lambda change: change.index)), history)
+
+
+_Part: TypeAlias = tuple[_Row | None, list[BaseMessage]]
+"""The end of a part of a repaired history, None at the end of all, and the messages before it."""
+
+
+def _parts(patch: Patch, rows: Sequence[_Row]) -> Iterator[_Part]:
+    where = {id(message): index for index, message in enumerate(patch.messages)}
     begin = 0
-    for part in parts:
-        ends = [where[id(mark)] for mark in part.marks]
-        added = _added(part, [patch.messages[i + 1 : end] for i, end in pairwise(ends)])
-        messages += [*patch.messages[begin : ends[0]], *added]
-        begin = ends[-1] + 1
-        index = part.abandoned.index
-        changes += [replace(results.get(id(m), _restored(m)), index=index) for m in added]
-    for change in patch.changes:
-        if (place := places[change.index]) is not None:
-            changes.append(replace(change, index=place))
-    changes.sort(key=lambda change: change.index)
-    return Patch([*messages, *patch.messages[begin:]], tuple(changes), history)
+    for row in rows:
+        if row.is_end:
+            yield row, patch.messages[begin : where[id(row.message)]]
+            begin = where[id(row.message)] + 1
+    yield None, patch.messages[begin:]
 
 
-def _added(part: _Part, repaired: Sequence[Sequence[BaseMessage]]) -> list[BaseMessage]:
-    """The messages of the turns at one place, or what is told of them."""
-    added: list[BaseMessage] = []
-    pairs = zip(part.abandoned.turns, repaired, strict=True)
-    for _, group in groupby(pairs, key=lambda pair: (pair[0].caller, pair[0].is_known)):
-        turns, own = zip(*group, strict=True)
-        messages = [message for each in own for message in each]
-        added += messages if turns[0].is_known else _told(turns, messages)
-    return added
+def _told_by(end: _Row | None) -> Caller | None:
+    """The node whose function ran a turn, if the turn is to be told."""
+    turn = end.turn if end is not None else None
+    return None if turn is None or turn.is_known else turn.caller
 
 
 def _restored(message: BaseMessage) -> Change:
@@ -251,8 +228,9 @@ def _restored(message: BaseMessage) -> Change:
 # --- one message for what a function would have returned ------------------------------------------
 
 
-def _told(turns: Sequence[Turn], messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+def _told(caller: Caller, parts: Sequence[_Part]) -> list[BaseMessage]:
     """One message that says what was recorded of the calls; none if there are no calls."""
+    messages = [message for _, own in parts for message in own]
     results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
     lines = [
         f"- {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=repr)}): "
@@ -263,9 +241,8 @@ def _told(turns: Sequence[Turn], messages: Sequence[BaseMessage]) -> list[BaseMe
     ]
     if not lines:
         return []
-    caller = turns[0].caller
     name = valid_name(caller.node)
-    lost = sorted({key for turn in turns for key in turn.changed})
+    lost = sorted({key for row, _ in parts if row and row.turn for key in row.turn.changed})
     text = "\n".join([*turn_texts(name, lost), *lines])
     mark = {PLACEHOLDER_KEY: {"turn_of": caller.node}}
     return [AIMessage(text, id=_id_of(caller), name=name, additional_kwargs=mark)]

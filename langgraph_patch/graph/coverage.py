@@ -12,14 +12,14 @@ runs, as that of any other node, and the repair is written with its output.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.runnables import Runnable
 from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph_graphs import (
     can_be_followed,
@@ -30,9 +30,6 @@ from langgraph_patch._langgraph_graphs import (
     tool_messages_key,
 )
 from langgraph_patch.graph.entry import PatchNode
-
-if TYPE_CHECKING:
-    from langgraph.prebuilt import ToolNode
 
 MODEL_NODES = ("agent", "model")
 """The names of the model node in LangGraph's and LangChain's prebuilt agents."""
@@ -117,10 +114,10 @@ def cover(
 def _model_keys(builder: Any, node: str, keys: AbstractSet[str]) -> AbstractSet[str]:
     """The histories of which a node is a model node: it has to answer calls at their end."""
     found = {
-        tool_messages_key(tools)
+        tool_messages_key(tool_node)
         for name, runnable in node_runnables(builder).items()
         if node in (nodes_after(builder, name) or ())
-        for tools in tool_nodes_in(runnable)
+        and (tool_node := tool_node_in(runnable)) is not None
     }
     if found & keys:
         return found & keys
@@ -138,14 +135,10 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
     )
 
 
-def message_keys(builders: Iterable[Any]) -> list[str]:
-    """The state keys that hold messages, by the types and reducers of their channels."""
-    channels = [pair for builder in builders for pair in builder.channels.items()]
-    return sorted({key for key, channel in channels if _mentions_messages(channel)})
-
-
-def _mentions_messages(channel: Any) -> bool:
-    text = repr([getattr(channel, name, None) for name in ("typ", "operator", "reducer")])
+def has_messages(builder: Any) -> bool:
+    """Whether a state key holds messages, by the types and reducers of the channels."""
+    kinds = ("typ", "operator", "reducer")
+    text = repr([getattr(each, kind, None) for each in builder.channels.values() for kind in kinds])
     return "langchain_core.messages" in text or "add_messages" in text
 
 
@@ -188,20 +181,11 @@ _ONE_TASK = (
 # --- tool nodes ------------------------------------------------------------------------
 
 
-def tool_nodes_in(runnable: object) -> Iterator[ToolNode]:
-    """The `ToolNode` that a runnable is or was made of, or those of a sequence."""
-    prebuilt = sys.modules.get("langgraph.prebuilt")  # if there is a `ToolNode`, it is loaded
-    if prebuilt is not None and isinstance(runnable, prebuilt.ToolNode):
-        yield runnable
-        return
-    for part in (_wrapped(runnable), *(getattr(runnable, "steps", None) or ())):
-        if part is not None:
-            yield from tool_nodes_in(part)
-
-
-def tool_node_in(runnable: object) -> ToolNode | None:
+def tool_node_in(runnable: Any) -> ToolNode | None:
     """The `ToolNode` that a runnable is or was made of; None for a sequence and anything else."""
-    return None if getattr(runnable, "steps", None) else next(tool_nodes_in(runnable), None)
+    while runnable is not None and not isinstance(runnable, ToolNode):
+        runnable = _wrapped(runnable)
+    return runnable
 
 
 def replace_tool_node(

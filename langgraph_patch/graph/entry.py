@@ -27,7 +27,6 @@ from langgraph_patch._langgraph import (
     input_ended_tasks,
     is_node_of_task,
     runs_alone,
-    stored_value,
     values_of,
 )
 from langgraph_patch._langgraph_graphs import (
@@ -40,20 +39,19 @@ from langgraph_patch._langgraph_graphs import (
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator
 from langgraph_patch.errors import MessagesError
-from langgraph_patch.evidence.effects import one_write_each
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.evidence.turns import Turn
 from langgraph_patch.graph.abandoned import NAME, Abandoned, abandoned_turns, repair_with_turns
-from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer
+from langgraph_patch.graph.repairer import OnPatch, Recover, Repair, Repairer, write_repairs
 from langgraph_patch.graph.router import Router
 from langgraph_patch.graph.state import (
     get_value,
+    history_after,
     messages_in,
     show_repairs,
     stream_results,
     tail_writes,
     unknown_key_error,
-    whole_write,
 )
 from langgraph_patch.history.patch import Patch, as_messages
 from langgraph_patch.history.placeholders import Placeholder
@@ -173,7 +171,10 @@ class PatchNode(GeneratorRunnable):
         # A function that calls this node has a chunk of its own, and may still raise.
         shown = self._output_keys or channels_of(config)
         is_shown = is_node_of_task(config, self)
-        return state_update(repairs, config, shown=shown if is_shown else None)
+        write = write_repairs if runs_alone(config) else _write_beside
+        update, patches = write(repairs, {}, config, shown=shown if is_shown else None)
+        stream_results(config, patches)
+        return update or None
 
     def _repair(
         self, repairer: Repairer, history: list[BaseMessage], config: RunnableConfig
@@ -236,45 +237,25 @@ class EntryNode(PatchNode):
         return (yield from super().run(input, config)) if runs_alone(config) else None
 
 
-def state_update(
+def _write_beside(
     repairs: Sequence[tuple[Repairer, Repair]],
+    own: Mapping[str, Any],
     config: RunnableConfig,
     *,
     shown: Collection[str] | None,
-) -> Any:
-    """Write the repairs to the state, report them, and show clients what is new.
-
-    Args:
-        repairs: The repair of each damaged history, with its repairer.
-        config: The config of the node that runs.
-        shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
-            LangGraph.
-
-    Returns:
-        The state update: a dict; a `Command` with two writes for each history if other nodes run
-        in this superstep; None if there is nothing to write.
-    """
-    alone, channels = runs_alone(config), channels_of(config)
+) -> tuple[Command[Any] | None, list[Patch]]:
+    """Do what `write_repairs` does beside other nodes: two writes keep what they write."""
     patches: dict[str, Patch] = {}
     writes: list[tuple[str, Any]] = []
-    restored: dict[str, Any] = {}
     for repairer, repair in repairs:
         key, patch = repairer.messages_key, repair.patch
-        channel = channels.get(key)
-        values = [whole_write(channel, patch)] if alone else tail_writes(channel, patch)
-        if not patch or not values or values == [None]:
-            continue
-        repairer.report(patch, config)
-        patches[key] = patch
-        writes += [(key, value) for value in values]
-        # Histories of one task may restore the same keys: once is enough.
-        restored = {**one_write_each(channels, repair.restored), **restored}
-    if not writes:
-        return None
-    stream_results(config, patches.values())
-    if shown is not None:
-        show_repairs(config, patches, restored, shown)
-    return {**restored, **dict(writes)} if alone else Command(update=writes)
+        if patch and (values := tail_writes(channels_of(config).get(key), patch)):
+            repairer.report(patch, config)
+            patches[key] = patch
+            writes += [(key, value) for value in values]
+    if patches and shown is not None:
+        show_repairs(config, patches, own, shown)
+    return (Command(update=writes) if writes else None), list(patches.values())
 
 
 # --- the entry check -------------------------------------------------------------------------
@@ -300,7 +281,7 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
 
     def check(state: Any, config: RunnableConfig) -> IOGenerator[str | None]:
         """The repair node, if a history is to be repaired. All edges from START agree."""
-        histories = [(repairer, _history(repairer, state, config)) for repairer in repairers]
+        histories = [(each, history_after(state, each.messages_key, config)) for each in repairers]
         needed = any(each.read(own, look_again=True) for each, own in histories if own)
         for repairer, history in histories if not needed and input_ended_tasks(config) else ():
             # If the checkpoints cannot be read, the node says so: START would not run again.
@@ -308,7 +289,7 @@ def add_entry_check(builder: StateGraph[Any, Any, Any, Any], repairers: Sequence
             needed = needed or turns is not None
         if not needed:
             return None
-        run_input = stored_value(config, START)  # the input, while START runs
+        run_input = values_of(config, [START], fresh=False).get(START)
         keys = run_input.keys() if isinstance(run_input, dict) else set()
         return None if not_kept.intersection(keys) or (reads_input and keys - known) else NAME
 
@@ -334,13 +315,6 @@ def _one_step_keys(builder: StateGraph[Any, Any, Any, Any]) -> frozenset[str]:
         if isinstance(channel, EphemeralValue | AnyValue)
         or (isinstance(channel, Topic) and not channel.accumulate)
     )
-
-
-def _history(repairer: Repairer, state: Any, config: RunnableConfig) -> list[BaseMessage] | None:
-    key = repairer.messages_key
-    if get_value(state, key) is None:  # the input schema of a router may lack the key
-        state = values_of(config, [key], fresh=True)
-    return messages_in(state, key)
 
 
 patch_node: PatchNode = PatchNode()

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Send
 
 from langgraph_patch._langgraph import (
@@ -36,10 +37,10 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._langgraph_graphs import (
     branches_into,
     call_with_state,
+    is_started_by_edges,
     node_runnables,
     put_branch,
     route_edge,
-    starts_it_whole,
     take_routers,
     tool_messages_key,
     with_functions,
@@ -48,11 +49,8 @@ from langgraph_patch._sansio import IOGenerator, IORequest, run_async, run_sync
 from langgraph_patch.evidence.effects import ROUTERS
 from langgraph_patch.graph.coverage import tool_node_in
 from langgraph_patch.graph.router import After, Router
-from langgraph_patch.graph.state import get_value, messages_in, open_calls
+from langgraph_patch.graph.state import history_after, messages_in, open_calls
 from langgraph_patch.graph.truncation import guarded_call
-
-if TYPE_CHECKING:  # the import costs as much time as all other imports together
-    from langgraph.prebuilt import ToolNode
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
@@ -63,11 +61,11 @@ PLACE: Final = "langgraph_patch"
 def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) -> dict[str, str]:
     """Those of these nodes with a `ToolNode` whose calls can be sent one by one.
 
-    A WARNING names each other one, with the reason.
+    A WARNING names each other one.
 
     Args:
         builder: The graph.
-        nodes: The names of nodes that are a `ToolNode`, or have one as a step.
+        nodes: The names of nodes that are a `ToolNode`.
 
     Returns:
         The state key of the history that each of them reads, by its name.
@@ -75,20 +73,15 @@ def recordable(builder: StateGraph[Any, Any, Any, Any], nodes: Iterable[str]) ->
     keys: dict[str, str] = {}
     for node in nodes:
         tool_node = tool_node_in(node_runnables(builder)[node])
-        reason = starts_it_whole(builder, node)
-        if tool_node is None:
-            reason = "its ToolNode is one step of a sequence"
-        elif (own := type(tool_node).__name__) != "ToolNode":
-            reason = f"{own}, a subclass of ToolNode, may run them in another way"
-        elif not reason:
+        if type(tool_node) is ToolNode and is_started_by_edges(builder, node):
             keys[node] = tool_messages_key(tool_node)
-            continue
-        logger.warning(
-            "record=True does not record the calls of the node %r one by one, because %s: they "
-            "run as one task, whose results are lost if one of them pauses or fails",
-            node,
-            reason,
-        )
+        else:
+            logger.warning(
+                "record=True does not record the calls of the node %r one by one: it is deferred, "
+                "a subclass of ToolNode, or started by a Command or by an edge from several nodes. "
+                "They run as one task, whose results are lost if one of them pauses or fails",
+                node,
+            )
     return keys
 
 
@@ -120,8 +113,6 @@ def _move_routers_behind(builder: StateGraph[Any, Any, Any, Any], node: str) -> 
     if not routers:
         return False
     behind = f"{node}{ROUTERS}"
-    while behind in builder.nodes:
-        behind += "_"
     schema = builder.nodes[node].input_schema
     builder.add_node(behind, _write_nothing)
     for name, branch in routers.items():
@@ -155,10 +146,7 @@ def _send_each(
             return [target]
         if node in behind:
             allow_one_more_superstep(config)
-        key = keys[node]
-        if get_value(state, key) is None:  # the router may read a part of the state
-            state = values_of(config, [key], fresh=True)
-        calls = open_calls(messages_in(state, key) or [])
+        calls = open_calls(history_after(state, keys[node], config) or [])
         return [Send(node, [{**call, PLACE: i}]) for i, call in calls.items()] or [target]
 
     def send_each(result: Any, state: Any, config: RunnableConfig) -> list[Any]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.prebuilt import ToolRuntime
 
-from langgraph_patch._langgraph import graph_namespace, node_of, state_of
+from langgraph_patch._langgraph import channels_of, graph_namespace, node_of, values_of
 from langgraph_patch.errors import GraphError
-
-if TYPE_CHECKING:  # the import costs as much time as all other imports together
-    from langgraph.prebuilt import ToolRuntime
 
 
 def idempotency_key(
@@ -66,16 +64,18 @@ def idempotency_key(
     else:
         config = runtime_or_config.config
         messages = list(_messages_with_call(runtime_or_config.state, tool_call_id))
-    messages = messages or list(_messages_with_call(state_of(config), tool_call_id))
-    reason = None
-    if not messages:
-        reason = "no message of the state makes it. Pass the ToolRuntime, inside of a graph"
-    elif any(message.id is None for message in messages):
-        reason = "the message that makes it has no id"
-    elif any([call["id"] for call in m.tool_calls].count(tool_call_id) > 1 for m in messages):
-        reason = "the message makes two calls with this id"
-    if reason is not None:
-        raise GraphError(f"Tool call {tool_call_id!r} has no idempotency key: {reason}.")
+    messages = messages or list(
+        _messages_with_call(values_of(config, channels_of(config), fresh=False), tool_call_id)
+    )
+    times = [
+        [call["id"] for call in message.tool_calls].count(tool_call_id) for message in messages
+    ]
+    if set(times) != {1} or any(message.id is None for message in messages):
+        raise GraphError(
+            f"Tool call {tool_call_id!r} has no idempotency key: expected a message with an id in "
+            f"the state of a graph that makes the call, and no other call with this id. Pass the "
+            f"ToolRuntime if you passed the config."
+        )
     thread_id = str(config.get("configurable", {}).get("thread_id"))
     ids = sorted({str(message.id) for message in messages})  # of all histories in the state
     parts = thread_id, graph_namespace(config), node_of(config), *ids, tool_call_id

@@ -182,14 +182,6 @@ class PatchedModel(GeneratorRunnable):
         """Do what the method of the model does, and patch the result."""
         return self._remade("with_structured_output", *args, **kwargs)
 
-    def bind(self, **kwargs: Any) -> PatchedModel:
-        """Do what the method of the model does, and patch the result."""
-        return self._remade("bind", **kwargs)
-
-    def with_config(self, config: RunnableConfig | None = None, **kwargs: Any) -> PatchedModel:
-        """Do what the method of the model does, and patch the result."""
-        return self._remade("with_config", config, **kwargs)
-
     def __getattr__(self, name: str) -> Any:
         raise ModelError(
             f"patch_model(model) has no attribute {name!r}: it is no chat model. Take it from the "

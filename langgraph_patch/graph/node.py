@@ -16,23 +16,21 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.graph.state import CompiledStateGraph
 
 from langgraph_patch._langgraph import (
-    channels_of,
     node_of,
     runs_alone,
-    stored_value,
+    values_of,
 )
 from langgraph_patch._sansio import GeneratorRunnable, IOGenerator, method_request, run_async
-from langgraph_patch.graph.repairer import Repairer
+from langgraph_patch.graph.repairer import Repair, Repairer, write_repairs
 from langgraph_patch.graph.state import (
     are_identical,
     listed,
     messages_before,
     messages_in,
+    new_messages,
     replace_values,
-    show_repairs,
     stream_results,
     update_of,
-    whole_write,
     with_update,
     with_writes,
 )
@@ -154,27 +152,22 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
 
     def _with_repairs(self, output: Any, patches: dict[str, Patch], config: RunnableConfig) -> Any:
         """The output, with the repairs that this run of the node writes."""
-        update, channels = update_of(output), channels_of(config)
-        is_writer = update is not None and runs_alone(config)
-        update = update or {}
-        writes: dict[str, Any] = {}
-        written: dict[str, Patch] = {}
-        for key in self._written if is_writer else ():
-            patch = patches.get(key)
-            # A `Send` or a hook may have given the node another history than the stored one.
-            if not patch or not are_identical(patch.before, stored_value(config, key)):
-                continue
-            own = [update[key]] if key in update else []
-            if (write := whole_write(channels.get(key), patch, *own)) is not None:
-                writes[key], written[key] = write, patch
-        for key in sorted(patches.keys() - written.keys()):
+        update = update_of(output)
+        # A `Send` or a hook may have given the node another history than the stored one.
+        repairs = [
+            (self._repairers[key], Repair(patch))
+            for key, patch in patches.items()
+            if key in self._written
+            and are_identical(patch.before, values_of(config, [key], fresh=False).get(key))
+        ]
+        if update is None or not runs_alone(config):
+            repairs = []
+        writes, written = write_repairs(repairs, update or {}, config, shown=self._shown)
+        stream_results(config, written)
+        for key in sorted(patches.keys() - writes.keys()):
             logger.debug("repaired the input of the node %r: %s", node_of(config), patches[key])
-        if not written:
-            return _without_removals(output, update, patches)
-        for key in written:
-            self._repairers[key].report(patches[key], config)
-        stream_results(config, written.values())
-        show_repairs(config, written, update, self._shown)
+        if not writes:
+            return _without_removals(output, update or {}, patches)
         return with_writes(output, writes)
 
     # --- calls that the model did not finish writing ----------------------------------------
@@ -215,8 +208,7 @@ class PatchedNode(GeneratorRunnable, RunnableLambda[Any, Any]):
             if (history := messages_in(state, key)) is not None
         }
         state = replace_values(state, repaired)
-        again: RunnableConfig = {**config, "run_id": None}
-        output, guard = yield from self._called(state, again, kwargs)
+        output, guard = yield from self._called(state, config, kwargs)
         guard.asks_again(new_message(output, state, self._keys), asked=True)
         second = update_of(output)
         if second is None or not repaired:
@@ -253,10 +245,10 @@ def _without_removals(output: Any, update: Mapping[str, Any], patches: Mapping[s
 
     It may remove a placeholder that the state does not have, which LangGraph refuses.
     """
-    kept = {}
-    for key, patch in patches.items():
-        added = {message.id for message in patch.messages} - {m.id for m in patch.before}
-        if isinstance(own := update.get(key), list):
-            kept[key] = [m for m in own if not (isinstance(m, RemoveMessage) and m.id in added)]
-    changed = {key: own for key, own in kept.items() if len(own) < len(update[key])}
-    return with_update(output, changed) if changed else output
+    added = {message.id for patch in patches.values() for message in new_messages(patch)}
+    kept = {
+        key: [m for m in update[key] if not (isinstance(m, RemoveMessage) and m.id in added)]
+        for key in patches
+        if isinstance(update.get(key), list)
+    }
+    return with_update(output, kept) if kept else output

@@ -7,7 +7,7 @@ repair node, the patched model and the middleware.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -23,11 +23,11 @@ from langgraph_patch._langgraph import (
 )
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.effects import Effects, StateWrites, settle
+from langgraph_patch.evidence.effects import Effects, StateWrites, one_write_each, settle
 from langgraph_patch.evidence.reconcile import Lookup, checked_reconcile, reconcile_calls
 from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.evidence.turns import Turn
-from langgraph_patch.graph.state import new_results, open_calls
+from langgraph_patch.graph.state import new_results, open_calls, show_repairs, whole_write
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.pairing import Reading, read_history
 from langgraph_patch.history.patch import Patch, changes_history, patch_reading, read_if_damaged
@@ -201,8 +201,8 @@ class Repairer:
             )
             evidence |= found.evidence
             for key, each in found.effects.items():
-                unchanged = each.unchanged & turn.unchanged if turn else each.unchanged
-                effects[key] = replace(each, unchanged=unchanged)
+                # What an agent below changed is not restored in this graph.
+                effects[key] = replace(each, unchanged=frozenset()) if turn else each
         return Recovery(evidence, effects)
 
     def repair_with(
@@ -275,6 +275,44 @@ class Repairer:
     def _closed(self, messages: Sequence[BaseMessage], *, leaves_open: bool) -> Patch:
         reading = read_history(messages, leaves_open=leaves_open)
         return patch_reading(reading, placeholder=self.placeholder)
+
+
+def write_repairs(
+    repairs: Iterable[tuple[Repairer, Repair]],
+    own: Mapping[str, Any],
+    config: RunnableConfig,
+    *,
+    shown: Collection[str] | None,
+) -> tuple[dict[str, Any], list[Patch]]:
+    """Make the state update that writes repairs, report them, and show clients what is new.
+
+    Args:
+        repairs: The repair of each history, with its repairer.
+        own: What the node itself writes.
+        config: The config of the node, which runs alone in its superstep.
+        shown: The keys of the output schema of the graph; None to leave the `updates` chunk to
+            LangGraph.
+
+    Returns:
+        The histories, each with what the node itself adds to it, with the state keys that are
+        restored; and the repairs that are written.
+    """
+    channels = channels_of(config)
+    patches: dict[str, Patch] = {}
+    writes: dict[str, Any] = {}
+    restored: dict[str, Any] = {}
+    for repairer, repair in repairs:
+        key, patch = repairer.messages_key, repair.patch
+        write = whole_write(channels.get(key), patch, *([own[key]] if key in own else []))
+        if not patch or write is None:
+            continue
+        repairer.report(patch, config)
+        patches[key], writes[key] = patch, write
+        # Histories of one task may restore the same keys: once is enough.
+        restored = {**one_write_each(channels, repair.restored), **restored}
+    if patches and shown is not None:
+        show_repairs(config, patches, {**own, **restored}, shown)
+    return {**restored, **writes}, list(patches.values())
 
 
 def _thread_id(config: RunnableConfig) -> Any:

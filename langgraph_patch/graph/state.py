@@ -21,12 +21,10 @@ from langgraph.graph.message import push_message
 from langgraph.types import Command, Overwrite
 from pydantic import BaseModel
 
-from langgraph_patch._langgraph import node_of, show_in_updates
+from langgraph_patch._langgraph import node_of, show_in_updates, values_of
 from langgraph_patch._langgraph_storage import state_keys
 from langgraph_patch.errors import GraphError, MessagesError
-from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import Patch, as_messages
-from langgraph_patch.history.placeholders import differ_in_marker_only
 
 # --- values of a state ------------------------------------------------------------------
 
@@ -50,6 +48,13 @@ def messages_in(state: Any, key: str) -> list[BaseMessage] | None:
         return as_messages(value)
     except MessagesError:  # a value that only the application understands
         return None
+
+
+def history_after(state: Any, key: str, config: RunnableConfig) -> list[BaseMessage] | None:
+    """The history that a conditional edge decides by; its `state` may lack the key."""
+    if get_value(state, key) is None:
+        state = values_of(config, [key], fresh=True)
+    return messages_in(state, key)
 
 
 def are_identical(some: Sequence[Any] | None, others: Sequence[Any] | None) -> bool:
@@ -79,14 +84,10 @@ def values_in(state: Any) -> dict[str, Any]:
     return dict(getattr(state, "__dict__", {})) if is_model or is_data else {}
 
 
-def unknown_key_error(
-    key: str, channels: Iterable[str], with_messages: Sequence[str] = ()
-) -> GraphError:
+def unknown_key_error(key: str, channels: Iterable[str]) -> GraphError:
     """The error for a `messages_key` that is not a key of the state."""
     keys = ", ".join(map(repr, state_keys(channels)))
-    found = ", ".join(map(repr, with_messages))
-    hint = f" Keys with messages: {found}." if found else ""
-    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.{hint}")
+    return GraphError(f"messages_key={key!r} is no key of the state: expected one of {keys}.")
 
 
 def open_calls(history: Sequence[Any]) -> dict[int, dict[str, Any]]:
@@ -236,26 +237,13 @@ def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
 
 def new_results(patch: Patch) -> list[BaseMessage]:
     """The tool messages that a repair added."""
-    return [message for message in _added(patch) if isinstance(message, ToolMessage)]
-
-
-def _added(patch: Patch) -> list[BaseMessage]:
-    old_ids = {message.id for message in patch.before}
-    return [message for message in patch.messages if message.id not in old_ids]
+    return [message for message in new_messages(patch) if isinstance(message, ToolMessage)]
 
 
 def new_messages(patch: Patch) -> list[BaseMessage]:
-    """What clients see of a repair: the new messages, or without any the changed messages.
-
-    A placeholder of which only the marker changed is not shown.
-    """
-    unchanged = set(map(id, patch.before))
-    old = {message.id: message for message in map(corrected, patch.before)}
-    return _added(patch) or [
-        message
-        for message in patch.messages
-        if id(message) not in unchanged and not differ_in_marker_only(old.get(message.id), message)
-    ]
+    """The messages that a repair added: what clients see of it."""
+    old_ids = {message.id for message in patch.before}
+    return [message for message in patch.messages if message.id not in old_ids]
 
 
 def stream_results(config: RunnableConfig, patches: Iterable[Patch]) -> None:

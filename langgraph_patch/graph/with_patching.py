@@ -29,7 +29,7 @@ from langgraph_patch._langgraph_graphs import (
     output_keys,
     replace_runnable,
 )
-from langgraph_patch._langgraph_storage import ROOT_CHANNEL
+from langgraph_patch._langgraph_storage import ROOT_CHANNEL, state_keys
 from langgraph_patch.errors import GraphError, OptionError
 from langgraph_patch.evidence.reconcile import Lookup
 from langgraph_patch.graph.abandoned import NAME
@@ -37,9 +37,9 @@ from langgraph_patch.graph.coverage import (
     CoveredNode,
     cover,
     described,
-    message_keys,
+    has_messages,
     replace_tool_node,
-    tool_nodes_in,
+    tool_node_in,
     tools_of,
 )
 from langgraph_patch.graph.entry import PatchNode, add_entry_check
@@ -51,7 +51,6 @@ from langgraph_patch.graph.fan_out import (
 )
 from langgraph_patch.graph.node import PatchedNode
 from langgraph_patch.graph.repairer import OnPatch, Recover, Repairer
-from langgraph_patch.graph.state import unknown_key_error
 from langgraph_patch.history.placeholders import Placeholder
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
@@ -156,12 +155,12 @@ def with_patching(
 
     Returns:
         A new graph of the same type, with the same nodes, settings and checkpointer. `graph`
-        itself if no node of it reads messages: an INFO line then says so.
+        itself if its state has no messages: an INFO line then says so.
 
     Raises:
-        GraphError: If `graph` is not such a graph, its state has no keys, there is no state key
-            `messages_key`, no node reads it, there is no node `model_node`, or there is a node
-            called `patch_tool_calls` already.
+        GraphError: If `graph` is not such a graph, its state has no keys, no node reads the state
+            key `messages_key`, there is no node `model_node`, or there is a node called
+            `patch_tool_calls` already.
         OptionError: If an option has an invalid value.
 
     Examples:
@@ -232,7 +231,7 @@ def _patch_builder(builder: _Builder, context: _Context, prefix: str) -> _Builde
     nodes = node_runnables(builder)
     recorded: dict[str, str] = {}
     if context.record:
-        recorded = recordable(builder, [n for n in nodes if any(tool_nodes_in(nodes[n]))])
+        recorded = recordable(builder, [n for n in nodes if tool_node_in(nodes[n])])
     for node, runnable in nodes.items():
         covered = context.nodes[prefix + node]
         if covered.tool_node is not None:
@@ -320,21 +319,20 @@ def _has_histories(
     """Whether nodes read the histories; False if the graph has no history at all.
 
     Raises:
-        GraphError: If there is no such key, or no node reads it.
+        GraphError: If no node reads one of them.
     """
-    builders = [builder, *(node.builder for node in nodes.values())]
-    with_messages = message_keys(builders)
-    unknown = [key for key in keys if not any(key in each.channels for each in builders)]
-    if unknown and (with_messages or unknown != ["messages"]):  # the default names no key
-        raise unknown_key_error(unknown[0], builder.channels, with_messages)
     unread = [key for key in keys if not any(key in node.keys for node in nodes.values())]
-    if unread and (with_messages or len(unread) < len(keys)):
+    builders = [builder, *(node.builder for node in nodes.values())]
+    if len(unread) == len(keys) and not any(map(has_messages, builders)):
+        return False
+    if unread:
+        found = sorted({name for each in builders for name in state_keys(each.channels)})
         raise GraphError(
             f"No node reads the state key {unread[0]!r}, so there is nothing to patch: give the "
-            f"key of the history with messages_key=... Keys with messages: "
-            f"{_listed(with_messages)}. The nodes are: {_listed(nodes)}."
+            f"key of the history with messages_key=... The state keys are: {_listed(found)}. "
+            f"The nodes are: {_listed(nodes)}."
         )
-    return not unread
+    return True
 
 
 def _listed(names: Iterable[str]) -> str:

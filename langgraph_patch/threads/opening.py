@@ -57,7 +57,7 @@ def open_database(
         >>> with open_database("/no/such.db"):
         ...     pass
         Traceback (most recent call last):
-        langgraph_patch.errors.ThreadError: '/no/such.db' is not a file: expected a SQLite database.
+        langgraph_patch.errors.ThreadError: '/no/such.db' is no file: expected an existing SQLite database.
     """
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
     if target.startswith(("postgresql://", "postgres://")):

@@ -139,14 +139,11 @@ def _checked_ids(thread_ids: Iterable[str]) -> Sequence[str]:
 def _reports(
     scan: _Scan, ids: Sequence[str] | None, include: Callable[[str], bool] | None
 ) -> IOIterator[ThreadReport]:
-    keys = yield from list_keys(scan.saver) if ids is None else _keys_of(scan.saver, ids)
-    scan = replace(scan, with_subgraphs={key.thread_id for key in keys if key.namespace})
-    for key in keys:
+    yield scan.list_keys(ids)
+    for key in scan.keys:
         is_chosen = include is None or include(key.thread_id)
         if is_chosen and task_of_namespace(key.namespace) is None:
-            report = yield from _report(scan, key)
-            if report is not None:
-                yield report
+            yield _report(scan, key)
 
 
 def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator[list[Key]]:
@@ -164,7 +161,7 @@ def _keys_of(saver: BaseCheckpointSaver[Any], ids: Sequence[str]) -> IOGenerator
 # --- one history -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Scan:
     """What all reports of a scan share.
 
@@ -172,13 +169,20 @@ class _Scan:
         saver: The checkpointer.
         options: The options of a repair.
         since: Report on nothing older; None for all.
+        keys: The keys of all histories.
         with_subgraphs: The threads that have namespaces of subgraphs.
     """
 
     saver: Any
     options: RepairOptions
     since: datetime | None
+    keys: Sequence[Key] = ()
     with_subgraphs: Collection[str] = ()
+
+    def list_keys(self, ids: Sequence[str] | None) -> IOGenerator[None]:
+        """Find the keys of all histories, or of those of some threads."""
+        self.keys = yield from list_keys(self.saver) if ids is None else _keys_of(self.saver, ids)
+        self.with_subgraphs = {key.thread_id for key in self.keys if key.namespace}
 
 
 def _report(scan: _Scan, key: Key) -> IOGenerator[ThreadReport | None]:

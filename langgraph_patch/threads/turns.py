@@ -11,14 +11,13 @@ only if that place is certain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage
-from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import CheckpointTuple
 
-from langgraph_patch._langgraph_storage import has_ended_tasks, state_keys
+from langgraph_patch._langgraph_storage import has_ended_tasks
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Reader, input_before
 from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
@@ -48,7 +47,7 @@ def lost_turns(
         history: Its history, perhaps with what its finished tasks wrote.
         messages_key: The state key of the history.
         graph: The application's graph. Without it, it is not known which nodes are graphs, so all
-            turns are told as those of functions. Other state keys are named, and not restored.
+            turns are told as those of functions.
 
     Returns:
         The turns, in the order of their places.
@@ -59,15 +58,15 @@ def lost_turns(
     if isinstance(saver, LangGraphServer) or not history:
         return []
     reader = Reader(saver, messages_key, required=True)
-    others = {*state_keys(saved.checkpoint["channel_versions"])} - {messages_key}
-    builder, live = None, dict[str, Any].fromkeys(others)
+    builder, channels = None, dict[str, Any].fromkeys(saved.checkpoint["channel_versions"])
     if graph is not None:
-        builder, live = graph.builder, _live_channels(graph.channels, saved, messages_key)
+        builder, channels = graph.builder, graph.channels
+    others = {key: channel for key, channel in channels.items() if key != messages_key}
     lost: list[Abandoned] = []
     if starts_tasks(saved):
         found = yield from dropped_turns(reader, saved.config, builder, NAME)
         if found and found[0].step.id == saved.checkpoint["id"]:
-            lost += filter(None, [turns_to_add(history, found, live)])
+            lost += filter(None, [turns_to_add(history, found, others)])
     older = saved
     while True:
         given = yield from input_before(reader, older)
@@ -78,23 +77,9 @@ def lost_turns(
         found = yield from dropped_turns(reader, place, builder, NAME)
         if found is None or not _is_certain(history, found, given, messages_key):
             break
-        # A second turn may have changed what the first one did: its other keys are named.
-        live = dict.fromkeys(live) if lost else live
-        lost += filter(None, [turns_to_add(history, found, live)])
+        lost += filter(None, [turns_to_add(history, found, others)])
         older = found[0].step.saved
     return lost[::-1]
-
-
-def _live_channels(
-    channels: Mapping[str, Any], saved: CheckpointTuple, messages_key: str
-) -> dict[str, Any]:
-    """The channels of the other state keys, with the values of a checkpoint."""
-    values = saved.checkpoint["channel_values"]
-    return {
-        key: each.from_checkpoint(values[key]) if key in values else each.copy()
-        for key, each in channels.items()
-        if key in state_keys(channels) and key != messages_key and isinstance(each, BaseChannel)
-    }
 
 
 def _is_certain(

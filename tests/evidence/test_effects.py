@@ -27,10 +27,8 @@ from kit import Agent, StrictModel, calls
 from langgraph_patch import with_patching
 from langgraph_patch.evidence.effects import (
     Effects,
-    has_value,
     one_write_each,
     settle,
-    whole_value_write,
 )
 from langgraph_patch.history.texts import Finding
 from langgraph_patch.middleware import PatchToolCallsMiddleware
@@ -255,40 +253,11 @@ def test_what_is_restored():
         assert settle(before, found, restore=False, **how)[1] == ()
 
 
-class Odd:
-    """A value that cannot be compared, as an array."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise ValueError("ambiguous")
-
-
 def channel(value: Any) -> Any:
     """A live channel with a value."""
     made_channel: Any = LastValue(type(value))
     made_channel.update([value])
     return made_channel
-
-
-def test_whether_a_channel_has_a_value():
-    """No value is an empty one; values that cannot be compared are not equal."""
-    table: Any = [
-        (channel(1), 1, True),
-        (channel(1), 2, False),
-        (None, None, True),
-        (None, 1, False),
-        (LastValue(int), None, True),
-        (channel([]), None, True),
-        (channel([1]), None, False),
-        (channel(Odd()), Odd(), False),
-        (channel(Odd()), None, False),
-    ]
-    for live, value, expected in table:
-        assert has_value(live, value) is expected
-    assert whole_value_write(LastValue(int), 1) == 1
-    assert whole_value_write(REDUCER["files"], FILES) == Overwrite(FILES)
-    assert whole_value_write(EphemeralValue(int), 1) is None
 
 
 def test_one_write_with_the_effect_of_several():

@@ -16,7 +16,6 @@ from typing_extensions import TypedDict
 
 from kit import BARE, Agent, Desk, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import is_placeholder, with_patching
-from langgraph_patch.errors import GraphError
 from langgraph_patch.graph.coverage import replace_tool_node, tool_node_in
 
 TWO = calls(("mail", {"to": "bob"}), ("wire", {"amount": 5}))
@@ -196,13 +195,11 @@ class Topic(TypedDict):
 
 
 def test_a_graph_without_a_history(caplog: Any):
-    """It is returned as it is, and one line says so; a key that is named must exist."""
+    """It is returned as it is, and one line says so."""
     graph = above(lambda _: None, state=Topic).compile()
     caplog.set_level(logging.INFO, logger="langgraph_patch")
     assert with_patching(graph) is graph
     assert caplog.messages == ["with_patching found no node that reads a history: nothing to patch"]
-    with pytest.raises(GraphError, match="messages_key='chat' is no key of the state"):
-        with_patching(graph, messages_key="chat")
 
 
 # --- the functions ------------------------------------------------------------------------

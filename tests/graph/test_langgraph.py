@@ -74,10 +74,7 @@ def test_there_is_a_test_for_each_name():
 READ: list[tuple[Any, Any, Any]] = [
     (lambda c: type(lg.checkpointer_of(c)), InMemorySaver, type(None)),
     (lambda c: type(lg.channels_of(c).get("messages")), BinaryOperatorAggregate, type(None)),
-    (lambda c: lg.stored_value(c, "messages"), QUESTION["messages"], None),
-    (lambda c: lg.stored_value(c, "note"), None, None),
-    (lambda c: lg.state_of(c).get("messages"), QUESTION["messages"], None),
-    (lambda c: "note" in lg.state_of(c), False, False),
+    (lambda c: lg.values_of(c, ["messages"], fresh=False), QUESTION, {}),
     (lambda c: lg.values_of(c, ["messages"], fresh=True), QUESTION, {}),
     (lambda c: lg.current_config() == c, True, True),
     (lg.node_of, "node1", None),
@@ -142,12 +139,17 @@ def test_values_of_are_fresh_in_a_router():
     values: list[Any] = []
 
     def router(state: MessagesState, config: RunnableConfig) -> str:
-        values.append((lg.values_of(config, ["note"], fresh=True), lg.stored_value(config, "note")))
+        values.append(
+            (
+                lg.values_of(config, ["note"], fresh=True),
+                lg.values_of(config, ["note"], fresh=False),
+            )
+        )
         return END
 
     builder = above(lambda _: {"note": "new"}, state=State)
     builder.add_conditional_edges("node1", router).compile().invoke(QUESTION)
-    assert values == [({"note": "new"}, None)]
+    assert values == [({"note": "new"}, {})]
 
 
 def test_is_node_of_task():

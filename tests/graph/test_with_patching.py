@@ -297,7 +297,7 @@ def plain(*names: str, state: Any = MessagesState) -> StateGraph[Any]:
 
 
 def test_a_graph_in_which_nothing_reads_the_history():
-    """The error says which keys hold messages, and lists the nodes, nested ones too."""
+    """The error lists the state keys and the nodes, nested ones too."""
 
     class Chats(State):
         chat: list[AnyMessage]
@@ -309,7 +309,7 @@ def test_a_graph_in_which_nothing_reads_the_history():
         with_patching(above(note, state=Chats), messages_key="chat")
     assert str(caught.value) == (
         "No node reads the state key 'chat', so there is nothing to patch: give the key of the "
-        "history with messages_key=... Keys with messages: 'chat', 'messages'. "
+        "history with messages_key=... The state keys are: 'chat', 'messages', 'notes'. "
         "The nodes are: 'node1'."
     )
     builder = above(above(note, state=Chats).compile(), state=Narrow)
@@ -334,8 +334,8 @@ def test_a_model_node_that_is_not_there():
 
 
 def test_a_key_that_is_not_in_the_schema():
-    """Seen when the graph is wrapped; the error lists the keys that hold messages."""
-    with pytest.raises(GraphError, match=r"'messages' is no key.*with messages: 'chat'\."):
+    """Seen when the graph is wrapped; the error lists the keys that there are."""
+    with pytest.raises(GraphError, match=r"the state key 'messages'.*keys are: 'chat'\."):
         with_patching(plain("agent", state=ChatOnly))
 
 

@@ -21,7 +21,7 @@ from langgraph_patch.threads import scan_threads
 assert list(scan_threads(InMemorySaver())) == []
 """
 LATER = {
-    PATCHED: "rich langchain psycopg langgraph.prebuilt langgraph_patch.threads "
+    PATCHED: "rich langchain psycopg langgraph_patch.threads "
     "langgraph_patch.view langgraph_patch.cli langgraph_patch.demo",
     SCANNED: "sqlite3 langgraph.checkpoint.sqlite aiosqlite",
 }
