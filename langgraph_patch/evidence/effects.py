@@ -50,26 +50,33 @@ class Effects:
     task: str
 
 
-def effects_of(ran: Ran, messages_key: str, namespace: str) -> Effects | None:
+def effects_of(ran: Ran, newest: Step) -> Effects | None:
     """The dropped effects of a task; None if it had none, or if they were applied.
 
     Args:
         ran: The task.
-        messages_key: The state key of the history.
-        namespace: The namespace of the graph that has the call.
+        newest: The superstep after the current checkpoint of the graph that has the call.
     """
     step, task = ran
     writes = [
         (channel, value)
         for channel, value in task.writes
-        if channel != messages_key and not (triggered_node(channel) or is_reserved(channel))
+        if channel != task.messages_key and not (triggered_node(channel) or is_reserved(channel))
     ]
     goes_elsewhere = _goes_elsewhere(step, task)
     if step.was_applied or not (writes or goes_elsewhere):
         return None
-    keys = {key for key, _ in writes} if step.namespace == namespace else set()
-    unchanged = frozenset(keys - step.written_since)
-    return Effects(tuple(writes), unchanged, goes_elsewhere, f"{step.id}/{task.id}")
+    keys = {key for key, _ in writes if _is_unchanged(key, step, newest)}
+    return Effects(tuple(writes), frozenset(keys), goes_elsewhere, f"{step.id}/{task.id}")
+
+
+def _is_unchanged(key: str, step: Step, newest: Step) -> bool:
+    """Whether nothing has written a state key since a superstep, and nothing is about to."""
+    if step.namespace != newest.namespace:
+        return False
+    old, new = (each.saved.checkpoint["channel_versions"].get(key) for each in (step, newest))
+    written = {channel for task in newest.written for channel, _ in task.writes}
+    return bool(old == new and (step.id == newest.id or key not in written))
 
 
 def _goes_elsewhere(step: Step, task: Task) -> bool:

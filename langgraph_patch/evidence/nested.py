@@ -7,26 +7,28 @@ more segment, its number. The metadata of a checkpoint names the checkpoints of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_patch._langgraph_storage import (
     keeps_state_between_runs,
     parent_namespace,
-    state_keys,
-    whole_value,
 )
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Reader, newest, walk
+from langgraph_patch.evidence.checkpointer import (
+    Place,
+    Reader,
+    in_namespace,
+    read_older,
+    read_place,
+)
 from langgraph_patch.evidence.judge import Verdict
-from langgraph_patch.evidence.tasks import Ran, Step, Task, fold, is_real, read_step
+from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real
 from langgraph_patch.evidence.window import Window, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
@@ -47,8 +49,8 @@ def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOG
     """Whether a graph above recorded an answer: it records those to all graphs below."""
     for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
         above = in_namespace(config, namespace, checkpoint_id)
-        saved = yield from newest(reader, above)
-        if saved is None or read_step(saved, reader.messages_key, None)[0].is_answered:
+        place = yield from read_place(reader, above)
+        if place is None or place.step.is_answered:
             return True
     return False
 
@@ -134,33 +136,14 @@ def _messages_below(
 ) -> IOGenerator[list[BaseMessage] | None]:
     """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
     places = yield from graphs_below(reader, config, ran)
-    pending = ([m for task in place.step.written for m in task.messages] for place in places)
-    histories = (place.history for place in places)
-    found = [m for pair in zip(histories, pending, strict=True) for part in pair for m in part]
+    found: list[BaseMessage] = []
+    for place in places:
+        pending = [message for task in place.step.written for message in task.messages]
+        found += [*place.history, *pending]
     return found if places else None
 
 
 # --- the graphs that a task ran -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A checkpoint of a graph.
-
-    Attributes:
-        step: The superstep after it.
-        history: The history before that superstep.
-        values: The values of the other state keys.
-    """
-
-    step: Step
-    history: list[BaseMessage]
-    values: Mapping[str, Any]
-
-    @property
-    def config(self) -> RunnableConfig:
-        """Its thread, its namespace and its id."""
-        return self.step.saved.config
 
 
 def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerator[list[Place]]:
@@ -176,47 +159,12 @@ def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerato
     if found:
         return found
     lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
-    place = yield from read_place(reader, lasting, ran.step)
-    return [] if place is None else [place]
-
-
-def read_place(
-    reader: Reader, config: RunnableConfig, parent: Step | None = None
-) -> IOGenerator[Place | None]:
-    """The checkpoint that a config names, or the newest one of its namespace; None without one.
-
-    Older ones are read until one stores the history: a `DeltaChannel` stores it now and then.
-
-    Args:
-        reader: The checkpointer.
-        config: The thread, the namespace, and perhaps the checkpoint.
-        parent: The superstep of the graph above in which it was made. Default: any.
-    """
-    steps: list[Step] = []
-    stored: list[Mapping[str, Any]] = []
-    histories: list[list[BaseMessage]] = []
-
-    def add(saved: CheckpointTuple) -> bool:
-        parents = saved.metadata.get("parents", {})
-        if parent is not None and parents.get(parent.namespace) != parent.id:
-            return True
-        if steps and saved.checkpoint["id"] != steps[-1].parent_id:
-            return steps[-1].parent_id is None
-        step, history = read_step(saved, reader.messages_key, steps[-1] if steps else None)
-        steps.append(step)
-        stored.append(saved.checkpoint["channel_values"])
-        histories.extend([] if history is None else [history])
-        return history is not None
-
-    yield from walk(reader, config, add)
-    if not steps:
-        return None
-    history = histories[0] if histories else []
-    for step in reversed(steps[1:]):
-        applied = step.written if step.child == "loop" else step.others  # an input, or an update
-        history = fold(history, applied)
-    others = state_keys(set(stored[0]) - {reader.messages_key})
-    return Place(steps[0], history, {key: whole_value(stored[0][key]) for key in others})
+    place = yield from read_place(reader, lasting)
+    while place is not None and place.step.id > ran.step.id:
+        if place.step.saved.metadata.get("parents", {}).get(ran.step.namespace) == ran.step.id:
+            return [place]
+        place = yield from read_older(reader, place.step)
+    return []
 
 
 def namespace_of_task(step: Step, task: Task) -> str:
@@ -227,14 +175,6 @@ def namespace_of_task(step: Step, task: Task) -> str:
 def namespace_of(config: RunnableConfig) -> str:
     """The namespace that a config names."""
     return str(config["configurable"]["checkpoint_ns"])
-
-
-def in_namespace(
-    config: RunnableConfig, namespace: str, checkpoint_id: str | None = None
-) -> RunnableConfig:
-    """The same thread in another namespace, at a checkpoint or at the newest."""
-    names = {"thread_id": config["configurable"]["thread_id"], "checkpoint_ns": namespace}
-    return {"configurable": names | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
 
 
 def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:

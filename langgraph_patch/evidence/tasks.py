@@ -8,7 +8,7 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,7 +31,6 @@ from langgraph_patch._langgraph_storage import (
     own_interrupt_id,
     send_index,
     triggered_node,
-    whole_value,
 )
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.damaged_fields import corrected
@@ -44,7 +43,6 @@ from langgraph_patch.history.placeholders import (
 
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""
-
 
 _ROLES = ("human", "user", "ai", "assistant", "system", "developer")
 """The roles of a message that an application writes as a pair of a role and a text."""
@@ -71,17 +69,14 @@ class Task:
     @cached_property
     def messages(self) -> list[BaseMessage]:
         """The messages that it wrote to the history."""
-        return self._messages_in(self.messages_key)
+        values = (value for channel, value in self.writes if channel == self.messages_key)
+        return [corrected(message) for value in values for message in _written(value)]
 
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`, or that a repair showed to clients."""
-        return self._messages_in(RETURN)
-
-    def _messages_in(self, channel: str) -> list[BaseMessage]:
-        values = (value for name, value in self.writes if name == channel)
-        texts = channel != RETURN  # a `@task` may return any text
-        found = (m for value in values for m in messages_in(value, self.messages_key, texts=texts))
+        values = (value for channel, value in self.writes if channel == RETURN)
+        found = (message for value in values for message in _returned(value, self.messages_key))
         return [corrected(message) for message in found]
 
     @property
@@ -97,13 +92,6 @@ class Task:
         return any(isinstance(value, Overwrite) for value in values) or any(
             isinstance(m, RemoveMessage) and m.id == REMOVE_ALL_MESSAGES for m in self.messages
         )
-
-    def rewrites(self, message_id: str | None) -> bool:
-        """Whether it wrote this message again, as a repair does, and did not make it."""
-        shown = {message.id for message in self.returned}
-        removed = {message.id for message in self.messages if isinstance(message, RemoveMessage)}
-        was_repaired = self.is_repair and message_id not in shown
-        return self.is_overwrite or was_repaired or message_id in removed
 
     @property
     def errors(self) -> list[object]:
@@ -153,14 +141,12 @@ class Step:
         child: What made the next checkpoint of this branch: `loop` if the writes of the superstep
             were applied, `input`, `update` or `fork` if they were dropped; None if there is none.
         is_gap: Whether checkpoints between this one and the next one are not stored.
-        written_since: The channels that were written after this superstep, in this branch.
     """
 
     saved: CheckpointTuple
     messages_key: str
     child: str | None = None
     is_gap: bool = False
-    written_since: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
@@ -248,15 +234,12 @@ class Step:
         return any(task.id == NO_TASK and task.answers for task in self.others)
 
     @cached_property
-    def gotos(self) -> list[tuple[str, str, Any]]:
-        """The writes with which a client sent the run to a node: `Command(goto=...)`."""
-        own = [write for write in self.saved.pending_writes or () if write[0] == NO_TASK]
-        return [write for write in own if write[1] == TASKS or triggered_node(write[1])]
-
-    @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node."""
-        return bool(self.gotos)
+        """Whether a client sent the run to a node: `Command(goto=...)`."""
+        channels = {
+            channel for each in self.others if each.id == NO_TASK for channel, _ in each.writes
+        }
+        return any(channel == TASKS or triggered_node(channel) for channel in channels)
 
     @property
     def is_idle(self) -> bool:
@@ -303,88 +286,69 @@ def configured_id(config: RunnableConfig | None) -> str | None:
     return str(checkpoint_id) if checkpoint_id else None
 
 
-def read_step(
-    saved: CheckpointTuple, messages_key: str, child: Step | None
-) -> tuple[Step, list[BaseMessage] | None]:
-    """The superstep after a checkpoint, and the history before it.
+def read_step(saved: CheckpointTuple, messages_key: str, child: Step | None = None) -> Step:
+    """The superstep after a checkpoint.
 
     Args:
         saved: The checkpoint, with its pending writes.
         messages_key: The state key of the history.
         child: The superstep after the next checkpoint of this branch, if there is one.
-
-    Returns:
-        The superstep, and the messages; None for them if the checkpoint does not store them
-        (`DeltaChannel`).
     """
     stored = saved.checkpoint["channel_values"]
     triggers = {c: v for c, v in stored.items() if c == TASKS or triggered_node(c)}
     light = saved._replace(checkpoint={**saved.checkpoint, "channel_values": triggers})
-    since: frozenset[str] = frozenset()
-    if child is not None:
-        since = child.written_since | _channels_of(child, saved)
-    step = Step(
-        light,
-        messages_key,
-        child.source if child else None,
-        child is not None and child.number > saved.metadata.get("step", -1) + 1,
-        since,
-    )
-    return step, history_in(stored.get(messages_key))
+    if child is None:
+        return Step(light, messages_key)
+    is_gap = child.number > saved.metadata.get("step", -1) + 1
+    return Step(light, messages_key, child.source, is_gap)
 
 
-def _channels_of(child: Step, saved: CheckpointTuple) -> frozenset[str]:
-    """The channels that were written after a checkpoint was made from `saved`, or to make it."""
-    written = {channel for task in child.written for channel, _ in task.writes}
-    if child.child == "input":  # dropped
-        written = set()
-    # The writes that made the checkpoint may be stored after it.
-    old, new = (c.checkpoint["channel_versions"] for c in (saved, child.saved))
-    return frozenset(written | {channel for channel in new if new[channel] != old.get(channel)})
+def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseMessage]:
+    """A history after writes, as the reducers of a `DeltaChannel` make it.
 
-
-def history_in(value: object) -> list[BaseMessage] | None:
-    """The messages of a stored value; None if it has none, as a `DeltaChannel` mostly."""
-    whole = whole_value(value)
-    if not isinstance(whole, list):
-        return None
-    try:
-        return [corrected(message) for message in as_messages(whole)]
-    except MessagesError:
-        return None  # an older version of the application stored something else there
-
-
-def messages_in(value: object, messages_key: str, *, texts: bool = False) -> Iterator[BaseMessage]:
-    """The messages in what a task wrote to the history or returned.
-
-    Args:
-        value: What it wrote or returned.
-        messages_key: The state key of the history.
-        texts: Whether a text, and a pair of a role and a text, is a message too. Default: False.
+    Raises:
+        MessagesError: If something in it is no message.
     """
+    state: dict[object, BaseMessage] = {m.id or id(m): m for m in history}
+    for write in writes:
+        if isinstance(write, Overwrite):
+            state = {}
+        for message in _written_messages(write):
+            if message.id == REMOVE_ALL_MESSAGES:
+                state = {}
+            elif isinstance(message, RemoveMessage):
+                state.pop(message.id, None)
+            else:
+                state[message.id or id(message)] = message
+    return list(state.values())
+
+
+def _written_messages(value: object) -> list[BaseMessage]:
+    """The messages of one write to the history: a list, or one of any form that LangChain knows."""
+    value = value.value if isinstance(value, Overwrite) else value
+    is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
+    return as_messages(value if isinstance(value, list) and not is_pair else [value])
+
+
+def _written(value: object) -> list[BaseMessage]:
+    with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
+        return _written_messages(value)
+    return []
+
+
+def _returned(value: object, messages_key: str) -> Iterator[BaseMessage]:
+    """The messages in what a `@task` returned: texts are none."""
     if isinstance(value, BaseMessage):
         yield value
-    elif _is_message_like(value) and (texts or isinstance(value, dict)):
-        with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
-            yield from as_messages([value])
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from messages_in(part, messages_key, texts=texts)
-    elif isinstance(value, Overwrite):
-        yield from messages_in(value.value, messages_key, texts=texts)
+            yield from _returned(part, messages_key)
     elif isinstance(value, Command):
-        yield from messages_in(value.update, messages_key, texts=texts)
+        yield from _returned(value.update, messages_key)
+    elif isinstance(value, dict) and messages_key in value:
+        yield from _returned(value[messages_key], messages_key)
     elif isinstance(value, dict):
-        yield from messages_in(value.get(messages_key), messages_key, texts=texts)
-
-
-def _is_message_like(value: object) -> bool:
-    """Whether LangChain makes a message of a value. A stored pair is a list."""
-    if isinstance(value, dict):
-        return "content" in value and ("role" in value or "type" in value)
-    if isinstance(value, list | tuple):
-        return [*map(type, value)] == [str, str] and value[0] in _ROLES
-    return isinstance(value, str)
+        yield from _written(value)
 
 
 def is_real(message: BaseMessage) -> bool:
@@ -394,32 +358,14 @@ def is_real(message: BaseMessage) -> bool:
     return not (is_foreign_placeholder(message) or is_client_fake(message))
 
 
-def fold(history: list[BaseMessage], tasks: Sequence[Task]) -> list[BaseMessage]:
-    """A history after the writes of tasks, as the usual reducers make it."""
-    for task in tasks:
-        if task.is_overwrite:
-            history = []
-        for message in task.messages:
-            place = next((i for i, m in enumerate(history) if m.id == message.id), None)
-            if isinstance(message, RemoveMessage):
-                history = [m for m in history if m.id != message.id]
-            elif place is None or message.id is None:
-                history = [*history, message]
-            else:
-                history = [*history[:place], message, *history[place + 1 :]]
-    return history
-
-
 # --- the tasks of a superstep -----------------------------------------------------------------
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
+    """The tasks that LangGraph makes from a checkpoint."""
     checkpoint = step.saved.checkpoint
-    gotos = {channel: value for _, channel, value in step.gotos if channel != TASKS}
-    channels = {**checkpoint["channel_values"], **gotos}
-    targets = {triggered_node(channel) or "" for channel in gotos}
-    nodes = {*step.nodes, *targets, *(s.node for s in step.sends if isinstance(s, Send))}
+    channels = checkpoint["channel_values"]
+    nodes = {*step.nodes, *(s.node for s in step.sends if isinstance(s, Send))}
     if not nodes:
         return ()
     joins = {channel: joined_nodes(channel) for channel in channels}
@@ -430,15 +376,7 @@ def _derived(step: Step) -> Sequence[Any]:
     for channel, sources in joins.items():
         if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    versions = checkpoint["channel_versions"]
-    newest = dict.fromkeys(gotos, max(versions.values(), default=1))
-    seen = {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets}
-    copy: Any = {
-        **checkpoint,
-        "channel_values": {**channels, "__root__": {}},
-        "channel_versions": {**versions, **newest},
-        "versions_seen": seen,
-    }
+    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks

@@ -18,17 +18,10 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph_graphs import graph_that_returns
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
 from langgraph_patch.evidence.effects import is_equal
-from langgraph_patch.evidence.nested import (
-    Place,
-    graphs_below,
-    in_namespace,
-    namespace_of,
-    namespace_of_task,
-    read_place,
-)
-from langgraph_patch.evidence.tasks import Ran
+from langgraph_patch.evidence.nested import graphs_below, namespace_of_task
+from langgraph_patch.evidence.tasks import Ran, configured_id
 from langgraph_patch.evidence.window import is_version, open_before
 from langgraph_patch.history.ids import digest_of
 
@@ -77,19 +70,15 @@ def dropped_turns(
         The checkpoint that the input dropped, and its turns in the order in which LangGraph would
         have applied them; None if there are none.
     """
-    wanted = config["configurable"].get("checkpoint_id")
-    while wanted is not None:
-        place = yield from read_place(reader, in_namespace(config, namespace_of(config), wanted))
-        if place is None or place.step.id != wanted:
-            return None
+    place = (yield from read_place(reader, config)) if configured_id(config) else None
+    while place is not None:
         turns = yield from _turns_of(reader, place, builder)
         if turns:
             return place, turns
         # If nothing ran after an input or an update, what was dropped began before.
         nodes = {task.node for task in place.step.tasks}
         is_passed = place.step.source != "loop" or nodes == {own_node}
-        older = place.step.parent_id if is_passed else None
-        wanted = older if older is not None and older < wanted else None  # it may be its own parent
+        place = (yield from read_older(reader, place.step)) if is_passed else None
     return None
 
 
@@ -114,7 +103,7 @@ def _turns_of(
                 written = [] if task.is_overwrite else task.messages
                 added = [m for m in written if not isinstance(m, RemoveMessage)]
             elif (start := _end_of(history, below.history)) is not None:
-                added = below.history[start:]
+                added = list(below.history[start:])
             else:
                 continue
             added = without(_with_ids(added, own.namespace), history)

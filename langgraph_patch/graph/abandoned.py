@@ -25,9 +25,9 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
 from langgraph_patch.evidence.effects import StateWrites, has_value, whole_value_write
-from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
+from langgraph_patch.evidence.nested import namespace_of
 from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer

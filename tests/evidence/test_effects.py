@@ -184,6 +184,7 @@ BOTH = made("write:c1", "wire:c2")
 NOTE = ("note", "x")
 NEWS = news(BOTH)
 THEN = ran("agent", history=[GO, BOTH, MORE])
+APPLIED = {**THEN, "values": {"note": "x"}}
 WROTE = [result("done", "c1", "write"), NOTE]
 
 
@@ -206,8 +207,8 @@ def test_the_effects_of_a_task():
         # An edge starts its node after each task of the same node.
         ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
         # Written since: by an applied superstep, by an update, and not by a dropped one.
-        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, THEN], (set(), False)),
-        ([sent(WROTE, ASKS), {**THEN, "source": "update", "values": {"note": 1}}], (set(), False)),
+        ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, APPLIED], (set(), False)),
+        ([sent(WROTE, ASKS), {**APPLIED, "source": "update"}], (set(), False)),
         ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, NEWS], ({"note"}, False)),
     ]
     for steps, expected in table:
