@@ -57,11 +57,6 @@ class Place:
     history: Sequence[BaseMessage]
     values: Mapping[str, Any]
 
-    @property
-    def config(self) -> RunnableConfig:
-        """Its thread, its namespace and its id."""
-        return self.step.saved.config
-
 
 def read_place(
     reader: Reader, config: RunnableConfig, child: Step | None = None

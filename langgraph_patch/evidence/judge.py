@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, text_of_error
+from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
 from langgraph_patch.evidence.window import View, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
@@ -42,9 +42,9 @@ class Verdict:
     """
 
     finding: Finding | None = None
-    writer: Ran | None = None
-    ended: Ran | None = None
-    own: tuple[Ran, ...] = ()
+    writer: Task | None = None
+    ended: Task | None = None
+    own: tuple[Task, ...] = ()
     last: Step | None = None
 
     @property
@@ -63,17 +63,14 @@ def judge(call: Call, window: Window) -> Verdict:
             continue
         task = _own_task(view, made)
         if task is not None:
-            own = Ran(view.step, task)
-            found = replace(found, own=(*found.own, own))
+            found = replace(found, own=(*found.own, task))
             if task.writes:
-                ending = _ending_of(task, view.step, window)
-                finding = found.finding if found.result else ending
-                found = replace(found, ended=own, finding=finding)
+                finding = found.finding if found.result else _ending_of(task, window)
+                found = replace(found, ended=task, finding=finding)
         for result, writer in _results(view, made, task, window):
             if found.result is None or found.result.content != result.content:
-                ran = Ran(view.step, writer) if writer else None
-                found = replace(found, finding=Finding(result=result), writer=ran)
-    steps = [*_pending_steps(window), *(ran.step for ran in found.own)]
+                found = replace(found, finding=Finding(result=result), writer=writer)
+    steps = [*_pending_steps(window), *(task.step for task in found.own)]
     return replace(found, last=max(steps, key=lambda step: step.id, default=None))
 
 
@@ -169,13 +166,13 @@ def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
 # --- endings ------------------------------------------------------------------------------------
 
 
-def _ending_of(task: Task, step: Step, window: Window) -> Finding | None:
+def _ending_of(task: Task, window: Window) -> Finding | None:
     """How a task without a result ended; None if its writes do not say for certain."""
     channels = {channel for channel, _ in task.writes}
     if not task.errors:
         # A task that was answered and asks again has recorded an answer.
-        is_waiting = channels == {INTERRUPT} and not step.is_answered
-        detail = "paused" if step.child is None else None
+        is_waiting = channels == {INTERRUPT} and not task.step.is_answered
+        detail = "paused" if task.step.child is None else None
         return Finding("awaiting_input", detail=detail) if is_waiting else None
     error = task.errors[-1]
     text = text_of_error(error)
@@ -201,7 +198,7 @@ def _has_edit(answer: object) -> bool:
     return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
 
 
-def ending_of_only_call(window: Window) -> tuple[Finding | None, Ran] | None:
+def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     """How the node ended that ran the only call of a message over the whole state, if certain.
 
     No other node ran since a node wrote the message, and that node ran no tools itself.
@@ -222,7 +219,7 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Ran] | None:
     ran_tools = any(isinstance(m, ToolMessage) for m in writer.messages[places[-1] :])
     if returned or ran_tools:
         return None
-    return _ending_of(tasks[0], step, window), Ran(step, tasks[0])
+    return _ending_of(tasks[0], window), tasks[0]
 
 
 def _pending_steps(window: Window) -> list[Step]:

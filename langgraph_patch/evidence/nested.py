@@ -28,7 +28,7 @@ from langgraph_patch.evidence.checkpointer import (
     read_place,
 )
 from langgraph_patch.evidence.judge import Verdict
-from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real
+from langgraph_patch.evidence.tasks import Step, Task, is_real
 from langgraph_patch.evidence.window import Window, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
@@ -45,39 +45,40 @@ _MAX_TEXT = 120
 # --- above --------------------------------------------------------------------------------------
 
 
-def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOGenerator[bool]:
+def is_answered_above(reader: Reader, step: Step) -> IOGenerator[bool]:
     """Whether a graph above recorded an answer: it records those to all graphs below."""
     for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
-        above = in_namespace(config, namespace, checkpoint_id)
+        above = in_namespace(step.saved.config, namespace, checkpoint_id)
         place = yield from read_place(reader, above)
         if place is None or place.step.is_answered:
             return True
     return False
 
 
-def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+def graph_above(window: Window) -> RunnableConfig | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
-    origin, namespace = window.origin, namespace_of(config)
-    above = parent_namespace(namespace)
-    if origin is None or origin.source != "input" or above == namespace:
+    origin = window.origin
+    if origin is None or origin.source != "input" or not origin.namespace:
         return None
-    return in_namespace(config, above, origin.saved.metadata.get("parents", {}).get(above))
+    above = parent_namespace(origin.namespace)
+    checkpoint_id = origin.saved.metadata.get("parents", {}).get(above)
+    return in_namespace(origin.saved.config, above, checkpoint_id)
 
 
 # --- below --------------------------------------------------------------------------------------
 
 
-def graph_of_writer(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+def graph_of_writer(window: Window) -> RunnableConfig | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
     origin, writer = window.origin, window.writer
     if origin is None or writer is None:
         return None
     task = next((task for task in origin.tasks if task.id == writer.id), None)
-    return None if task is None else in_namespace(config, namespace_of_task(origin, task))
+    return None if task is None else in_namespace(origin.saved.config, task.namespace)
 
 
 def check_below(
-    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+    reader: Reader, window: Window, call: Call, verdict: Verdict
 ) -> IOGenerator[Verdict]:
     """Check the ending of a call against the graphs that its task ran.
 
@@ -88,12 +89,12 @@ def check_below(
     if ending is None or ended is None or ending.result is not None:
         return verdict
     is_waiting = ending.cause == "awaiting_input"
-    if is_waiting and (yield from is_answered_above(reader, config, ended.step)):
+    if is_waiting and (yield from is_answered_above(reader, ended.step)):
         return replace(verdict, finding=None)
-    if is_waiting and ended.step.owns_interrupts(ended.task):
+    if is_waiting and ended.owns_interrupts:
         return verdict
     ids = {call.id, *call.earlier_ids}
-    below = yield from _messages_below(reader, config, ended)
+    below = yield from _messages_below(reader, ended)
     messages = below or []
     makers = [m for m in messages if isinstance(m, AIMessage) and _makes(m, ids)]
     results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
@@ -102,26 +103,24 @@ def check_below(
         return replace(verdict, finding=Finding(result=results[0]))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
-        is_known = bool(messages) or (below is not None and ended.task.node == TOOLS)
+        is_known = bool(messages) or (below is not None and ended.node == TOOLS)
         is_certain = is_known or keeps_state_between_runs(ended.step.namespace)
     else:
-        is_certain = ended.task.call is not None or ended.task.node == TOOLS
+        is_certain = ended.call is not None or ended.node == TOOLS
     return verdict if is_certain and not makers else replace(verdict, finding=None)
 
 
-def inner_results(
-    reader: Reader, config: RunnableConfig, verdict: Verdict
-) -> IOGenerator[tuple[str, ...]]:
+def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ...]]:
     """Short texts about the recorded results of calls inside a call, newest first.
 
     Returns:
         A text for each result. If there are many, the last text is the number of the others.
     """
-    tasks = {ran.task.id: ran for ran in (*verdict.own, verdict.ended) if ran is not None}
+    tasks = {task.id: task for task in (*verdict.own, verdict.ended) if task is not None}
     texts: list[str] = []
-    for ran in tasks.values():
-        if not (ran.task.interrupt_ids and ran.step.owns_interrupts(ran.task)):
-            texts += _texts((yield from _messages_below(reader, config, ran)) or [])
+    for task in tasks.values():
+        if not (task.interrupt_ids and task.owns_interrupts):
+            texts += _texts((yield from _messages_below(reader, task)) or [])
     texts.reverse()
     more = len(texts) - _MAX_RESULTS
     return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
@@ -131,14 +130,12 @@ def _makes(message: AIMessage, ids: AbstractSet[str]) -> bool:
     return any(call.id in ids for call in read_calls(message))
 
 
-def _messages_below(
-    reader: Reader, config: RunnableConfig, ran: Ran
-) -> IOGenerator[list[BaseMessage] | None]:
+def _messages_below(reader: Reader, task: Task) -> IOGenerator[list[BaseMessage] | None]:
     """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
-    places = yield from graphs_below(reader, config, ran)
+    places = yield from graphs_below(reader, task)
     found: list[BaseMessage] = []
     for place in places:
-        pending = [message for task in place.step.written for message in task.messages]
+        pending = [message for each in place.step.written for message in each.messages]
         found += [*place.history, *pending]
     return found if places else None
 
@@ -146,9 +143,10 @@ def _messages_below(
 # --- the graphs that a task ran -------------------------------------------------------------------
 
 
-def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerator[list[Place]]:
+def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
     """The newest checkpoint of each graph that a task ran, in the order in which they began."""
-    base = namespace_of_task(ran.step, ran.task)
+    base, above = task.namespace, task.step
+    config = above.saved.config
     found: list[Place] = []
     for number in count():
         namespace = f"{base}|{number}" if number else base
@@ -160,16 +158,11 @@ def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerato
         return found
     lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
     place = yield from read_place(reader, lasting)
-    while place is not None and place.step.id > ran.step.id:
-        if place.step.saved.metadata.get("parents", {}).get(ran.step.namespace) == ran.step.id:
+    while place is not None and place.step.id > above.id:
+        if place.step.saved.metadata.get("parents", {}).get(above.namespace) == above.id:
             return [place]
         place = yield from read_older(reader, place.step)
     return []
-
-
-def namespace_of_task(step: Step, task: Task) -> str:
-    """The namespace of the first graph that a task runs."""
-    return f"{step.namespace}|{task.node}:{task.id}".removeprefix("|")
 
 
 def namespace_of(config: RunnableConfig) -> str:

@@ -235,36 +235,32 @@ def _search(
         The superstep after the current checkpoint, and what is known of each call.
     """
     newest = yield from read_windows(reader, config, windows)
+    visited |= {namespace_of(config)}
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
-        found |= yield from _explained(reader, config, window, found, visited)
+        found |= yield from _explained(reader, window, found, visited)
         for call in window.calls:
-            verdict = yield from check_below(reader, config, window, call, found[call.key])
-            verdicts[call.key] = yield from _with_details(reader, config, window, call, verdict)
+            verdict = yield from check_below(reader, window, call, found[call.key])
+            verdicts[call.key] = yield from _with_details(reader, window, call, verdict)
     return newest, verdicts
 
 
 def _explained(
-    reader: Reader,
-    config: RunnableConfig,
-    window: Window,
-    verdicts: _Verdicts,
-    visited: frozenset[str],
+    reader: Reader, window: Window, verdicts: _Verdicts, visited: frozenset[str]
 ) -> IOGenerator[_Verdicts]:
     """What explains the calls of a message of which no task of their own is recorded."""
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
     asking = approval(window) if rest else None
     if asking is not None:
-        if (yield from is_answered_above(reader, config, asking)):
+        if (yield from is_answered_above(reader, asking)):
             return {}
         cause = Finding("not_started", detail="approval")
         return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
     if not rest:
         return {}
     calls = [call for call in window.calls if call.key in rest]
-    visited |= {namespace_of(config)}
-    above, below = graph_above(config, window), graph_of_writer(config, window)
+    above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is not None and namespace_of(other) not in visited:
         same = [Window(window.message, calls)]
@@ -281,7 +277,7 @@ def _explained(
 
 
 def _with_details(
-    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+    reader: Reader, window: Window, call: Call, verdict: Verdict
 ) -> IOGenerator[Verdict]:
     """A verdict with what the calls inside the call recorded, and with incomplete arguments."""
     finding = verdict.finding
@@ -290,7 +286,7 @@ def _with_details(
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
-    inner = yield from inner_results(reader, config, verdict)
+    inner = yield from inner_results(reader, verdict)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)
     return replace(verdict, finding=finding)

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -53,30 +53,37 @@ class Task:
     """What one task of a superstep wrote.
 
     Attributes:
+        step: The superstep.
         id: Its id.
+        writes: The channel and the value of each of its pending writes.
         node: Its node; None if LangGraph did not start it as a task of this superstep.
         call: The tool call that its `Send` carries, if any.
-        writes: The channel and the value of each of its pending writes.
-        messages_key: The state key of the history.
     """
 
+    step: Step
     id: str
-    node: str | None
-    call: Mapping[str, Any] | None
     writes: Sequence[tuple[str, Any]]
-    messages_key: str
+    node: str | None = None
+    call: Mapping[str, Any] | None = None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the first graph that it runs."""
+        return f"{self.step.namespace}|{self.node}:{self.id}".removeprefix("|")
 
     @cached_property
     def messages(self) -> list[BaseMessage]:
         """The messages that it wrote to the history."""
-        values = (value for channel, value in self.writes if channel == self.messages_key)
+        values = (value for channel, value in self.writes if channel == self.step.messages_key)
         return [corrected(message) for value in values for message in _written(value)]
 
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`, or that a repair showed to clients."""
         values = (value for channel, value in self.writes if channel == RETURN)
-        found = (message for value in values for message in _returned(value, self.messages_key))
+        found = (
+            message for value in values for message in _returned(value, self.step.messages_key)
+        )
         return [corrected(message) for message in found]
 
     @property
@@ -88,7 +95,7 @@ class Task:
     @property
     def is_overwrite(self) -> bool:
         """Whether it replaced the whole history."""
-        values = [value for channel, value in self.writes if channel == self.messages_key]
+        values = [value for channel, value in self.writes if channel == self.step.messages_key]
         return any(isinstance(value, Overwrite) for value in values) or any(
             isinstance(m, RemoveMessage) and m.id == REMOVE_ALL_MESSAGES for m in self.messages
         )
@@ -109,6 +116,13 @@ class Task:
         values = (value for channel, value in self.writes if channel == INTERRUPT)
         raised = (each for v in values for each in (v if isinstance(v, list | tuple) else [v]))
         return [each.id if isinstance(each, Interrupt) else None for each in raised]
+
+    @property
+    def owns_interrupts(self) -> bool:
+        """Whether it, or a `@task` in it, raised all its interrupts, and no graph below it."""
+        own = own_interrupt_id(self.step.namespace, self.node or "", self.id)
+        inside = {i for other in self.step.others for i in other.interrupt_ids}
+        return set(self.interrupt_ids) <= {own, *inside}
 
     @property
     def is_finished(self) -> bool:
@@ -200,7 +214,7 @@ class Step:
         by_task: dict[str, list[tuple[str, Any]]] = {}
         for task_id, channel, value in self.saved.pending_writes or ():
             by_task.setdefault(task_id, []).append((channel, value))
-        return [Task(t, None, None, own, self.messages_key) for t, own in by_task.items()]
+        return [Task(self, task_id, writes) for task_id, writes in by_task.items()]
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -213,11 +227,11 @@ class Step:
         found.sort(key=lambda each: (each[0] is not None, each[0] or 0, each[1].name))
         return [
             Task(
-                id=task.id,
-                node=task.name,
-                call=None if index is None else sent_call(self.sends[index]),
-                writes=writes.get(task.id, ()),
-                messages_key=self.messages_key,
+                self,
+                task.id,
+                writes.get(task.id, ()),
+                task.name,
+                None if index is None else sent_call(self.sends[index]),
             )
             for index, task in found
         ]
@@ -265,19 +279,6 @@ class Step:
         """Whether such a node asked a human and has no recorded answer."""
         wrote = {channel for task in self.tasks for channel, _ in task.writes}
         return self.is_passed and wrote == {INTERRUPT} and not self.is_answered
-
-    def owns_interrupts(self, task: Task) -> bool:
-        """Whether a task, or a `@task` in it, raised all its interrupts, and no graph below it."""
-        own = own_interrupt_id(self.namespace, task.node or "", task.id)
-        inside = {i for other in self.others for i in other.interrupt_ids}
-        return set(task.interrupt_ids) <= {own, *inside}
-
-
-class Ran(NamedTuple):
-    """A task, and the superstep in which it ran."""
-
-    step: Step
-    task: Task
 
 
 def configured_id(config: RunnableConfig | None) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -38,7 +39,7 @@ class View:
 
     step: Step
     calls: Sequence[Call]
-    later: Sequence[ToolMessage]
+    later: Sequence[BaseMessage]
     is_pending: bool
     rivals: Sequence[Call]
 
@@ -132,7 +133,8 @@ def _add_views(place: Place, windows: Iterable[Window]) -> list[Window]:
     indexes: dict[str | None, int] = {
         m.id: index for index, m in enumerate(history) if m.id is not None
     }
-    end, named = _end_of_turn(history), _named_in(step)
+    end = max((i for i, m in enumerate(history) if not isinstance(m, ToolMessage)), default=None)
+    named = _named_in(step)
     unfinished = []
     for window in windows:
         index = indexes.get(window.message.id)
@@ -147,14 +149,6 @@ def _add_views(place: Place, windows: Iterable[Window]) -> list[Window]:
     return unfinished
 
 
-def _end_of_turn(history: Sequence[BaseMessage]) -> int:
-    """The index of the last message that is no result."""
-    index = len(history) - 1
-    while index >= 0 and isinstance(history[index], ToolMessage):
-        index -= 1
-    return index
-
-
 def _named_in(step: Step) -> set[str]:
     """The ids of the calls that the tasks of a superstep name."""
     results = (m for task in step.written for m in [*task.messages, *task.returned])
@@ -165,20 +159,10 @@ def _named_in(step: Step) -> set[str]:
 def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
     message = history[place]
     calls = read_calls(message) if isinstance(message, AIMessage) else []
-    later = _results_after(history, place)
+    later = list(takewhile(lambda m: isinstance(m, ToolMessage), history[place + 1 :]))
     after = history[place + 1 + len(later) :]
     rivals = [*open_before(history[:place]), *called_in(after)]
     return View(step, calls, later, not after, rivals)
-
-
-def _results_after(history: Sequence[BaseMessage], place: int) -> list[ToolMessage]:
-    """The results directly after a message."""
-    found: list[ToolMessage] = []
-    for message in history[place + 1 :]:
-        if not isinstance(message, ToolMessage):
-            break
-        found.append(message)
-    return found
 
 
 def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:

@@ -28,7 +28,8 @@ from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
 from langgraph_patch.evidence.effects import StateWrites, has_value, whole_value_write
 from langgraph_patch.evidence.nested import namespace_of
-from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
+from langgraph_patch.evidence.tasks import Task
+from langgraph_patch.evidence.turns import Turn, dropped_turns, without
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of, valid_name
@@ -264,12 +265,12 @@ def _told(turns: Sequence[Turn], messages: Sequence[BaseMessage]) -> list[BaseMe
     if not lines:
         return []
     caller = turns[0].caller
-    name = valid_name(caller.node)
+    name = valid_name(caller.node or "")
     lost = sorted({key for turn in turns for key in turn.changed})
     text = "\n".join([*turn_texts(name, lost), *lines])
     mark = {PLACEHOLDER_KEY: {"turn_of": caller.node}}
     return [AIMessage(text, id=_id_of(caller), name=name, additional_kwargs=mark)]
 
 
-def _id_of(caller: Caller) -> str:
+def _id_of(caller: Task) -> str:
     return f"patch-{digest_of('turn', caller.namespace)[:32]}"

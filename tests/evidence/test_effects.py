@@ -204,8 +204,6 @@ def test_the_effects_of_a_task():
         ([sent([*WROTE, to("other")], ASKS), NEWS], ({"note"}, True)),
         ([sent([WROTE[0], (TASKS, Send("other", 1))], ASKS), NEWS], (set(), True)),
         ([sent([*WROTE, to("x_routers")], ASKS), NEWS], ({"note"}, False)),
-        # An edge starts its node after each task of the same node.
-        ([sent([*WROTE, to("other")], to("other")), NEWS], ({"note"}, False)),
         # Written since: by an applied superstep, by an update, and not by a dropped one.
         ([sent(WROTE, ASKS), {**NEWS, "wrote": [NOTE]}, APPLIED], (set(), False)),
         ([sent(WROTE, ASKS), {**APPLIED, "source": "update"}], (set(), False)),
@@ -236,7 +234,6 @@ def test_what_is_restored():
         ([KEPT, OTHER], LAST, [(), ("files",)], KEPT.writes),
         ([TWICE], LAST, [("files",)], ()),
         ([TWICE], REDUCER, [()], TWICE.writes),
-        ([TWICE], {"files": EphemeralValue(dict, guard=False)}, [()], TWICE.writes),
         ([TWICE], {"files": UntrackedValue(dict, guard=True)}, [("files",)], ()),
         # A changed key, a key that the graph lacks, a `goto`.
         ([replace(KEPT, unchanged=frozenset())], LAST, [("files",)], ()),

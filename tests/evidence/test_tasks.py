@@ -5,6 +5,7 @@ from asyncio import CancelledError
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
@@ -114,7 +115,8 @@ AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
 
 def task_with(*writes: Any) -> Task:
     """A task that wrote this."""
-    return Task("t1", None, None, writes, "messages")
+    saved = CheckpointTuple({"configurable": {}}, empty_checkpoint(), {}, None, [])
+    return Task(Step(saved, "messages"), "t1", writes, "tools")
 
 
 def test_the_messages_that_a_task_returned():
@@ -195,12 +197,12 @@ def test_whether_a_task_has_ended():
         ([("__no_writes__", None)], True, True),
     ]
     for writes, ended, finished in table:
-        task = Task("t", "tools", None, writes, "messages")
+        task = task_with(*writes)
         assert (task.has_ended, task.is_finished) == (ended, finished)
 
 
 def test_the_interrupts_of_a_task():
     """Stored as a list or as one; of another object the id is unknown."""
     writes = [("__interrupt__", [Interrupt(1, id="a")]), ("__interrupt__", Interrupt(2, id="b"))]
-    task = Task("t", "tools", None, [*writes, ("__interrupt__", ["?"]), ("x", 1)], "messages")
+    task = task_with(*writes, ("__interrupt__", ["?"]), ("x", 1))
     assert task.interrupt_ids == ["a", "b", None]
