@@ -35,7 +35,7 @@ class Verdict:
 
     Attributes:
         finding: Its result, or why there is none; None if nothing is certain.
-        writer: The task that wrote the result, if it is one of pending writes.
+        writer: The task that wrote the result.
         ended: The last task that ran the call and recorded an end without a result.
         own: All tasks that ran the call and nothing else, oldest first.
         last: The newest superstep that may have run it.
@@ -80,13 +80,10 @@ def judge(call: Call, window: Window) -> Verdict:
 def _own_task(view: View, made: Call) -> Task | None:
     """The task of exactly this call's `Send`, or None."""
     request = _request_of(made)
-    if made.source != "tool_calls" or request in map(_request_of, view.rivals):
+    if made.source != "tool_calls" or request in map(_request_of, view.rivals_of(made)):
         return None
     sent = [task for task in view.step.tasks if task.call and _request_sent(task.call) == request]
-    twins = [
-        twin for twin in view.calls if _request_of(twin) == request and twin.source == "tool_calls"
-    ]
-    return sent[twins.index(made)] if len(sent) == len(twins) else None
+    return sent[0] if len(sent) == 1 else None
 
 
 def _request_of(call: Call) -> tuple[str, str, Any]:
@@ -102,26 +99,23 @@ def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
 
 def _results(
     view: View, made: Call, own: Task | None, window: Window
-) -> Iterator[tuple[ToolMessage, Task | None]]:
+) -> Iterator[tuple[ToolMessage, Task]]:
     """The results of a call in one superstep, with the task that wrote each."""
-    rivals = [label(rival.name) for rival in view.rivals if rival.id == made.id]
-    is_contested = label(made.name) in rivals or "" in rivals
-    stored = None if is_contested else _result_among(view.later, made, view.calls, rivals)
-    if stored is not None:
-        yield stored, None
     if own is not None:
         results = [m for m in (*own.messages, *own.returned) if _is_result_of(m, made.id)]
         if results:
             yield results[0], own
             return
     step = view.step
+    rivals = [label(rival.name) for rival in view.rivals_of(made) if rival.id == made.id]
+    is_contested = label(made.name) in rivals or "" in rivals
     if is_contested or any(_calls_elsewhere(t.messages, made.id, window) for t in step.written):
         return
     written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
     if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
         written += [(task, task.returned) for task in step.others]
     for task, messages in written:
-        result = _result_among(messages, made, view.calls, rivals)
+        result = _result_among(messages, made, is_named=bool(rivals))
         if result is not None and not (task is own or task.is_repair or task.is_overwrite):
             yield result, task
 
@@ -137,25 +131,17 @@ def _calls_elsewhere(messages: Sequence[BaseMessage], call_id: str, window: Wind
 
 
 def _result_among(
-    messages: Sequence[BaseMessage], made: Call, calls: Sequence[Call], rivals: Sequence[str]
+    messages: Sequence[BaseMessage], made: Call, *, is_named: bool
 ) -> ToolMessage | None:
     """The result of a call among messages; None if it may be that of another call with its id.
 
-    `rivals` are other tools that an open call of the id names: results must name theirs then.
+    If `is_named`, an open call of another tool has the id: the results must name their tools.
     """
     own = [message for message in messages if _is_result_of(message, made.id)]
     own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
-    twins = [twin for twin in calls if twin.id == made.id and twin.source == "tool_calls"]
-    if twins and made not in twins:
-        return None  # LangGraph runs the calls in `tool_calls`
-    if rivals and not all(m.name for m in own):
+    if is_named and not all(m.name for m in own):
         return None
-    if len(twins) <= 1:
-        return next(iter(own), None)
-    same = [twin for twin in twins if label(twin.name) == label(made.name)]
-    if len(own) != len(same) or not all(m.name for m in own):
-        return None
-    return own[same.index(made)]
+    return next(iter(own), None)
 
 
 def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
@@ -215,8 +201,7 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
-    places = [i for i, m in enumerate(writer.messages) if is_version(m, window.message)]
-    ran_tools = any(isinstance(m, ToolMessage) for m in writer.messages[places[-1] :])
+    ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages)
     if returned or ran_tools:
         return None
     return _ending_of(tasks[0], window), tasks[0]

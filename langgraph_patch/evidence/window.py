@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import dropwhile
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -32,14 +32,12 @@ class View:
     Attributes:
         step: The superstep.
         calls: The calls of the message as it was stored then.
-        later: The results directly after it.
         is_pending: Whether nothing but results followed it.
         rivals: The open calls of other messages: a task of the superstep may have run them too.
     """
 
     step: Step
     calls: Sequence[Call]
-    later: Sequence[BaseMessage]
     is_pending: bool
     rivals: Sequence[Call]
 
@@ -49,6 +47,11 @@ class View:
         if len(same) > 1:
             same = [made for made in same if made.ordinal == call.ordinal]
         return same[0] if same else None
+
+    def rivals_of(self, made: Call) -> list[Call]:
+        """The other calls that a task of the superstep may have run."""
+        others = [call for call in self.calls if call is not made and call.source == "tool_calls"]
+        return [*self.rivals, *others]
 
 
 @dataclass(slots=True, eq=False)
@@ -159,10 +162,9 @@ def _named_in(step: Step) -> set[str]:
 def _view(step: Step, history: Sequence[BaseMessage], place: int) -> View:
     message = history[place]
     calls = read_calls(message) if isinstance(message, AIMessage) else []
-    later = list(takewhile(lambda m: isinstance(m, ToolMessage), history[place + 1 :]))
-    after = history[place + 1 + len(later) :]
+    after = list(dropwhile(lambda m: isinstance(m, ToolMessage), history[place + 1 :]))
     rivals = [*open_before(history[:place]), *called_in(after)]
-    return View(step, calls, later, not after, rivals)
+    return View(step, calls, not after, rivals)
 
 
 def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
