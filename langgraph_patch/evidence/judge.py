@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
 from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, is_version, label
+from langgraph_patch.evidence.window import View, Window, called_in, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -108,8 +108,9 @@ def _results(
             return
     step = view.step
     rivals = [label(rival.name) for rival in view.rivals_of(made) if rival.id == made.id]
-    is_contested = label(made.name) in rivals or "" in rivals
-    if is_contested or any(_calls_elsewhere(t.messages, made.id, window) for t in step.written):
+    new = (m for t in step.written for m in t.messages if not is_version(m, window.message))
+    is_called_again = any(call.id == made.id for call in called_in(new))
+    if is_called_again or label(made.name) in rivals or "" in rivals:
         return
     written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
     if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
@@ -118,16 +119,6 @@ def _results(
         result = _result_among(messages, made, is_named=bool(rivals))
         if result is not None and not (task is own or task.is_repair or task.is_overwrite):
             yield result, task
-
-
-def _calls_elsewhere(messages: Sequence[BaseMessage], call_id: str, window: Window) -> bool:
-    """Whether another message makes a call with this id."""
-    return any(
-        isinstance(message, AIMessage)
-        and not is_version(message, window.message)
-        and any(call.id == call_id for call in read_calls(message))
-        for message in messages
-    )
 
 
 def _result_among(

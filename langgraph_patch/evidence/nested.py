@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import count
 
@@ -29,7 +28,7 @@ from langgraph_patch.evidence.checkpointer import (
 )
 from langgraph_patch.evidence.judge import Verdict
 from langgraph_patch.evidence.tasks import Step, Task, is_real
-from langgraph_patch.evidence.window import Window, is_version
+from langgraph_patch.evidence.window import Window, called_in, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -37,7 +36,6 @@ TOOLS = "tools"
 """LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
 failed."""
 
-_MAX_RESULTS = 8
 _MAX_ARGUMENTS = 60
 _MAX_TEXT = 120
 
@@ -70,11 +68,10 @@ def graph_above(window: Window) -> RunnableConfig | None:
 
 def graph_of_writer(window: Window) -> RunnableConfig | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
-    origin, writer = window.origin, window.writer
-    if origin is None or writer is None:
+    writer = window.writer
+    if writer is None or writer.node is None:
         return None
-    task = next((task for task in origin.tasks if task.id == writer.id), None)
-    return None if task is None else in_namespace(origin.saved.config, task.namespace)
+    return in_namespace(writer.step.saved.config, writer.namespace)
 
 
 def check_below(
@@ -96,7 +93,7 @@ def check_below(
     ids = {call.id, *call.earlier_ids}
     below = yield from _messages_below(reader, ended)
     messages = below or []
-    makers = [m for m in messages if isinstance(m, AIMessage) and _makes(m, ids)]
+    makers = [m for m in messages if any(made.id in ids for made in called_in([m]))]
     results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
     results = [m for m in results if is_real(m)]
     if results and all(is_version(maker, window.message) for maker in makers):
@@ -111,23 +108,13 @@ def check_below(
 
 
 def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ...]]:
-    """Short texts about the recorded results of calls inside a call, newest first.
-
-    Returns:
-        A text for each result. If there are many, the last text is the number of the others.
-    """
+    """Short texts about the recorded results of calls inside a call, newest first."""
     tasks = {task.id: task for task in (*verdict.own, verdict.ended) if task is not None}
     texts: list[str] = []
     for task in tasks.values():
         if not (task.interrupt_ids and task.owns_interrupts):
             texts += _texts((yield from _messages_below(reader, task)) or [])
-    texts.reverse()
-    more = len(texts) - _MAX_RESULTS
-    return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
-
-
-def _makes(message: AIMessage, ids: AbstractSet[str]) -> bool:
-    return any(call.id in ids for call in read_calls(message))
+    return tuple(reversed(texts))
 
 
 def _messages_below(reader: Reader, task: Task) -> IOGenerator[list[BaseMessage] | None]:
@@ -172,16 +159,13 @@ def namespace_of(config: RunnableConfig) -> str:
 
 def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:
     """A text about each result, in the order of the messages."""
-    makers: dict[str, tuple[str | None, Call]] = {}
-    texts: dict[tuple[str | None, str, str], str] = {}
+    makers: dict[str, Call] = {}
     for message in messages:
         if isinstance(message, AIMessage):
-            makers |= {call.id: (message.id, call) for call in read_calls(message)}
-        elif isinstance(message, ToolMessage) and is_real(message):
             # The next message may use an id again: a result belongs to the nearest call.
-            maker, call = makers.get(message.tool_call_id, (None, None))
-            texts[maker, message.tool_call_id, message.text] = _text(call, message)
-    yield from texts.values()
+            makers |= {call.id: call for call in read_calls(message)}
+        elif isinstance(message, ToolMessage) and is_real(message):
+            yield _text(makers.get(message.tool_call_id), message)
 
 
 def _text(call: Call | None, result: ToolMessage) -> str:

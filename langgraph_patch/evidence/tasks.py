@@ -245,15 +245,18 @@ class Step:
     @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
-        return any(task.id == NO_TASK and task.answers for task in self.others)
+        return RESUME in self._written_by_no_task
 
-    @cached_property
+    @property
     def is_goto(self) -> bool:
         """Whether a client sent the run to a node: `Command(goto=...)`."""
-        channels = {
-            channel for each in self.others if each.id == NO_TASK for channel, _ in each.writes
-        }
-        return any(channel == TASKS or triggered_node(channel) for channel in channels)
+        return any(each == TASKS or triggered_node(each) for each in self._written_by_no_task)
+
+    @property
+    def _written_by_no_task(self) -> set[str]:
+        """The channels that a client wrote when it continued the run."""
+        writes = self.saved.pending_writes or ()
+        return {channel for task_id, channel, _ in writes if task_id == NO_TASK}
 
     @property
     def is_idle(self) -> bool:

@@ -43,10 +43,7 @@ class View:
 
     def version_of(self, call: Call) -> Call | None:
         """The call as it was then; None if the message made another one in its place."""
-        same = [made for made in self.calls if is_same(made, call)]
-        if len(same) > 1:
-            same = [made for made in same if made.ordinal == call.ordinal]
-        return same[0] if same else None
+        return next((made for made in self.calls if is_same(made, call)), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
         """The other calls that a task of the superstep may have run."""
@@ -73,7 +70,7 @@ class Window:
     @property
     def writer(self) -> Task | None:
         """The task of its origin that wrote the message."""
-        tasks = self.origin.written if self.origin else []
+        tasks = [*self.origin.tasks, *self.origin.others] if self.origin else []
         return next((task for task in tasks if self.place_in(task.messages) is not None), None)
 
     def names(self, ids: AbstractSet[str]) -> bool:
@@ -183,7 +180,7 @@ def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
     return found
 
 
-def called_in(messages: Sequence[BaseMessage]) -> list[Call]:
+def called_in(messages: Iterable[BaseMessage]) -> list[Call]:
     """All calls that messages make."""
     return [call for m in messages if isinstance(m, AIMessage) for call in read_calls(m)]
 
