@@ -136,16 +136,10 @@ def _can_restore(
     before: Iterable[tuple[str, Any]],
     channels: Mapping[str, Any],
 ) -> bool:
-    keys = [key for key, _ in pairs]
-    once = [key for key in keys if isinstance(channels.get(key), _ONE_VALUE)]
-    taken = {key for key, _ in before}
-    return (
-        not effects.goes_elsewhere
-        and effects.unchanged.issuperset(keys)
-        and all(key in channels for key in keys)
-        and len(set(once)) == len(once)
-        and taken.isdisjoint(once)
-    )
+    keys = {key for key, _ in pairs}
+    once = [key for key, _ in (*before, *pairs) if isinstance(channels.get(key), _ONE_VALUE)]
+    is_unchanged = keys <= effects.unchanged and keys <= channels.keys()
+    return is_unchanged and not effects.goes_elsewhere and len(set(once)) == len(once)
 
 
 def whole_value_write(channel: Any, value: Any) -> Any:

@@ -5,7 +5,8 @@ did, and a result counts more than any ending. What may be of another call does 
 
 - A result that the call's own task wrote is the call's, whatever name the tool gave it. The own
   task is that of the only `Send` with the id, the name and the arguments of the call.
-- Another result with its id counts if it names no other tool, and if no other open call has the id.
+- Another result with its id counts if it names no other tool, and if no other call, of the message
+  or open before it, has the id and the tool.
 - An error, a cancellation or an interrupt counts if it is the own task's. That of a node that ran
   over the whole state counts only if the message makes this one call (`ending_of_only_call`).
 - A superstep in which the message made a call with another name or other arguments in its place is
@@ -192,7 +193,8 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
-    ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages)
+    place = window.place_in(writer.messages)
+    ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
     if returned or ran_tools:
         return None
     return _ending_of(tasks[0], window), tasks[0]

@@ -18,11 +18,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
 from langgraph_patch.evidence.tasks import Step, Task
-from langgraph_patch.history.calls import Call, read_calls
+from langgraph_patch.history.calls import UNFINISHED, Call, read_calls
 from langgraph_patch.history.ids import valid_name
-
-_NEVER_RUN = ("invalid_tool_calls", "stopped")
-"""Where calls stand that nothing runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +171,7 @@ def open_before(earlier: Sequence[BaseMessage]) -> list[Call]:
         if isinstance(stored, ToolMessage):
             answered.add(stored.tool_call_id)
         elif isinstance(stored, AIMessage):
-            made = [call for call in read_calls(stored) if call.source not in _NEVER_RUN]
+            made = [call for call in read_calls(stored) if call.source not in UNFINISHED]
             found += [call for call in made if call.id not in answered]
             answered -= {call.id for call in made}
     return found
