@@ -98,7 +98,7 @@ def _history_at(reader: Reader, saved: CheckpointTuple) -> IOGenerator[list[Base
     if stored is None and reader.messages_key in saved.checkpoint["channel_versions"]:
         stored, writes = yield from _spread_over_checkpoints(reader, saved)
     try:
-        history = as_messages(whole_value(stored) or [])
+        history = [] if stored is None else as_messages(whole_value(stored))
         return [corrected(message) for message in (fold(history, writes) if writes else history)]
     except MessagesError:
         return []  # an older version of the application stored something else there

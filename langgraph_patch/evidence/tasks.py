@@ -329,7 +329,7 @@ def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseM
 
 def _written_messages(value: object) -> list[BaseMessage]:
     """The messages of one write to the history: a list, or one of any form that LangChain knows."""
-    value = value.value if isinstance(value, Overwrite) else value
+    value = (value.value or []) if isinstance(value, Overwrite) else value
     is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
     return as_messages(value if isinstance(value, list) and not is_pair else [value])
 

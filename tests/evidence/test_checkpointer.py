@@ -61,6 +61,7 @@ def test_a_stored_history():
         ([GO, {"role": "tool", "content": "sent", "tool_call_id": "c1"}], ["go", "sent"]),
         (_DeltaSnapshot([GO]), ["go"]),
         ([{"role": "nobody", "content": "x"}], []),
+        (7, []),
         (None, []),
     ]
     for value, texts in table:

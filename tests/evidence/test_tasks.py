@@ -167,6 +167,7 @@ def test_the_history_after_writes():
         ([TWO, RemoveMessage("1")], [TWO]),
         ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
         (Overwrite([TWO]), [TWO]),
+        (Overwrite(None), []),
     ]
     for written, expected in table:
         assert fold([ONE], [written]) == expected
