@@ -108,7 +108,7 @@ def _results(
             yield results[0], own
             return
     step = view.step
-    rivals = [label(rival.name) for rival in view.rivals_of(made) if rival.id == made.id]
+    rivals = [label(rival.name) for rival in view.rivals_of(made)]
     new = (m for t in step.written for m in t.messages if not is_version(m, window.message))
     is_called_again = any(call.id == made.id for call in called_in(new))
     if is_called_again or label(made.name) in rivals or "" in rivals:

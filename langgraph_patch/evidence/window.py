@@ -43,9 +43,9 @@ class View:
         return next((made for made in self.calls if is_same(made, call)), None)
 
     def rivals_of(self, made: Call) -> list[Call]:
-        """The other calls that a task of the superstep may have run."""
-        others = [call for call in self.calls if call is not made and call.source == "tool_calls"]
-        return [*self.rivals, *others]
+        """The other calls with its id that a task of the superstep may have run."""
+        own = [call for call in self.calls if call is not made and call.source == "tool_calls"]
+        return [call for call in (*self.rivals, *own) if call.id == made.id]
 
 
 @dataclass(slots=True, eq=False)
