@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,8 +136,9 @@ def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[Checkpoi
         return next(filter(is_wanted, reader.saver.list(place, **arguments)), None)
 
     async def aread() -> CheckpointTuple | None:
-        found = [each async for each in reader.saver.alist(place, **arguments)]
-        return next(filter(is_wanted, found), None)
+        listing: Any = reader.saver.alist(place, **arguments)
+        async with aclosing(listing):  # a database keeps no cursor open
+            return await anext((each async for each in listing if is_wanted(each)), None)
 
     found: CheckpointTuple | None = yield from _ask(reader, place, IORequest(read, aread))
     return found

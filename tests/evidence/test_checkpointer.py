@@ -1,6 +1,7 @@
 """What one search reads of a checkpointer, and what it does on errors."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langgraph_patch._sansio import run_sync
+from langgraph_patch._sansio import run_async, run_sync
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Reader, input_before, read_older, read_place
 from support.supersteps import GO, Thread, made, ran, sent
@@ -95,6 +96,10 @@ class Deaf(InMemorySaver):
     def list(self, config: Any, **_: Any) -> Iterator[CheckpointTuple]:
         return super().list(config)
 
+    async def alist(self, config: Any, **_: Any) -> AsyncIterator[CheckpointTuple]:
+        for saved in super().list(config):
+            yield saved
+
 
 def test_the_input_before_a_checkpoint():
     """The newest one that is older; also where the checkpointer does not filter."""
@@ -102,8 +107,10 @@ def test_the_input_before_a_checkpoint():
     for kind in (InMemorySaver, Deaf):
         thread.saver.__class__ = kind
         for at, number in ((8, 7), (7, 4), (4, None)):
-            given = run_sync(input_before(Reader(thread.saver, "messages"), thread.saved[at]))
+            reader = Reader(thread.saver, "messages")
+            given = run_sync(input_before(reader, thread.saved[at]))
             assert (given and number_of(given)) == number
+            assert asyncio.run(run_async(input_before(reader, thread.saved[at]))) == given
 
 
 class Broken(InMemorySaver):
