@@ -1,36 +1,28 @@
-"""Query a checkpointer: what is read, how long to wait for it, and how much one search may read."""
+"""Query a checkpointer: what is read, and how much one search may read."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
-from contextlib import aclosing, closing, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
-from langgraph_patch._langgraph_storage import whole_value
-from langgraph_patch._sansio import IOGenerator, IORequest, call_method
-from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.tasks import configured_id
+from langgraph_patch._langgraph_storage import state_keys, whole_value
+from langgraph_patch._sansio import IOGenerator, IORequest, method_request
+from langgraph_patch.errors import EvidenceError, MessagesError
+from langgraph_patch.evidence.tasks import Step, fold, read_step
+from langgraph_patch.history.damaged_fields import corrected
+from langgraph_patch.history.patch import as_messages
 
 _BUDGET = 100_000
 """How many stored messages one search may load for all its calls: 3 to 5 seconds at most."""
 
-_EACH_CHECKPOINT = 30
-"""What loading a checkpoint costs beside its messages, in messages."""
-
-_WAIT_SECONDS = 1.0
-"""How long a search waits for the current checkpoint, which durability "async" writes later."""
-
-_POLL_SECONDS = 0.01
-
-_PAGES = (4, 8, 16, 32, 64)
-"""How many checkpoints are listed at once; the last one again and again."""
+_EACH_CHECKPOINT = 100
+"""What a query costs beside the messages that it loads, in messages."""
 
 
 @dataclass(slots=True)
@@ -51,63 +43,79 @@ class Reader:
     budget: int = _BUDGET
     error: EvidenceError | None = None
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing more may be read."""
-        return self.budget <= 0 or self.error is not None
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A checkpoint of a graph.
+
+    Attributes:
+        step: The superstep after it.
+        history: The history before that superstep.
+        values: The values of the other state keys.
+    """
+
+    step: Step
+    history: Sequence[BaseMessage]
+    values: Mapping[str, Any]
 
 
-def walk(
-    reader: Reader,
-    config: RunnableConfig,
-    is_enough: Callable[[CheckpointTuple], bool],
-    *,
-    wait: bool = False,
-) -> IOGenerator[None]:
-    """Read the checkpoints of a namespace, newest first, beginning with the current one.
+def read_place(
+    reader: Reader, config: RunnableConfig, child: Step | None = None
+) -> IOGenerator[Place | None]:
+    """The checkpoint that a config names, or the newest one of its namespace; None without one.
 
     Args:
         reader: The checkpointer.
-        config: The thread, the namespace, and the current checkpoint (default: the newest).
-        is_enough: Receives each checkpoint. Returns whether no older one is needed.
-        wait: Whether to wait for the current checkpoint if it is not written yet. Default: False.
+        config: The thread, the namespace, and perhaps the checkpoint.
+        child: The superstep after the next checkpoint of this branch, if there is one.
     """
-    oldest: list[CheckpointTuple] = []
-
-    def receive(saved: CheckpointTuple) -> bool:
-        oldest[:] = [saved]
-        value = whole_value(saved.checkpoint["channel_values"].get(reader.messages_key))
-        count = len(value) if isinstance(value, list) else 0
-        reader.budget -= count + _EACH_CHECKPOINT
-        return is_enough(saved) or reader.is_spent
-
-    current = yield from newest(reader, config, _WAIT_SECONDS if wait else 0.0)
-    if current is None or receive(current):
-        return
-    sizes = iter(_PAGES)
-    while oldest:
-        size, before = next(sizes, _PAGES[-1]), oldest.pop()
-        if (yield from _list(reader, config, before, size, receive)):
-            return
+    saved = yield from _ask(reader, config, method_request(reader.saver, "get_tuple", config))
+    if saved is None:
+        return None
+    history = yield from _history_at(reader, saved)
+    reader.budget -= len(history) + _EACH_CHECKPOINT
+    stored, key = saved.checkpoint["channel_values"], reader.messages_key
+    others = state_keys(set(stored) - {key})
+    values = {name: whole_value(stored[name]) for name in others}
+    return Place(read_step(saved, key, child), history, values)
 
 
-def newest(
-    reader: Reader, config: RunnableConfig, seconds: float = 0.0
-) -> IOGenerator[CheckpointTuple | None]:
-    """The checkpoint that a config names, or the newest; None if there is none.
+def read_older(reader: Reader, step: Step) -> IOGenerator[Place | None]:
+    """The checkpoint that the one of a superstep was made from.
 
-    If the named one is not written within some seconds, it is the newest one.
+    None if there is none, or if nothing more may be read.
     """
-    end = time.monotonic() + seconds
-    while True:
-        saved: CheckpointTuple | None
-        saved = yield from _ask(reader, config, call_method(reader.saver, "get_tuple", config))
-        if saved is not None or configured_id(config) is None or reader.error:
-            return saved
-        if time.monotonic() > end:
-            config = _without_id(config)
-            continue
-        yield IORequest(partial(time.sleep, _POLL_SECONDS), partial(asyncio.sleep, _POLL_SECONDS))
+    parent, parent_id = step.saved.parent_config, step.parent_id
+    is_spent = reader.budget <= 0 or reader.error is not None
+    # A checkpoint may name itself as its parent.
+    if is_spent or parent is None or parent_id is None or parent_id >= step.id:
+        return None
+    return (yield from read_place(reader, parent, step))
+
+
+def _history_at(reader: Reader, saved: CheckpointTuple) -> IOGenerator[list[BaseMessage]]:
+    """The history at a checkpoint; empty if the state has none, or something else there."""
+    stored, writes = saved.checkpoint["channel_values"].get(reader.messages_key), list[Any]()
+    if stored is None and reader.messages_key in saved.checkpoint["channel_versions"]:
+        stored, writes = yield from _spread_over_checkpoints(reader, saved)
+    try:
+        history = [] if stored is None else as_messages(whole_value(stored))
+        return [corrected(message) for message in (fold(history, writes) if writes else history)]
+    except MessagesError:
+        return []  # an older version of the application stored something else there
+
+
+def _spread_over_checkpoints(
+    reader: Reader, saved: CheckpointTuple
+) -> IOGenerator[tuple[Any, list[Any]]]:
+    """The history of a `DeltaChannel`: its last stored value, and what was written since."""
+    key = reader.messages_key
+    request = method_request(
+        reader.saver, "get_delta_channel_history", config=saved.config, channels=[key]
+    )
+    found = yield from _ask(reader, saved.config, request)
+    delta = found[key] if found else {}
+    return delta.get("seed"), [value for _, _, value in delta.get("writes", ())]
 
 
 def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[CheckpointTuple | None]:
@@ -115,43 +123,39 @@ def input_before(reader: Reader, saved: CheckpointTuple) -> IOGenerator[Checkpoi
 
     It may be one of another branch.
     """
-    found: list[CheckpointTuple] = []
+    names = saved.config["configurable"]
+    place = in_namespace(saved.config, names.get("checkpoint_ns", ""))
+    arguments: Any = {"before": saved.config, "limit": 1, "filter": {"source": "input"}}
 
-    def receive(older: CheckpointTuple) -> bool:
+    def is_wanted(older: CheckpointTuple) -> bool:
         # Not every checkpointer knows all arguments of `list`.
         is_older = older.checkpoint["id"] < saved.checkpoint["id"]
-        if is_older and older.metadata.get("source") == "input":
-            found.append(older)
-        return bool(found)
+        return is_older and older.metadata.get("source") == "input"
 
-    arguments = {"before": saved.config, "limit": 1, "filter": {"source": "input"}}
-    request = read_until(receive, reader.saver, _without_id(saved.config), arguments)
-    yield from _ask(reader, saved.config, request)
-    return found[0] if found else None
+    def read() -> CheckpointTuple | None:
+        return next(filter(is_wanted, reader.saver.list(place, **arguments)), None)
 
+    async def aread() -> CheckpointTuple | None:
+        listing: Any = reader.saver.alist(place, **arguments)
+        async with aclosing(listing):  # a database keeps no cursor open
+            return await anext((each async for each in listing if is_wanted(each)), None)
 
-def _without_id(config: RunnableConfig) -> RunnableConfig:
-    named = config["configurable"]
-    return {"configurable": {k: v for k, v in named.items() if k != "checkpoint_id"}}
-
-
-def _list(
-    reader: Reader,
-    config: RunnableConfig,
-    before: CheckpointTuple,
-    limit: int,
-    is_enough: Callable[[CheckpointTuple], bool],
-) -> IOGenerator[bool]:
-    """List checkpoints older than one; whether one was enough, or nothing can be read."""
-    arguments = {"before": before.config, "limit": limit}
-    found = read_until(is_enough, reader.saver, _without_id(config), arguments)
-    return (yield from _ask(reader, config, found)) is not False
+    found: CheckpointTuple | None = yield from _ask(reader, place, IORequest(read, aread))
+    return found
 
 
-def _ask(reader: Reader, config: RunnableConfig, request: IOGenerator[Any]) -> IOGenerator[Any]:
+def in_namespace(
+    config: RunnableConfig, namespace: str, checkpoint_id: str | None = None
+) -> RunnableConfig:
+    """The same thread in another namespace, at a checkpoint or at the newest."""
+    names = {"thread_id": config["configurable"]["thread_id"], "checkpoint_ns": namespace}
+    return {"configurable": names | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
+
+
+def _ask(reader: Reader, config: RunnableConfig, request: IORequest) -> IOGenerator[Any]:
     """What a query returns; None if the checkpointer raised."""
     try:
-        return (yield from request)
+        return (yield request)
     except Exception as error:  # of any checkpointer: unreadable evidence never ends a run
         configurable = config["configurable"]
         failed = EvidenceError(
@@ -164,38 +168,3 @@ def _ask(reader: Reader, config: RunnableConfig, request: IOGenerator[Any]) -> I
             raise failed from error
         reader.error = reader.error or failed
         return None
-
-
-def read_until(
-    is_enough: Callable[[CheckpointTuple], bool],
-    saver: BaseCheckpointSaver[Any],
-    config: RunnableConfig,
-    arguments: dict[str, Any],
-) -> IOGenerator[bool]:
-    """List checkpoints, newest first, and close the listing as soon as one is enough.
-
-    Args:
-        is_enough: Receives each checkpoint. Returns whether no more is needed.
-        saver: The checkpointer.
-        config: The thread and the namespace.
-        arguments: The other arguments of the checkpointer's `list`.
-
-    Returns:
-        Whether one was enough.
-    """
-
-    def read() -> bool:
-        found: Any = saver.list(config, **arguments)
-        with closing(found) if hasattr(found, "close") else nullcontext():
-            return any(is_enough(saved) for saved in found)
-
-    async def aread() -> bool:
-        found: Any = saver.alist(config, **arguments)
-        async with aclosing(found):
-            async for saved in found:
-                if is_enough(saved):
-                    return True
-        return False
-
-    found: bool = yield IORequest(read, aread)
-    return found

@@ -19,7 +19,7 @@ from langgraph.types import Overwrite, Send
 
 from langgraph_patch._langgraph_graphs import leads_to_model
 from langgraph_patch._langgraph_storage import is_reserved, last_nodes, triggered_node
-from langgraph_patch.evidence.tasks import Ran, Step, Task
+from langgraph_patch.evidence.tasks import Step, Task
 from langgraph_patch.history.texts import Evidence
 
 StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
@@ -27,6 +27,9 @@ StateWrites: TypeAlias = tuple[tuple[str, Any], ...]
 
 ROUTERS: Final = "_routers"
 """The end of the name of the node that `with_patching(record=True)` puts behind a `ToolNode`."""
+
+_ONE_VALUE = (LastValue, EphemeralValue, UntrackedValue)
+"""Channels that accept one write in a superstep: a second one is an error."""
 
 _GOTO = "goto"
 """The name of a lost `Command(goto=...)` among the effects that were not kept."""
@@ -50,43 +53,41 @@ class Effects:
     task: str
 
 
-def effects_of(ran: Ran, messages_key: str, namespace: str) -> Effects | None:
+def effects_of(task: Task, newest: Step) -> Effects | None:
     """The dropped effects of a task; None if it had none, or if they were applied.
 
     Args:
-        ran: The task.
-        messages_key: The state key of the history.
-        namespace: The namespace of the graph that has the call.
+        task: The task.
+        newest: The superstep after the current checkpoint of the graph that has the call.
     """
-    step, task = ran
+    step = task.step
     writes = [
         (channel, value)
         for channel, value in task.writes
-        if channel != messages_key and not (triggered_node(channel) or is_reserved(channel))
+        if channel != step.messages_key and not (triggered_node(channel) or is_reserved(channel))
     ]
-    goes_elsewhere = _goes_elsewhere(step, task)
+    goes_elsewhere = _goes_elsewhere(task)
     if step.was_applied or not (writes or goes_elsewhere):
         return None
-    keys = {key for key, _ in writes} if step.namespace == namespace else set()
-    unchanged = frozenset(keys - step.written_since)
-    return Effects(tuple(writes), unchanged, goes_elsewhere, f"{step.id}/{task.id}")
+    keys = {key for key, _ in writes if _is_unchanged(key, step, newest)}
+    return Effects(tuple(writes), frozenset(keys), goes_elsewhere, f"{step.id}/{task.id}")
 
 
-def _goes_elsewhere(step: Step, task: Task) -> bool:
-    """Whether a task started a node and no edge did.
-
-    An edge starts its node after each task of the same node, and usually the model, which runs in
-    the next turn anyway.
-    """
-    others = [_started_by(other) for other in step.written if other.id != task.id]
-    left = _started_by(task).difference(*others, last_nodes(step.saved))
-    return any(not (node.endswith(ROUTERS) or leads_to_model(node)) for node in left)
+def _is_unchanged(key: str, step: Step, newest: Step) -> bool:
+    """Whether nothing has written a state key since a superstep, and nothing is about to."""
+    if step.namespace != newest.namespace:
+        return False
+    old, new = (each.saved.checkpoint["channel_versions"].get(key) for each in (step, newest))
+    written = {channel for task in newest.written for channel, _ in task.writes}
+    return bool(old == new and (step.id == newest.id or key not in written))
 
 
-def _started_by(task: Task) -> set[str]:
-    edges = {triggered_node(c) for c, _ in task.writes if c.startswith("branch:to:")}
+def _goes_elsewhere(task: Task) -> bool:
+    """Whether a task started another node than the model, which runs in the next turn anyway."""
+    edges = {triggered_node(c) or "" for c, _ in task.writes if c.startswith("branch:to:")}
     sends = {value.node for c, value in task.writes if c == TASKS and isinstance(value, Send)}
-    return {node for node in edges | sends if node}
+    left = (edges | sends) - last_nodes(task.step.saved)
+    return any(not (node.endswith(ROUTERS) or leads_to_model(node)) for node in left)
 
 
 # --- restore, or name ---------------------------------------------------------------------------
@@ -135,16 +136,10 @@ def _can_restore(
     before: Iterable[tuple[str, Any]],
     channels: Mapping[str, Any],
 ) -> bool:
-    keys = [key for key, _ in pairs]
-    once = [key for key in keys if _is_written_once(channels.get(key))]
-    taken = {key for key, _ in before}
-    return (
-        not effects.goes_elsewhere
-        and effects.unchanged.issuperset(keys)
-        and all(key in channels for key in keys)
-        and len(set(once)) == len(once)
-        and taken.isdisjoint(once)
-    )
+    keys = {key for key, _ in pairs}
+    once = [key for key, _ in (*before, *pairs) if isinstance(channels.get(key), _ONE_VALUE)]
+    is_unchanged = keys <= effects.unchanged and keys <= channels.keys()
+    return is_unchanged and not effects.goes_elsewhere and len(set(once)) == len(once)
 
 
 def is_equal(some: object, other: object) -> bool:
@@ -153,13 +148,6 @@ def is_equal(some: object, other: object) -> bool:
         return (some == other) is True
     except Exception:  # noqa: BLE001 - of any value of an application
         return False
-
-
-def _is_written_once(channel: Any) -> bool:
-    """Whether a channel accepts one write in a superstep only, so that a second is an error."""
-    if isinstance(channel, EphemeralValue | UntrackedValue):
-        return bool(channel.guard)
-    return channel is None or isinstance(channel, LastValue)
 
 
 def one_write_each(channels: Mapping[str, Any], writes: StateWrites) -> dict[str, Any]:

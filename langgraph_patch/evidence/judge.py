@@ -5,7 +5,8 @@ did, and a result counts more than any ending. What may be of another call does 
 
 - A result that the call's own task wrote is the call's, whatever name the tool gave it. The own
   task is that of the only `Send` with the id, the name and the arguments of the call.
-- Another result with its id counts if it names no other tool, and if no other open call has the id.
+- Another result with its id counts if it names no other tool, and if no other call, of the message
+  or open before it, has the id and the tool.
 - An error, a cancellation or an interrupt counts if it is the own task's. That of a node that ran
   over the whole state counts only if the message makes this one call (`ending_of_only_call`).
 - A superstep in which the message made a call with another name or other arguments in its place is
@@ -18,13 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
-from langgraph_patch.evidence.tasks import Ran, Step, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, is_version, label
+from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
+from langgraph_patch.evidence.window import View, Window, called_in, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -35,16 +36,16 @@ class Verdict:
 
     Attributes:
         finding: Its result, or why there is none; None if nothing is certain.
-        writer: The task that wrote the result, if it is one of pending writes.
+        writer: The task that wrote the result.
         ended: The last task that ran the call and recorded an end without a result.
         own: All tasks that ran the call and nothing else, oldest first.
         last: The newest superstep that may have run it.
     """
 
     finding: Finding | None = None
-    writer: Ran | None = None
-    ended: Ran | None = None
-    own: tuple[Ran, ...] = ()
+    writer: Task | None = None
+    ended: Task | None = None
+    own: tuple[Task, ...] = ()
     last: Step | None = None
 
     @property
@@ -63,17 +64,14 @@ def judge(call: Call, window: Window) -> Verdict:
             continue
         task = _own_task(view, made)
         if task is not None:
-            own = Ran(view.step, task)
-            found = replace(found, own=(*found.own, own))
+            found = replace(found, own=(*found.own, task))
             if task.writes:
-                ending = _ending_of(task, view.step, window)
-                finding = found.finding if found.result else ending
-                found = replace(found, ended=own, finding=finding)
+                finding = found.finding if found.result else _ending_of(task, window)
+                found = replace(found, ended=task, finding=finding)
         for result, writer in _results(view, made, task, window):
             if found.result is None or found.result.content != result.content:
-                ran = Ran(view.step, writer) if writer else None
-                found = replace(found, finding=Finding(result=result), writer=ran)
-    steps = [*_pending_steps(window), *(ran.step for ran in found.own)]
+                found = replace(found, finding=Finding(result=result), writer=writer)
+    steps = [*_pending_steps(window), *(task.step for task in found.own)]
     return replace(found, last=max(steps, key=lambda step: step.id, default=None))
 
 
@@ -83,13 +81,10 @@ def judge(call: Call, window: Window) -> Verdict:
 def _own_task(view: View, made: Call) -> Task | None:
     """The task of exactly this call's `Send`, or None."""
     request = _request_of(made)
-    if made.source != "tool_calls" or request in map(_request_of, view.rivals):
+    if made.source != "tool_calls" or request in map(_request_of, view.rivals_of(made)):
         return None
     sent = [task for task in view.step.tasks if task.call and _request_sent(task.call) == request]
-    twins = [
-        twin for twin in view.calls if _request_of(twin) == request and twin.source == "tool_calls"
-    ]
-    return sent[twins.index(made)] if len(sent) == len(twins) else None
+    return sent[0] if len(sent) == 1 else None
 
 
 def _request_of(call: Call) -> tuple[str, str, Any]:
@@ -105,60 +100,40 @@ def _request_sent(sent: Mapping[str, Any]) -> tuple[str, str, Any]:
 
 def _results(
     view: View, made: Call, own: Task | None, window: Window
-) -> Iterator[tuple[ToolMessage, Task | None]]:
+) -> Iterator[tuple[ToolMessage, Task]]:
     """The results of a call in one superstep, with the task that wrote each."""
-    rivals = [label(rival.name) for rival in view.rivals if rival.id == made.id]
-    is_contested = label(made.name) in rivals or "" in rivals
-    stored = None if is_contested else _result_among(view.later, made, view.calls, rivals)
-    if stored is not None:
-        yield stored, None
     if own is not None:
         results = [m for m in (*own.messages, *own.returned) if _is_result_of(m, made.id)]
         if results:
             yield results[0], own
             return
     step = view.step
-    if is_contested or any(_calls_elsewhere(t.messages, made.id, window) for t in step.written):
+    rivals = [label(rival.name) for rival in view.rivals_of(made)]
+    new = (m for t in step.written for m in t.messages if not is_version(m, window.message))
+    is_called_again = any(call.id == made.id for call in called_in(new))
+    if is_called_again or label(made.name) in rivals or "" in rivals:
         return
     written = [(task, [*task.messages, *task.returned]) for task in step.tasks]
     if view.is_pending:  # later, a `@task` may have returned results of a node's own calls
         written += [(task, task.returned) for task in step.others]
     for task, messages in written:
-        result = _result_among(messages, made, view.calls, rivals)
+        result = _result_among(messages, made, is_named=bool(rivals))
         if result is not None and not (task is own or task.is_repair or task.is_overwrite):
             yield result, task
 
 
-def _calls_elsewhere(messages: Sequence[BaseMessage], call_id: str, window: Window) -> bool:
-    """Whether another message makes a call with this id."""
-    return any(
-        isinstance(message, AIMessage)
-        and not is_version(message, window.message)
-        and any(call.id == call_id for call in read_calls(message))
-        for message in messages
-    )
-
-
 def _result_among(
-    messages: Sequence[BaseMessage], made: Call, calls: Sequence[Call], rivals: Sequence[str]
+    messages: Sequence[BaseMessage], made: Call, *, is_named: bool
 ) -> ToolMessage | None:
     """The result of a call among messages; None if it may be that of another call with its id.
 
-    `rivals` are other tools that an open call of the id names: results must name theirs then.
+    If `is_named`, an open call of another tool has the id: the results must name their tools.
     """
     own = [message for message in messages if _is_result_of(message, made.id)]
     own = [m for m in own if not made.name or label(m.name) in ("", label(made.name))]
-    twins = [twin for twin in calls if twin.id == made.id and twin.source == "tool_calls"]
-    if twins and made not in twins:
-        return None  # LangGraph runs the calls in `tool_calls`
-    if rivals and not all(m.name for m in own):
+    if is_named and not all(m.name for m in own):
         return None
-    if len(twins) <= 1:
-        return next(iter(own), None)
-    same = [twin for twin in twins if label(twin.name) == label(made.name)]
-    if len(own) != len(same) or not all(m.name for m in own):
-        return None
-    return own[same.index(made)]
+    return next(iter(own), None)
 
 
 def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
@@ -169,13 +144,13 @@ def _is_result_of(message: BaseMessage, call_id: str) -> TypeGuard[ToolMessage]:
 # --- endings ------------------------------------------------------------------------------------
 
 
-def _ending_of(task: Task, step: Step, window: Window) -> Finding | None:
+def _ending_of(task: Task, window: Window) -> Finding | None:
     """How a task without a result ended; None if its writes do not say for certain."""
     channels = {channel for channel, _ in task.writes}
     if not task.errors:
         # A task that was answered and asks again has recorded an answer.
-        is_waiting = channels == {INTERRUPT} and not step.is_answered
-        detail = "paused" if step.child is None else None
+        is_waiting = channels == {INTERRUPT} and not task.step.is_answered
+        detail = "paused" if task.step.child is None else None
         return Finding("awaiting_input", detail=detail) if is_waiting else None
     error = task.errors[-1]
     text = text_of_error(error)
@@ -201,7 +176,7 @@ def _has_edit(answer: object) -> bool:
     return isinstance(answer, list | tuple) and any(map(_has_edit, answer))
 
 
-def ending_of_only_call(window: Window) -> tuple[Finding | None, Ran] | None:
+def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
     """How the node ended that ran the only call of a message over the whole state, if certain.
 
     No other node ran since a node wrote the message, and that node ran no tools itself.
@@ -218,11 +193,11 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Ran] | None:
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)
-    places = [i for i, m in enumerate(writer.messages) if is_version(m, window.message)]
-    ran_tools = any(isinstance(m, ToolMessage) for m in writer.messages[places[-1] :])
+    place = window.place_in(writer.messages)
+    ran_tools = any(isinstance(message, ToolMessage) for message in writer.messages[place:])
     if returned or ran_tools:
         return None
-    return _ending_of(tasks[0], step, window), Ran(step, tasks[0])
+    return _ending_of(tasks[0], window), tasks[0]
 
 
 def _pending_steps(window: Window) -> list[Step]:

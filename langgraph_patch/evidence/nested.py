@@ -7,27 +7,28 @@ more segment, its number. The metadata of a checkpoint names the checkpoints of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_patch._langgraph_storage import (
     keeps_state_between_runs,
     parent_namespace,
-    state_keys,
-    whole_value,
 )
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Reader, newest, walk
+from langgraph_patch.evidence.checkpointer import (
+    Place,
+    Reader,
+    in_namespace,
+    read_older,
+    read_place,
+)
 from langgraph_patch.evidence.judge import Verdict
-from langgraph_patch.evidence.tasks import Ran, Step, Task, fold, is_real, read_step
-from langgraph_patch.evidence.window import Window, is_version
+from langgraph_patch.evidence.tasks import Step, Task, is_real
+from langgraph_patch.evidence.window import Window, called_in, is_version
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -35,7 +36,6 @@ TOOLS = "tools"
 """LangGraph's name for the node that runs tools. In a node with another name, a middleware may have
 failed."""
 
-_MAX_RESULTS = 8
 _MAX_ARGUMENTS = 60
 _MAX_TEXT = 120
 
@@ -43,39 +43,39 @@ _MAX_TEXT = 120
 # --- above --------------------------------------------------------------------------------------
 
 
-def is_answered_above(reader: Reader, config: RunnableConfig, step: Step) -> IOGenerator[bool]:
+def is_answered_above(reader: Reader, step: Step) -> IOGenerator[bool]:
     """Whether a graph above recorded an answer: it records those to all graphs below."""
     for namespace, checkpoint_id in step.saved.metadata.get("parents", {}).items():
-        above = in_namespace(config, namespace, checkpoint_id)
-        saved = yield from newest(reader, above)
-        if saved is None or read_step(saved, reader.messages_key, None)[0].is_answered:
+        above = in_namespace(step.saved.config, namespace, checkpoint_id)
+        place = yield from read_place(reader, above)
+        if place is None or place.step.is_answered:
             return True
     return False
 
 
-def graph_above(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+def graph_above(window: Window) -> RunnableConfig | None:
     """The graph that passed a message to this one as an input, as it was at that time."""
-    origin, namespace = window.origin, namespace_of(config)
-    above = parent_namespace(namespace)
-    if origin is None or origin.source != "input" or above == namespace:
+    origin = window.origin
+    if origin is None or origin.source != "input" or not origin.namespace:
         return None
-    return in_namespace(config, above, origin.saved.metadata.get("parents", {}).get(above))
+    above = parent_namespace(origin.namespace)
+    checkpoint_id = origin.saved.metadata.get("parents", {}).get(above)
+    return in_namespace(origin.saved.config, above, checkpoint_id)
 
 
 # --- below --------------------------------------------------------------------------------------
 
 
-def graph_of_writer(config: RunnableConfig, window: Window) -> RunnableConfig | None:
+def graph_of_writer(window: Window) -> RunnableConfig | None:
     """The graph below that wrote a message: after a handoff, results of other calls are there."""
-    origin, writer = window.origin, window.writer
-    if origin is None or writer is None:
+    writer = window.writer
+    if writer is None or writer.node is None:
         return None
-    task = next((task for task in origin.tasks if task.id == writer.id), None)
-    return None if task is None else in_namespace(config, namespace_of_task(origin, task))
+    return in_namespace(writer.step.saved.config, writer.namespace)
 
 
 def check_below(
-    reader: Reader, config: RunnableConfig, window: Window, call: Call, verdict: Verdict
+    reader: Reader, window: Window, call: Call, verdict: Verdict
 ) -> IOGenerator[Verdict]:
     """Check the ending of a call against the graphs that its task ran.
 
@@ -86,86 +86,54 @@ def check_below(
     if ending is None or ended is None or ending.result is not None:
         return verdict
     is_waiting = ending.cause == "awaiting_input"
-    if is_waiting and (yield from is_answered_above(reader, config, ended.step)):
+    if is_waiting and (yield from is_answered_above(reader, ended.step)):
         return replace(verdict, finding=None)
-    if is_waiting and ended.step.owns_interrupts(ended.task):
+    if is_waiting and ended.owns_interrupts:
         return verdict
     ids = {call.id, *call.earlier_ids}
-    below = yield from _messages_below(reader, config, ended)
+    below = yield from _messages_below(reader, ended)
     messages = below or []
-    makers = [m for m in messages if isinstance(m, AIMessage) and _makes(m, ids)]
+    makers = [m for m in messages if any(made.id in ids for made in called_in([m]))]
     results = [m for m in messages if isinstance(m, ToolMessage) and m.tool_call_id in ids]
     results = [m for m in results if is_real(m)]
     if results and all(is_version(maker, window.message) for maker in makers):
         return replace(verdict, finding=Finding(result=results[0]))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
-        is_known = bool(messages) or (below is not None and ended.task.node == TOOLS)
+        is_known = bool(messages) or (below is not None and ended.node == TOOLS)
         is_certain = is_known or keeps_state_between_runs(ended.step.namespace)
     else:
-        is_certain = ended.task.call is not None or ended.task.node == TOOLS
+        is_certain = ended.call is not None or ended.node == TOOLS
     return verdict if is_certain and not makers else replace(verdict, finding=None)
 
 
-def inner_results(
-    reader: Reader, config: RunnableConfig, verdict: Verdict
-) -> IOGenerator[tuple[str, ...]]:
-    """Short texts about the recorded results of calls inside a call, newest first.
-
-    Returns:
-        A text for each result. If there are many, the last text is the number of the others.
-    """
-    tasks = {ran.task.id: ran for ran in (*verdict.own, verdict.ended) if ran is not None}
+def inner_results(reader: Reader, verdict: Verdict) -> IOGenerator[tuple[str, ...]]:
+    """Short texts about the recorded results of calls inside a call, newest first."""
+    tasks = {task.id: task for task in (*verdict.own, verdict.ended) if task is not None}
     texts: list[str] = []
-    for ran in tasks.values():
-        if not (ran.task.interrupt_ids and ran.step.owns_interrupts(ran.task)):
-            texts += _texts((yield from _messages_below(reader, config, ran)) or [])
-    texts.reverse()
-    more = len(texts) - _MAX_RESULTS
-    return (*texts[:_MAX_RESULTS], *([f"(+{more})"] if more > 0 else []))
+    for task in tasks.values():
+        if not (task.interrupt_ids and task.owns_interrupts):
+            texts += _texts((yield from _messages_below(reader, task)) or [])
+    return tuple(reversed(texts))
 
 
-def _makes(message: AIMessage, ids: AbstractSet[str]) -> bool:
-    return any(call.id in ids for call in read_calls(message))
-
-
-def _messages_below(
-    reader: Reader, config: RunnableConfig, ran: Ran
-) -> IOGenerator[list[BaseMessage] | None]:
+def _messages_below(reader: Reader, task: Task) -> IOGenerator[list[BaseMessage] | None]:
     """All messages that the graphs of a task recorded, oldest first; None if there is no graph."""
-    places = yield from graphs_below(reader, config, ran)
-    pending = ([m for task in place.step.written for m in task.messages] for place in places)
-    histories = (place.history for place in places)
-    found = [m for pair in zip(histories, pending, strict=True) for part in pair for m in part]
+    places = yield from graphs_below(reader, task)
+    found: list[BaseMessage] = []
+    for place in places:
+        pending = [message for each in place.step.written for message in each.messages]
+        found += [*place.history, *pending]
     return found if places else None
 
 
 # --- the graphs that a task ran -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A checkpoint of a graph.
-
-    Attributes:
-        step: The superstep after it.
-        history: The history before that superstep.
-        values: The values of the other state keys.
-    """
-
-    step: Step
-    history: list[BaseMessage]
-    values: Mapping[str, Any]
-
-    @property
-    def config(self) -> RunnableConfig:
-        """Its thread, its namespace and its id."""
-        return self.step.saved.config
-
-
-def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerator[list[Place]]:
+def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
     """The newest checkpoint of each graph that a task ran, in the order in which they began."""
-    base = namespace_of_task(ran.step, ran.task)
+    base, above = task.namespace, task.step
+    config = above.saved.config
     found: list[Place] = []
     for number in count():
         namespace = f"{base}|{number}" if number else base
@@ -176,52 +144,12 @@ def graphs_below(reader: Reader, config: RunnableConfig, ran: Ran) -> IOGenerato
     if found:
         return found
     lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
-    place = yield from read_place(reader, lasting, ran.step)
-    return [] if place is None else [place]
-
-
-def read_place(
-    reader: Reader, config: RunnableConfig, parent: Step | None = None
-) -> IOGenerator[Place | None]:
-    """The checkpoint that a config names, or the newest one of its namespace; None without one.
-
-    Older ones are read until one stores the history: a `DeltaChannel` stores it now and then.
-
-    Args:
-        reader: The checkpointer.
-        config: The thread, the namespace, and perhaps the checkpoint.
-        parent: The superstep of the graph above in which it was made. Default: any.
-    """
-    steps: list[Step] = []
-    stored: list[Mapping[str, Any]] = []
-    histories: list[list[BaseMessage]] = []
-
-    def add(saved: CheckpointTuple) -> bool:
-        parents = saved.metadata.get("parents", {})
-        if parent is not None and parents.get(parent.namespace) != parent.id:
-            return True
-        if steps and saved.checkpoint["id"] != steps[-1].parent_id:
-            return steps[-1].parent_id is None
-        step, history = read_step(saved, reader.messages_key, steps[-1] if steps else None)
-        steps.append(step)
-        stored.append(saved.checkpoint["channel_values"])
-        histories.extend([] if history is None else [history])
-        return history is not None
-
-    yield from walk(reader, config, add)
-    if not steps:
-        return None
-    history = histories[0] if histories else []
-    for step in reversed(steps[1:]):
-        applied = step.written if step.child == "loop" else step.others  # an input, or an update
-        history = fold(history, applied)
-    others = state_keys(set(stored[0]) - {reader.messages_key})
-    return Place(steps[0], history, {key: whole_value(stored[0][key]) for key in others})
-
-
-def namespace_of_task(step: Step, task: Task) -> str:
-    """The namespace of the first graph that a task runs."""
-    return f"{step.namespace}|{task.node}:{task.id}".removeprefix("|")
+    place = yield from read_place(reader, lasting)
+    while place is not None and place.step.id > above.id:
+        if place.step.saved.metadata.get("parents", {}).get(above.namespace) == above.id:
+            return [place]
+        place = yield from read_older(reader, place.step)
+    return []
 
 
 def namespace_of(config: RunnableConfig) -> str:
@@ -229,26 +157,15 @@ def namespace_of(config: RunnableConfig) -> str:
     return str(config["configurable"]["checkpoint_ns"])
 
 
-def in_namespace(
-    config: RunnableConfig, namespace: str, checkpoint_id: str | None = None
-) -> RunnableConfig:
-    """The same thread in another namespace, at a checkpoint or at the newest."""
-    names = {"thread_id": config["configurable"]["thread_id"], "checkpoint_ns": namespace}
-    return {"configurable": names | ({"checkpoint_id": checkpoint_id} if checkpoint_id else {})}
-
-
 def _texts(messages: Sequence[BaseMessage]) -> Iterator[str]:
     """A text about each result, in the order of the messages."""
-    makers: dict[str, tuple[str | None, Call]] = {}
-    texts: dict[tuple[str | None, str, str], str] = {}
+    makers: dict[str, Call] = {}
     for message in messages:
         if isinstance(message, AIMessage):
-            makers |= {call.id: (message.id, call) for call in read_calls(message)}
-        elif isinstance(message, ToolMessage) and is_real(message):
             # The next message may use an id again: a result belongs to the nearest call.
-            maker, call = makers.get(message.tool_call_id, (None, None))
-            texts[maker, message.tool_call_id, message.text] = _text(call, message)
-    yield from texts.values()
+            makers |= {call.id: call for call in read_calls(message)}
+        elif isinstance(message, ToolMessage) and is_real(message):
+            yield _text(makers.get(message.tool_call_id), message)
 
 
 def _text(call: Call | None, result: ToolMessage) -> str:

@@ -62,7 +62,7 @@ from langgraph_patch.evidence.nested import (
     is_answered_above,
     namespace_of,
 )
-from langgraph_patch.evidence.tasks import Step
+from langgraph_patch.evidence.tasks import Step, configured_id
 from langgraph_patch.evidence.window import Window, read_windows, windows_of
 from langgraph_patch.history.calls import Call
 from langgraph_patch.history.texts import Evidence, Finding
@@ -155,8 +155,10 @@ def recover_evidence(
     place: RunnableConfig = {"configurable": {"checkpoint_ns": "", **config["configurable"]}}
     for seconds in (*(() if is_over else _RETRY_SECONDS), None):
         reader = Reader(saver, messages_key, required)
-        newest, verdicts = yield from _search(_Place(reader, place, messages), calls)
-        if seconds is None or reader.error or not _is_being_written(verdicts.values()):
+        newest, verdicts = yield from _search(reader, place, windows_of(messages, calls))
+        is_missing = newest is None and configured_id(place) is not None
+        is_awaited = is_missing or _is_being_written(verdicts.values())
+        if seconds is None or reader.error or not is_awaited:
             break
         yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if reader.error is not None:
@@ -166,11 +168,10 @@ def recover_evidence(
             exc_info=reader.error.__cause__,
         )
     is_read = reader.error is None and newest is not None
-    namespace = namespace_of(place)
     dropped = {
-        key: effects_of(verdict.writer, messages_key, namespace)
+        key: effects_of(verdict.writer, newest)
         for key, verdict in verdicts.items()
-        if verdict.result is not None and verdict.writer is not None
+        if newest is not None and verdict.result is not None and verdict.writer is not None
     }
     found = {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls}
     if is_over:
@@ -216,57 +217,54 @@ def _time_before_now(ago: timedelta) -> str:
 # --- one search -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where is searched.
+def _search(
+    reader: Reader,
+    config: RunnableConfig,
+    windows: Sequence[Window],
+    visited: frozenset[str] = frozenset(),
+) -> IOGenerator[tuple[Step | None, _Verdicts]]:
+    """Search the checkpoints of one graph.
 
-    Attributes:
+    Args:
         reader: The checkpointer.
         config: The thread, the namespace, and the current checkpoint (default: the newest).
-        messages: The history that has the calls.
+        windows: The messages that make the calls.
         visited: The namespaces that were searched before this one.
+
+    Returns:
+        The superstep after the current checkpoint, and what is known of each call.
     """
-
-    reader: Reader
-    config: RunnableConfig
-    messages: Sequence[BaseMessage]
-    visited: frozenset[str] = frozenset()
-
-
-def _search(place: _Place, calls: Sequence[Call]) -> IOGenerator[tuple[Step | None, _Verdicts]]:
-    """The superstep after the current checkpoint, and what is known of each call."""
-    reader, config = place.reader, place.config
-    windows = windows_of(place.messages, calls)
-    newest = yield from read_windows(reader, config, windows, place.messages)
+    newest = yield from read_windows(reader, config, windows)
+    visited |= {namespace_of(config)}
     verdicts: _Verdicts = {}
     for window in reversed(windows):
         found = {call.key: judge(call, window) for call in window.calls}
-        found |= yield from _explained(place, window, found)
+        found |= yield from _explained(reader, window, found, visited)
         for call in window.calls:
-            verdict = yield from check_below(reader, config, window, call, found[call.key])
-            verdicts[call.key] = yield from _with_details(place, window, call, verdict)
+            verdict = yield from check_below(reader, window, call, found[call.key])
+            verdicts[call.key] = yield from _with_details(reader, window, call, verdict)
     return newest, verdicts
 
 
-def _explained(place: _Place, window: Window, verdicts: _Verdicts) -> IOGenerator[_Verdicts]:
+def _explained(
+    reader: Reader, window: Window, verdicts: _Verdicts, visited: frozenset[str]
+) -> IOGenerator[_Verdicts]:
     """What explains the calls of a message of which no task of their own is recorded."""
-    reader, config = place.reader, place.config
     rest = {k: v for k, v in verdicts.items() if v.result is None and v.ended is None}
     asking = approval(window) if rest else None
     if asking is not None:
-        if (yield from is_answered_above(reader, config, asking)):
+        if (yield from is_answered_above(reader, asking)):
             return {}
         cause = Finding("not_started", detail="approval")
         return {k: replace(v, finding=cause) for k, v in rest.items() if not v.own}
     if not rest:
         return {}
     calls = [call for call in window.calls if call.key in rest]
-    visited = place.visited | {namespace_of(config)}
-    above, below = graph_above(config, window), graph_of_writer(config, window)
+    above, below = graph_above(window), graph_of_writer(window)
     other = above or below
     if other is not None and namespace_of(other) not in visited:
-        next_place = replace(place, config=other, visited=visited)
-        newest, found = yield from _search(next_place, calls)
+        same = [Window(window.message, calls)]
+        newest, found = yield from _search(reader, other, same, visited)
         if above is not None:
             # Its open call may be the one that runs this graph, so only results count.
             found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
@@ -279,7 +277,7 @@ def _explained(place: _Place, window: Window, verdicts: _Verdicts) -> IOGenerato
 
 
 def _with_details(
-    place: _Place, window: Window, call: Call, verdict: Verdict
+    reader: Reader, window: Window, call: Call, verdict: Verdict
 ) -> IOGenerator[Verdict]:
     """A verdict with what the calls inside the call recorded, and with incomplete arguments."""
     finding = verdict.finding
@@ -288,7 +286,7 @@ def _with_details(
     if call.raw_args is not None and (finding is None or finding.cause == "not_started"):
         detail = None if did_not_run(window) else "tools_ran"
         finding = Finding("malformed", error=call.raw_args, detail=detail)
-    inner = yield from inner_results(place.reader, place.config, verdict)
+    inner = yield from inner_results(reader, verdict)
     if inner and not (finding and finding.inner):
         finding = replace(finding or Finding(), inner=inner)
     return replace(verdict, finding=finding)

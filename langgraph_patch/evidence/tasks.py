@@ -8,10 +8,10 @@ pending write of another task comes from `update_state`, from a `@task`, or from
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -31,7 +31,6 @@ from langgraph_patch._langgraph_storage import (
     own_interrupt_id,
     send_index,
     triggered_node,
-    whole_value,
 )
 from langgraph_patch.errors import MessagesError
 from langgraph_patch.history.damaged_fields import corrected
@@ -45,7 +44,6 @@ from langgraph_patch.history.placeholders import (
 _OF_UNFINISHED = (INTERRUPT, ERROR, ERROR_SOURCE, RESUME, RETURN)
 """What a task may write before its node returns."""
 
-
 _ROLES = ("human", "user", "ai", "assistant", "system", "developer")
 """The roles of a message that an application writes as a pair of a role and a text."""
 
@@ -55,33 +53,37 @@ class Task:
     """What one task of a superstep wrote.
 
     Attributes:
+        step: The superstep.
         id: Its id.
+        writes: The channel and the value of each of its pending writes.
         node: Its node; None if LangGraph did not start it as a task of this superstep.
         call: The tool call that its `Send` carries, if any.
-        writes: The channel and the value of each of its pending writes.
-        messages_key: The state key of the history.
     """
 
+    step: Step
     id: str
-    node: str | None
-    call: Mapping[str, Any] | None
     writes: Sequence[tuple[str, Any]]
-    messages_key: str
+    node: str | None = None
+    call: Mapping[str, Any] | None = None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the first graph that it runs."""
+        return f"{self.step.namespace}|{self.node}:{self.id}".removeprefix("|")
 
     @cached_property
     def messages(self) -> list[BaseMessage]:
         """The messages that it wrote to the history."""
-        return self._messages_in(self.messages_key)
+        values = (value for channel, value in self.writes if channel == self.step.messages_key)
+        return [corrected(message) for value in values for message in _written(value)]
 
     @cached_property
     def returned(self) -> list[BaseMessage]:
         """The messages that it returned as a `@task`, or that a repair showed to clients."""
-        return self._messages_in(RETURN)
-
-    def _messages_in(self, channel: str) -> list[BaseMessage]:
-        values = (value for name, value in self.writes if name == channel)
-        texts = channel != RETURN  # a `@task` may return any text
-        found = (m for value in values for m in messages_in(value, self.messages_key, texts=texts))
+        values = (value for channel, value in self.writes if channel == RETURN)
+        found = (
+            message for value in values for message in _returned(value, self.step.messages_key)
+        )
         return [corrected(message) for message in found]
 
     @property
@@ -93,17 +95,10 @@ class Task:
     @property
     def is_overwrite(self) -> bool:
         """Whether it replaced the whole history."""
-        values = [value for channel, value in self.writes if channel == self.messages_key]
+        values = [value for channel, value in self.writes if channel == self.step.messages_key]
         return any(isinstance(value, Overwrite) for value in values) or any(
             isinstance(m, RemoveMessage) and m.id == REMOVE_ALL_MESSAGES for m in self.messages
         )
-
-    def rewrites(self, message_id: str | None) -> bool:
-        """Whether it wrote this message again, as a repair does, and did not make it."""
-        shown = {message.id for message in self.returned}
-        removed = {message.id for message in self.messages if isinstance(message, RemoveMessage)}
-        was_repaired = self.is_repair and message_id not in shown
-        return self.is_overwrite or was_repaired or message_id in removed
 
     @property
     def errors(self) -> list[object]:
@@ -121,6 +116,13 @@ class Task:
         values = (value for channel, value in self.writes if channel == INTERRUPT)
         raised = (each for v in values for each in (v if isinstance(v, list | tuple) else [v]))
         return [each.id if isinstance(each, Interrupt) else None for each in raised]
+
+    @property
+    def owns_interrupts(self) -> bool:
+        """Whether it, or a `@task` in it, raised all its interrupts, and no graph below it."""
+        own = own_interrupt_id(self.step.namespace, self.node or "", self.id)
+        inside = {i for other in self.step.others for i in other.interrupt_ids}
+        return set(self.interrupt_ids) <= {own, *inside}
 
     @property
     def is_finished(self) -> bool:
@@ -153,14 +155,12 @@ class Step:
         child: What made the next checkpoint of this branch: `loop` if the writes of the superstep
             were applied, `input`, `update` or `fork` if they were dropped; None if there is none.
         is_gap: Whether checkpoints between this one and the next one are not stored.
-        written_since: The channels that were written after this superstep, in this branch.
     """
 
     saved: CheckpointTuple
     messages_key: str
     child: str | None = None
     is_gap: bool = False
-    written_since: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
@@ -214,7 +214,7 @@ class Step:
         by_task: dict[str, list[tuple[str, Any]]] = {}
         for task_id, channel, value in self.saved.pending_writes or ():
             by_task.setdefault(task_id, []).append((channel, value))
-        return [Task(t, None, None, own, self.messages_key) for t, own in by_task.items()]
+        return [Task(self, task_id, writes) for task_id, writes in by_task.items()]
 
     @cached_property
     def tasks(self) -> list[Task]:
@@ -227,11 +227,11 @@ class Step:
         found.sort(key=lambda each: (each[0] is not None, each[0] or 0, each[1].name))
         return [
             Task(
-                id=task.id,
-                node=task.name,
-                call=None if index is None else sent_call(self.sends[index]),
-                writes=writes.get(task.id, ()),
-                messages_key=self.messages_key,
+                self,
+                task.id,
+                writes.get(task.id, ()),
+                task.name,
+                None if index is None else sent_call(self.sends[index]),
             )
             for index, task in found
         ]
@@ -245,18 +245,18 @@ class Step:
     @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
-        return any(task.id == NO_TASK and task.answers for task in self.others)
-
-    @cached_property
-    def gotos(self) -> list[tuple[str, str, Any]]:
-        """The writes with which a client sent the run to a node: `Command(goto=...)`."""
-        own = [write for write in self.saved.pending_writes or () if write[0] == NO_TASK]
-        return [write for write in own if write[1] == TASKS or triggered_node(write[1])]
+        return RESUME in self._written_by_no_task
 
     @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node."""
-        return bool(self.gotos)
+        """Whether a client sent the run to a node: `Command(goto=...)`."""
+        return any(each == TASKS or triggered_node(each) for each in self._written_by_no_task)
+
+    @property
+    def _written_by_no_task(self) -> set[str]:
+        """The channels that a client wrote when it continued the run."""
+        writes = self.saved.pending_writes or ()
+        return {channel for task_id, channel, _ in writes if task_id == NO_TASK}
 
     @property
     def is_idle(self) -> bool:
@@ -283,19 +283,6 @@ class Step:
         wrote = {channel for task in self.tasks for channel, _ in task.writes}
         return self.is_passed and wrote == {INTERRUPT} and not self.is_answered
 
-    def owns_interrupts(self, task: Task) -> bool:
-        """Whether a task, or a `@task` in it, raised all its interrupts, and no graph below it."""
-        own = own_interrupt_id(self.namespace, task.node or "", task.id)
-        inside = {i for other in self.others for i in other.interrupt_ids}
-        return set(task.interrupt_ids) <= {own, *inside}
-
-
-class Ran(NamedTuple):
-    """A task, and the superstep in which it ran."""
-
-    step: Step
-    task: Task
-
 
 def configured_id(config: RunnableConfig | None) -> str | None:
     """The id of the checkpoint that a config names, or None."""
@@ -303,88 +290,69 @@ def configured_id(config: RunnableConfig | None) -> str | None:
     return str(checkpoint_id) if checkpoint_id else None
 
 
-def read_step(
-    saved: CheckpointTuple, messages_key: str, child: Step | None
-) -> tuple[Step, list[BaseMessage] | None]:
-    """The superstep after a checkpoint, and the history before it.
+def read_step(saved: CheckpointTuple, messages_key: str, child: Step | None = None) -> Step:
+    """The superstep after a checkpoint.
 
     Args:
         saved: The checkpoint, with its pending writes.
         messages_key: The state key of the history.
         child: The superstep after the next checkpoint of this branch, if there is one.
-
-    Returns:
-        The superstep, and the messages; None for them if the checkpoint does not store them
-        (`DeltaChannel`).
     """
     stored = saved.checkpoint["channel_values"]
     triggers = {c: v for c, v in stored.items() if c == TASKS or triggered_node(c)}
     light = saved._replace(checkpoint={**saved.checkpoint, "channel_values": triggers})
-    since: frozenset[str] = frozenset()
-    if child is not None:
-        since = child.written_since | _channels_of(child, saved)
-    step = Step(
-        light,
-        messages_key,
-        child.source if child else None,
-        child is not None and child.number > saved.metadata.get("step", -1) + 1,
-        since,
-    )
-    return step, history_in(stored.get(messages_key))
+    if child is None:
+        return Step(light, messages_key)
+    is_gap = child.number > saved.metadata.get("step", -1) + 1
+    return Step(light, messages_key, child.source, is_gap)
 
 
-def _channels_of(child: Step, saved: CheckpointTuple) -> frozenset[str]:
-    """The channels that were written after a checkpoint was made from `saved`, or to make it."""
-    written = {channel for task in child.written for channel, _ in task.writes}
-    if child.child == "input":  # dropped
-        written = set()
-    # The writes that made the checkpoint may be stored after it.
-    old, new = (c.checkpoint["channel_versions"] for c in (saved, child.saved))
-    return frozenset(written | {channel for channel in new if new[channel] != old.get(channel)})
+def fold(history: Iterable[BaseMessage], writes: Iterable[object]) -> list[BaseMessage]:
+    """A history after writes, as the reducers of a `DeltaChannel` make it.
 
-
-def history_in(value: object) -> list[BaseMessage] | None:
-    """The messages of a stored value; None if it has none, as a `DeltaChannel` mostly."""
-    whole = whole_value(value)
-    if not isinstance(whole, list):
-        return None
-    try:
-        return [corrected(message) for message in as_messages(whole)]
-    except MessagesError:
-        return None  # an older version of the application stored something else there
-
-
-def messages_in(value: object, messages_key: str, *, texts: bool = False) -> Iterator[BaseMessage]:
-    """The messages in what a task wrote to the history or returned.
-
-    Args:
-        value: What it wrote or returned.
-        messages_key: The state key of the history.
-        texts: Whether a text, and a pair of a role and a text, is a message too. Default: False.
+    Raises:
+        MessagesError: If something in it is no message.
     """
+    state: dict[object, BaseMessage] = {m.id or id(m): m for m in history}
+    for write in writes:
+        if isinstance(write, Overwrite):
+            state = {}
+        for message in _written_messages(write):
+            if message.id == REMOVE_ALL_MESSAGES:
+                state = {}
+            elif isinstance(message, RemoveMessage):
+                state.pop(message.id, None)
+            else:
+                state[message.id or id(message)] = message
+    return list(state.values())
+
+
+def _written_messages(value: object) -> list[BaseMessage]:
+    """The messages of one write to the history: a list, or one of any form that LangChain knows."""
+    value = (value.value or []) if isinstance(value, Overwrite) else value
+    is_pair = isinstance(value, list) and [*map(type, value)] == [str, str] and value[0] in _ROLES
+    return as_messages(value if isinstance(value, list) and not is_pair else [value])
+
+
+def _written(value: object) -> list[BaseMessage]:
+    with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
+        return _written_messages(value)
+    return []
+
+
+def _returned(value: object, messages_key: str) -> Iterator[BaseMessage]:
+    """The messages in what a `@task` returned: texts are none."""
     if isinstance(value, BaseMessage):
         yield value
-    elif _is_message_like(value) and (texts or isinstance(value, dict)):
-        with contextlib.suppress(MessagesError):  # LangGraph would have raised it too
-            yield from as_messages([value])
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from messages_in(part, messages_key, texts=texts)
-    elif isinstance(value, Overwrite):
-        yield from messages_in(value.value, messages_key, texts=texts)
+            yield from _returned(part, messages_key)
     elif isinstance(value, Command):
-        yield from messages_in(value.update, messages_key, texts=texts)
+        yield from _returned(value.update, messages_key)
+    elif isinstance(value, dict) and messages_key in value:
+        yield from _returned(value[messages_key], messages_key)
     elif isinstance(value, dict):
-        yield from messages_in(value.get(messages_key), messages_key, texts=texts)
-
-
-def _is_message_like(value: object) -> bool:
-    """Whether LangChain makes a message of a value. A stored pair is a list."""
-    if isinstance(value, dict):
-        return "content" in value and ("role" in value or "type" in value)
-    if isinstance(value, list | tuple):
-        return [*map(type, value)] == [str, str] and value[0] in _ROLES
-    return isinstance(value, str)
+        yield from _written(value)
 
 
 def is_real(message: BaseMessage) -> bool:
@@ -394,32 +362,14 @@ def is_real(message: BaseMessage) -> bool:
     return not (is_foreign_placeholder(message) or is_client_fake(message))
 
 
-def fold(history: list[BaseMessage], tasks: Sequence[Task]) -> list[BaseMessage]:
-    """A history after the writes of tasks, as the usual reducers make it."""
-    for task in tasks:
-        if task.is_overwrite:
-            history = []
-        for message in task.messages:
-            place = next((i for i, m in enumerate(history) if m.id == message.id), None)
-            if isinstance(message, RemoveMessage):
-                history = [m for m in history if m.id != message.id]
-            elif place is None or message.id is None:
-                history = [*history, message]
-            else:
-                history = [*history[:place], message, *history[place + 1 :]]
-    return history
-
-
 # --- the tasks of a superstep -----------------------------------------------------------------
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
+    """The tasks that LangGraph makes from a checkpoint."""
     checkpoint = step.saved.checkpoint
-    gotos = {channel: value for _, channel, value in step.gotos if channel != TASKS}
-    channels = {**checkpoint["channel_values"], **gotos}
-    targets = {triggered_node(channel) or "" for channel in gotos}
-    nodes = {*step.nodes, *targets, *(s.node for s in step.sends if isinstance(s, Send))}
+    channels = checkpoint["channel_values"]
+    nodes = {*step.nodes, *(s.node for s in step.sends if isinstance(s, Send))}
     if not nodes:
         return ()
     joins = {channel: joined_nodes(channel) for channel in channels}
@@ -430,15 +380,7 @@ def _derived(step: Step) -> Sequence[Any]:
     for channel, sources in joins.items():
         if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    versions = checkpoint["channel_versions"]
-    newest = dict.fromkeys(gotos, max(versions.values(), default=1))
-    seen = {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets}
-    copy: Any = {
-        **checkpoint,
-        "channel_values": {**channels, "__root__": {}},
-        "channel_versions": {**versions, **newest},
-        "versions_seen": seen,
-    }
+    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks

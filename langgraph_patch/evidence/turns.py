@@ -11,33 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import BaseMessage, RemoveMessage
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_patch._langgraph_graphs import graph_that_returns
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Reader
+from langgraph_patch.evidence.checkpointer import Place, Reader, read_older, read_place
 from langgraph_patch.evidence.effects import is_equal
-from langgraph_patch.evidence.nested import (
-    Place,
-    graphs_below,
-    in_namespace,
-    namespace_of,
-    namespace_of_task,
-    read_place,
-)
-from langgraph_patch.evidence.tasks import Ran
+from langgraph_patch.evidence.nested import graphs_below
+from langgraph_patch.evidence.tasks import Task, configured_id
 from langgraph_patch.evidence.window import is_version, open_before
 from langgraph_patch.history.ids import digest_of
-
-
-class Caller(NamedTuple):
-    """The node whose task ran a graph, and the namespace of that task."""
-
-    node: str
-    namespace: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +34,7 @@ class Turn:
         place: Its newest checkpoint.
         messages: The messages that it added to the history above.
         changed: The other state keys that it changed, with their values.
-        caller: The node that ran it; the function that called it, if there is one above it.
+        caller: The task that ran it; that of the function that called it, if there is one above it.
         is_known: Whether LangGraph would have added these messages. What a function would have
             returned is not known.
     """
@@ -56,7 +42,7 @@ class Turn:
     place: Place
     messages: list[BaseMessage]
     changed: Mapping[str, Any]
-    caller: Caller
+    caller: Task
     is_known: bool
 
 
@@ -75,24 +61,20 @@ def dropped_turns(
         The checkpoint that the input dropped, and its turns in the order in which LangGraph would
         have applied them; None if there are none.
     """
-    wanted = config["configurable"].get("checkpoint_id")
-    while wanted is not None:
-        place = yield from read_place(reader, in_namespace(config, namespace_of(config), wanted))
-        if place is None or place.step.id != wanted:
-            return None
+    place = (yield from read_place(reader, config)) if configured_id(config) else None
+    while place is not None:
         turns = yield from _turns_of(reader, place, builder)
         if turns:
             return place, turns
         # If nothing ran after an input or an update, what was dropped began before.
         nodes = {task.node for task in place.step.tasks}
         is_passed = place.step.source != "loop" or nodes == {own_node}
-        older = place.step.parent_id if is_passed else None
-        wanted = older if older is not None and older < wanted else None  # it may be its own parent
+        place = (yield from read_older(reader, place.step)) if is_passed else None
     return None
 
 
 def _turns_of(
-    reader: Reader, place: Place, builder: Any, function: Caller | None = None
+    reader: Reader, place: Place, builder: Any, function: Task | None = None
 ) -> IOGenerator[list[Turn]]:
     """The turns of the graphs that the tasks of an unfinished superstep ran."""
     tasks, history = place.step.tasks, place.history
@@ -105,20 +87,19 @@ def _turns_of(
         graph = graph_that_returns(builder, task.node, reader.messages_key) if builder else None
         if graph is None and has_open_calls:
             continue  # the function may run these calls, and call a graph with the whole history
-        own = Caller(task.node or "", namespace_of_task(place.step, task))
-        called_by = function or (None if graph or task.is_finished else own)
-        for below in (yield from graphs_below(reader, place.config, Ran(place.step, task))):
+        called_by = function or (None if graph or task.is_finished else task)
+        for below in (yield from graphs_below(reader, task)):
             if task.is_finished:
                 written = [] if task.is_overwrite else task.messages
                 added = [m for m in written if not isinstance(m, RemoveMessage)]
             elif (start := _end_of(history, below.history)) is not None:
-                added = below.history[start:]
+                added = list(below.history[start:])
             else:
                 continue
-            added = without(_with_ids(added, own.namespace), history)
+            added = without(_with_ids(added, task.namespace), history)
             # What a function that returned did with the other keys is not read.
             changed = {} if task.is_finished and not graph else _changed(place, below)
-            turns.append(Turn(below, added, changed, called_by or own, called_by is None))
+            turns.append(Turn(below, added, changed, called_by or task, called_by is None))
             turns += yield from _turns_of(reader, below, graph, called_by)
     return turns
 

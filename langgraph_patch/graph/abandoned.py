@@ -28,9 +28,10 @@ from langgraph_patch._langgraph import (
 from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
-from langgraph_patch.evidence.checkpointer import Reader
-from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
-from langgraph_patch.evidence.turns import Caller, Turn, dropped_turns, without
+from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
+from langgraph_patch.evidence.nested import namespace_of
+from langgraph_patch.evidence.tasks import Task
+from langgraph_patch.evidence.turns import Turn, dropped_turns, without
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of, valid_name
@@ -184,9 +185,9 @@ def _joined(patch: Patch, history: list[BaseMessage], rows: Sequence[_Row]) -> P
     messages: list[BaseMessage] = []
     changes: list[Change] = []
     # What one function did is told in one message.
-    for caller, same in groupby(_parts(patch, rows), key=lambda part: _told_by(part[0])):
+    for _, same in groupby(_parts(patch, rows), key=lambda part: _place_of(_told_by(part[0]))):
         parts = list(same)
-        if caller is not None:
+        if (caller := _told_by(parts[0][0])) is not None:
             parts = [(parts[0][0], _told(caller, parts))]
         for row, own in parts:
             messages += own
@@ -214,10 +215,14 @@ def _parts(patch: Patch, rows: Sequence[_Row]) -> Iterator[_Part]:
     yield None, patch.messages[begin:]
 
 
-def _told_by(end: _Row | None) -> Caller | None:
-    """The node whose function ran a turn, if the turn is to be told."""
+def _told_by(end: _Row | None) -> Task | None:
+    """The task whose function ran a turn, if the turn is to be told."""
     turn = end.turn if end is not None else None
     return None if turn is None or turn.is_known else turn.caller
+
+
+def _place_of(caller: Task | None) -> str | None:
+    return None if caller is None else caller.namespace
 
 
 def _restored(message: BaseMessage) -> Change:
@@ -228,7 +233,7 @@ def _restored(message: BaseMessage) -> Change:
 # --- one message for what a function would have returned ------------------------------------------
 
 
-def _told(caller: Caller, parts: Sequence[_Part]) -> list[BaseMessage]:
+def _told(caller: Task, parts: Sequence[_Part]) -> list[BaseMessage]:
     """One message that says what was recorded of the calls; none if there are no calls."""
     messages = [message for _, own in parts for message in own]
     results = {m.tool_call_id: m.text for m in messages if isinstance(m, ToolMessage)}
@@ -241,12 +246,12 @@ def _told(caller: Caller, parts: Sequence[_Part]) -> list[BaseMessage]:
     ]
     if not lines:
         return []
-    name = valid_name(caller.node)
+    name = valid_name(caller.node or "")
     lost = sorted({key for row, _ in parts if row and row.turn for key in row.turn.changed})
     text = "\n".join([*turn_texts(name, lost), *lines])
     mark = {PLACEHOLDER_KEY: {"turn_of": caller.node}}
     return [AIMessage(text, id=_id_of(caller), name=name, additional_kwargs=mark)]
 
 
-def _id_of(caller: Caller) -> str:
+def _id_of(caller: Task) -> str:
     return f"patch-{digest_of('turn', caller.namespace)[:32]}"

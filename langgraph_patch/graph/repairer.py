@@ -192,7 +192,7 @@ class Repairer:
         for turn, own in by_turn.items():
             found = yield from recover_evidence(
                 saver,
-                turn.place.config if turn else thread,
+                turn.place.step.saved.config if turn else thread,
                 reading.messages,
                 own,
                 messages_key=self.messages_key,

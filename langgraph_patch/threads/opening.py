@@ -57,7 +57,7 @@ def open_database(
         >>> with open_database("/no/such.db"):
         ...     pass
         Traceback (most recent call last):
-        langgraph_patch.errors.ThreadError: '/no/such.db' is no file: expected an existing SQLite database.
+        langgraph_patch.errors.ThreadError: '/no/such.db' is no file: expected a SQLite database.
     """
     used = serde or JsonPlusSerializer(allowed_msgpack_modules=list(trust) or None)
     if target.startswith(("postgresql://", "postgres://")):
@@ -121,7 +121,7 @@ def _open_sqlite(
     from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - as above
 
     if not os.path.isfile(target):  # noqa: PTH113 - a name with a null character is no file
-        raise ThreadError(f"{target!r:.200} is no file: expected an existing SQLite database.")
+        raise ThreadError(f"{target!r:.200} is no file: expected a SQLite database.")
     # SQLite would read it all the same, and leave a log that the application could not write.
     if not os.access(target, os.W_OK):
         raise ThreadError(f"{target!r}: {_READ_ONLY}")

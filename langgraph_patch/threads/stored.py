@@ -9,17 +9,15 @@ for arrays and data frames in an artifact, and it is false for NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from langchain_core.messages import BaseMessage, RemoveMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
-from langgraph.graph.message import REMOVE_ALL_MESSAGES
-from langgraph.types import Overwrite
 
 from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
@@ -31,6 +29,7 @@ from langgraph_patch._langgraph_storage import (
 )
 from langgraph_patch._sansio import IOGenerator, call_method
 from langgraph_patch.errors import ThreadError, brief
+from langgraph_patch.evidence.tasks import fold
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.threads.keys import Key
 
@@ -83,7 +82,7 @@ def history_of(
     )
     delta = found[messages_key]
     writes = [value for _, _, value in delta.get("writes", ())]
-    return as_messages(_apply_writes(_checked_messages(delta.get("seed", [])), writes))
+    return fold(_checked_messages(delta.get("seed", [])), writes)
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:
@@ -96,27 +95,6 @@ def _checked_messages(value: Any) -> list[BaseMessage]:
                 f"is not loaded, or another kind of state"
             )
     return as_messages(value)
-
-
-def _apply_writes(messages: Iterable[BaseMessage], writes: Iterable[Any]) -> list[Any]:
-    """Apply writes as the reducers of `DeltaChannel` state do: by id, new messages at the end."""
-    state: dict[object, Any] = {_message_identity(m): m for m in messages}
-    for write in writes:
-        value = write
-        if isinstance(write, Overwrite):
-            state, value = {}, write.value or []
-        for message in as_messages(list(value) if isinstance(value, Sequence) else [value]):
-            if message.id == REMOVE_ALL_MESSAGES:
-                state = {}
-            elif isinstance(message, RemoveMessage):
-                state.pop(message.id, None)
-            else:
-                state[_message_identity(message)] = message
-    return list(state.values())
-
-
-def _message_identity(message: BaseMessage) -> object:
-    return message.id if message.id is not None else id(message)
 
 
 # --- pauses and age ----------------------------------------------------------------------

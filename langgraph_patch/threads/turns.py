@@ -19,8 +19,8 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_patch._langgraph_storage import has_ended_tasks
 from langgraph_patch._sansio import IOGenerator
-from langgraph_patch.evidence.checkpointer import Reader, input_before
-from langgraph_patch.evidence.nested import Place, in_namespace, namespace_of
+from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace, input_before
+from langgraph_patch.evidence.nested import namespace_of
 from langgraph_patch.evidence.tasks import configured_id, read_step
 from langgraph_patch.evidence.turns import Turn, dropped_turns
 from langgraph_patch.evidence.window import is_version
@@ -95,7 +95,7 @@ def _is_certain(
     """
     before, turns = found
     index = place_after(history, before)
-    step, _ = read_step(given, messages_key, None)
+    step = read_step(given, messages_key)
     written = [message for task in step.written for message in task.messages]
     if not (index and written) or index == len(history):
         return False

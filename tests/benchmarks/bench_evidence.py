@@ -32,16 +32,10 @@ class LongThread(BaseCheckpointSaver[Any]):
         self.read = 0
 
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
-        """The newest checkpoint; there are no subgraphs."""
-        is_root = not config["configurable"]["checkpoint_ns"]
-        return self._checkpoint(len(self.parts) // 2) if is_root else None
-
-    def list(self, config: Any, **options: Any) -> Iterator[CheckpointTuple]:
-        """List the checkpoints, newest first."""
-        newest = len(self.parts) // 2
-        if before := options.get("before"):
-            newest = int(before["configurable"]["checkpoint_id"], 16) - 1
-        yield from map(self._checkpoint, range(newest, 0, -1)[: options.get("limit")])
+        """The checkpoint that is named, or the newest; there are no subgraphs."""
+        named = config["configurable"]
+        step = int(named.get("checkpoint_id", f"{len(self.parts) // 2:x}"), 16)
+        return None if named["checkpoint_ns"] else self._checkpoint(step)
 
     def _checkpoint(self, step: int) -> CheckpointTuple:
         self.read += 1

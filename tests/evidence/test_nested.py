@@ -89,16 +89,14 @@ def test_an_id_that_the_subagent_uses_again():
     assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
 
 
-@pytest.mark.parametrize(("count", "more"), [(8, ()), (11, ("(+3)",))])
-def test_more_results_than_are_listed(count: int, more: tuple[str, ...]):
-    """The newest eight are listed, shortened, and the number of the others."""
-    mails = [("mail", {"to": f"{n:02}{'x' * 200}"}) for n in range(count)]
+def test_many_results_are_shortened():
+    """Each is one short text, the newest first; the placeholder takes as many as it can hold."""
+    mails = [("mail", {"to": f"{n:02}{'x' * 200}"}) for n in range(11)]
     agent = delegated(calls(*mails, WIRE))
     search = recover_evidence(agent.graph.checkpointer, ROOT, [TASK], read_calls(TASK))
     (finding,) = run_sync(search).evidence.values()
-    assert finding.inner[8:] == more
-    arguments = f'{{"to": "{count - 1:02}'.ljust(59, "x")
-    text = f"sent to {count - 1:02}".ljust(119, "x")
+    assert len(finding.inner) == 11
+    arguments, text = '{"to": "10'.ljust(59, "x"), "sent to 10".ljust(119, "x")
     assert finding.inner[0] == f"mail({arguments}…): {text}…"
 
 

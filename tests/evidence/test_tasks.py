@@ -5,21 +5,19 @@ from asyncio import CancelledError
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
-from langgraph_patch._langgraph_storage import NO_TASK, RETURN
+from langgraph_patch._langgraph_storage import RETURN
 from langgraph_patch.evidence.tasks import (
     Step,
     Task,
     fold,
-    history_in,
     is_real,
-    messages_in,
     read_step,
 )
 
@@ -48,7 +46,7 @@ def graph_of(saver: Any = None) -> Any:
 
 def steps(saver: InMemorySaver) -> list[Step]:
     """All supersteps of all graphs of the thread, oldest first."""
-    found = [read_step(saved, "log", None)[0] for saved in saver.list(THREAD)]
+    found = [read_step(saved, "log") for saved in saver.list(THREAD)]
     return sorted(found, key=lambda step: step.id)
 
 
@@ -82,7 +80,7 @@ def test_edges_joins_and_sends():
 
 
 def test_a_client_s_goto_and_update():
-    """A node that a client starts is a task; `update_state` writes under an id that is none."""
+    """`update_state` writes under an id that is no task; a `goto` may have started any node."""
     saver = InMemorySaver()
     graph = graph_of(saver)
     graph.invoke({"log": ["go"]}, THREAD)
@@ -93,8 +91,8 @@ def test_a_client_s_goto_and_update():
     graph.interrupt_after_nodes = ["joined"]
     graph.invoke(Command(goto="joined"), THREAD)
     (at,) = [step for step in steps(saver) if step.is_goto]
-    assert {each.node for each in at.tasks} == {"left", "right", "joined"}
-    assert {each.id for each in at.others} == {NO_TASK}
+    assert {each.node for each in at.tasks} == {"left", "right"}
+    assert (at.is_idle, at.is_over) == (False, False)
 
 
 def test_an_answer():
@@ -115,11 +113,16 @@ SENT = ToolMessage("sent", tool_call_id="c1")
 AS_DICT = {"role": "tool", "content": "sent", "tool_call_id": "c1"}
 
 
-def test_the_messages_in_a_write():
-    """Whatever the form in which a node or a `@task` returned them."""
+def task_with(*writes: Any) -> Task:
+    """A task that wrote this."""
+    saved = CheckpointTuple({"configurable": {}}, empty_checkpoint(), {}, None, [])
+    return Task(Step(saved, "messages"), "t1", writes, "tools")
+
+
+def test_the_messages_that_a_task_returned():
+    """Whatever the form in which a `@task` returned them; a text is none."""
     table: Any = [
         ({"messages": [SENT], "notes": [HumanMessage("x")]}, ["sent"]),
-        (Overwrite([SENT]), ["sent"]),
         (Command(update={"messages": [SENT]}, goto="x"), ["sent"]),
         (Command(update=[("messages", [SENT])]), ["sent"]),
         (Command(update=[SENT]), ["sent"]),
@@ -131,37 +134,24 @@ def test_the_messages_in_a_write():
         (None, []),
     ]
     for value, texts in table:
-        assert [message.text for message in messages_in(value, "messages")] == texts
+        assert [message.text for message in task_with((RETURN, value)).returned] == texts
 
 
-def test_the_texts_in_a_write_to_the_history():
+def test_the_messages_that_a_task_wrote():
     """A text is a message, and so is a pair of a role and a text, which is stored as a list."""
     table: Any = [
         ("no", ["no"]),
         (["yes", "no"], ["yes", "no"]),
         (("human", "no"), ["no"]),
-        ([["user", "no"], ("nobody", "said")], ["no", "nobody", "said"]),
-        ({"messages": [("human", "no")]}, ["no"]),
-        (Command(update={"messages": "no"}), ["no"]),
+        (["human", "no"], ["no"]),
+        ([["user", "no"]], ["no"]),
+        ([AS_DICT], ["sent"]),
+        (AS_DICT, ["sent"]),
         (Overwrite(["no"]), ["no"]),
+        ([{"role": "nobody", "content": "x"}], []),
     ]
     for value, texts in table:
-        assert [m.text for m in messages_in(value, "messages", texts=True)] == texts
-    task = Task("t1", None, None, [("messages", "no"), (RETURN, "a text")], "messages")
-    assert ([m.text for m in task.messages], task.returned) == (["no"], [])
-
-
-def test_a_stored_history():
-    """Its messages; None if there is none, or if it is something else."""
-    table: Any = [
-        ([HumanMessage("x"), AS_DICT], ["x", "sent"]),
-        (_DeltaSnapshot([HumanMessage("x")]), ["x"]),
-        (None, None),
-        ([{"role": "nobody", "content": "x"}], None),
-    ]
-    for value, texts in table:
-        found = history_in(value)
-        assert (found if found is None else [m.text for m in found]) == texts
+        assert [message.text for message in task_with(("messages", value)).messages] == texts
 
 
 ONE, TWO = HumanMessage("1", id="1"), HumanMessage("2", id="2")
@@ -169,18 +159,18 @@ UNNAMED = HumanMessage("?")
 
 
 def test_the_history_after_writes():
-    """As the usual reducers make it."""
+    """As the reducers of a `DeltaChannel` make it."""
     table: Any = [
         ([TWO], [ONE, TWO]),
         ([HumanMessage("new", id="1"), TWO], [HumanMessage("new", id="1"), TWO]),
-        ([UNNAMED, UNNAMED], [ONE, UNNAMED, UNNAMED]),
+        ([UNNAMED, TWO], [ONE, UNNAMED, TWO]),
         ([TWO, RemoveMessage("1")], [TWO]),
         ([RemoveMessage(REMOVE_ALL_MESSAGES), TWO], [TWO]),
         (Overwrite([TWO]), [TWO]),
+        (Overwrite(None), []),
     ]
     for written, expected in table:
-        writes = [("messages", written)]
-        assert fold([ONE], [Task("t", None, None, writes, "messages")]) == expected
+        assert fold([ONE], [written]) == expected
 
 
 def test_what_a_tool_returned():
@@ -208,12 +198,12 @@ def test_whether_a_task_has_ended():
         ([("__no_writes__", None)], True, True),
     ]
     for writes, ended, finished in table:
-        task = Task("t", "tools", None, writes, "messages")
+        task = task_with(*writes)
         assert (task.has_ended, task.is_finished) == (ended, finished)
 
 
 def test_the_interrupts_of_a_task():
     """Stored as a list or as one; of another object the id is unknown."""
     writes = [("__interrupt__", [Interrupt(1, id="a")]), ("__interrupt__", Interrupt(2, id="b"))]
-    task = Task("t", "tools", None, [*writes, ("__interrupt__", ["?"]), ("x", 1)], "messages")
+    task = task_with(*writes, ("__interrupt__", ["?"]), ("x", 1))
     assert task.interrupt_ids == ["a", "b", None]

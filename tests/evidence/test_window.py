@@ -184,15 +184,8 @@ DELTA: dict[str, tuple[Any, ...]] = {
     "a snapshot between": (FOUND, ran("x"), SENT, STORED),
     "a result that is stored": ("sent, unknown", sent("sent", history=None), hidden("x"), STORED),
     "another message behind it": (NONE, TALKS, hidden("tools", result("x", "c9"))),
-    "an update drops what tasks wrote": (
-        "sent, unknown", TALKS, hidden("y", source="update", others=PART)
-    ),
-    "an input drops what tasks wrote": (
-        "sent, unknown", TALKS, hidden("y", source="input", others=PART)
-    ),
     "a superstep has what tasks wrote": (NONE, TALKS, hidden("y", others=PART)),
     "a superstep has an update": (NONE, EDITS, hidden("y", source="update", others=PART)),
-    "another branch has it": ("sent, unknown", EDITS, hidden("y", source="input", others=PART)),
     "an update removed it": (NONE, REMOVES, {**SENT, "source": "update"}),
     "an `Overwrite`": (FOUND, SENT, hidden("y", ("messages", Overwrite([GO, BOTH]))), hidden("z")),
     "a new history": (
@@ -204,16 +197,8 @@ DELTA: dict[str, tuple[Any, ...]] = {
 
 
 def test_a_history_that_is_not_stored():
-    """It is computed from the supersteps since the message was made."""
+    """It is what LangGraph makes of the writes since it was stored."""
     assert wrong_in(DELTA, BOTH, history=None) == {}
-
-
-def test_a_message_that_nobody_made():
-    """An update may be an edit of it; if its origin is not stored, nothing is known."""
-    written = [(CLIENT, "messages", [BOTH])]
-    update = {**SENT, "source": "update"}
-    assert found_of(BOTH, SENT, history=None, wrote=[]) == NONE
-    assert found_of(BOTH, update, history=None, wrote=[], others=written) == NONE
 
 
 def test_a_snapshot_without_the_writes_before_it():

@@ -106,7 +106,7 @@ class Thread:
             stored[TASKS] = [Send("tools", [call]) for call in sender.tool_calls]
         stored |= {f"branch:to:{node}": None for node in nodes}
         self.count += 1 + skip
-        versions: Any = dict.fromkeys(stored, self.count)
+        versions: Any = dict.fromkeys([*stored, "messages"], self.count)
         changes = {"ts": ts, "channel_values": stored, "channel_versions": versions}
         checkpoint: Any = {**empty_checkpoint(), **changes}
         metadata: Any = {"source": source, "step": self.count, "parents": {}}
@@ -135,7 +135,7 @@ class Thread:
         """The newest superstep."""
         saved = InMemorySaver.get_tuple(self.saver, self.config)
         assert saved is not None
-        return read_step(saved, "messages", None)[0]
+        return read_step(saved, "messages")
 
     @property
     def saved(self) -> dict[int, CheckpointTuple]:

@@ -189,8 +189,8 @@ def test_what_is_no_database_of_threads_is_named(tmp_path, path):
     row = "INSERT INTO checkpoints (thread_id, checkpoint_ns) VALUES ('1', '')"
     pages = Path(path).read_bytes()[:4096]
     for number, (make, expected) in enumerate((
-        (lambda _: None, "is no file: expected an existing SQLite database"),
-        (lambda file: file.mkdir(), "is no file: expected an existing SQLite database"),
+        (lambda _: None, "is no file: expected a SQLite database"),
+        (lambda file: file.mkdir(), "is no file: expected a SQLite database"),
         (lambda file: file.write_text("hello " * 1000), "file is not a database"),
         (lambda file: file.write_bytes(b""), "no such table: checkpoints"),
         (lambda file: execute(file, "CREATE TABLE checkpoints (a)"), "holds no checkpoint"),
@@ -214,8 +214,8 @@ def test_what_is_no_database_of_threads_is_named(tmp_path, path):
 def test_a_name_that_is_no_database_is_one_line_without_its_password():
     """Null characters, absurd lengths, and URIs of other databases."""
     for target, expected in (
-        ("a\0b", "is no file: expected an existing SQLite database"),
-        ("x" * 5000, "is no file: expected an existing SQLite database"),
+        ("a\0b", "is no file: expected a SQLite database"),
+        ("x" * 5000, "is no file: expected a SQLite database"),
         ("mysql://u:secret@h/db", "expected a URI that begins with postgresql:// or postgres://"),
         ("host=h PASSWORD = secret", "This is not a supported database"),
         ("postgresql+psycopg://u:secret@h/db", "This is not a supported database"),
