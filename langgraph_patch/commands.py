@@ -186,7 +186,12 @@ def _reports(
 
 # --- what was found ----------------------------------------------------------------------
 
-_DAMAGE = ("recovered", *CAUSES, "orphan")
+_DAMAGE: Mapping[Any, str] = {
+    "recovered": "with recoverable results",
+    **{cause: cause for cause in CAUSES},
+    "orphan": "with orphaned results",
+}
+"""The kinds of changes that the totals of a scan count, and what they are called there."""
 
 
 def count_report(found: Counter[str], report: ThreadReport) -> None:
@@ -197,7 +202,7 @@ def count_report(found: Counter[str], report: ThreadReport) -> None:
     found["with the key"] += report.messages is not None or report.status == "unreadable"
     if report.patch:
         signs = [(each.kind, each.cause, each.defect) for each in report.patch.changes]
-        found.update({sign for each in signs for sign in each if sign in _DAMAGE})
+        found.update({str(sign) for each in signs for sign in each if sign in _DAMAGE})
     if report.status == "paused":
         found["waiting with damage"] += bool(report.defects)
         found["oldest pause"] = max(found["oldest pause"], int(report.age or 0))
@@ -206,13 +211,13 @@ def count_report(found: Counter[str], report: ThreadReport) -> None:
 def summary(found: Counter[str]) -> str:
     """What a scan found; empty if it found no history.
 
-    Such as "60 of 200 histories are damaged: 41 recovered, 12 unknown". The numbers behind the
-    colon are those of histories with such a change.
+    Such as "60 of 200 histories are damaged: 41 with recoverable results, 12 unknown". The numbers
+    behind the colon are those of histories with such a change.
     """
     if not found["with the key"]:
         return ""
     damaged, pauses = found["damaged"], found["paused"]
-    kinds = ", ".join(f"{found[kind]:,} {kind}" for kind in _DAMAGE if found[kind])
+    kinds = ", ".join(f"{found[kind]:,} {text}" for kind, text in _DAMAGE.items() if found[kind])
     parts = [f"{damaged:,} of {found['all']:,} histories {'is' if damaged == 1 else 'are'} damaged"]
     parts[0] += f": {kinds}" if kinds else ""
     if pauses:
@@ -328,9 +333,11 @@ def repair(options: Namespace) -> int:
     """Repair the selected threads, or plan it without `--apply`."""
     if bool(options.ids or options.thread or options.since is not None) == options.all:
         raise OptionError("name the threads to repair, select them with --thread, or use --all.")
-    graph = _load("--graph", options.graph, CompiledStateGraph) if options.graph else None
     found = Counter[str]()
     with _open(options, write=options.apply) as saver:
+        if options.graph and isinstance(saver, threads.LangGraphServer):
+            raise OptionError("--graph is not used with a LangGraph Server: it has the graph.")
+        graph = _load("--graph", options.graph, CompiledStateGraph) if options.graph else None
         reports = _reports(saver, found, options)
         todo = [replace(each, patch=None) for each in reports if each.status != "healthy"]
         _check_found(found, options)

@@ -168,6 +168,7 @@ BAD = {
     f"{ALL} --trust json:Who": "--trust 'json:Who' cannot be loaded (AttributeError",
     f"{ALL} --trust decimal:Decimal --serde json:loads": "--trust is not used with --serde",
     "undo {db} x": "There is no thread 'x'",
+    "repair http://127.0.0.1:1 --all --graph x:y": "--graph is not used with a LangGraph Server",
     "undo http://127.0.0.1:1 --all": "name the threads: LangGraph Server cannot list",
 }
 
@@ -236,7 +237,10 @@ def test_a_scan_prints_the_totals_and_a_table(cli, path):
     assert broken == ["broken", "damaged", "2 calls without a result", REPAIRS]
     assert paused[:2] + paused[3:] == ["paused", "paused", "asks wire 3?", ""]
     totals, *following = err.splitlines()
-    said = "1 of 3 histories is damaged: 1 recovered, 1 awaiting_input; 1 waits for a human, the"
+    said = (
+        "1 of 3 histories is damaged: 1 with recoverable results, 1 awaiting_input; 1 waits for a "
+        "human, the"
+    )
     assert totals.startswith(f"langgraph-patch: {said} ")
     assert [line.split()[3] for line in following] == ["one", "damaged:", "paused:"]
 
@@ -265,8 +269,8 @@ def test_the_totals_of_a_scan_by_cause():
     ]
     others = [thread("damaged"), thread("paused", age=3 * 86400.0), thread("paused", age=5.0)]
     assert found_in(*dead, *others) == (
-        "6 of 8 histories are damaged: 1 failed, 2 unknown, 1 orphan; 2 wait for a human, the "
-        "oldest for 3 days."
+        "6 of 8 histories are damaged: 1 failed, 2 unknown, 1 with orphaned results; 2 wait for "
+        "a human, the oldest for 3 days."
     )
     assert found_in(thread("healthy")) == "0 of 1 histories are damaged."
     sub = ThreadReport("1", "sub", "unreadable")

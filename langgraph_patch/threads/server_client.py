@@ -33,7 +33,9 @@ _SECONDS = 60.0
 """How long the server may say nothing, and how long an answer may take after it began."""
 
 _PAUSES = (1.0, 4.0, 16.0)
-"""The seconds before a request is sent again."""
+"""The seconds before a request is sent again, if the server does not name another number."""
+
+_LONGEST_PAUSE = 30.0
 
 
 # --- errors ------------------------------------------------------------------------------
@@ -135,7 +137,9 @@ def send(
             ) from error
         if pause is None or answer.status_code not in _LATER:
             break
-        yield IORequest(partial(time.sleep, pause), partial(asyncio.sleep, pause))
+        named = answer.headers.get("retry-after", "")
+        seconds = min(float(named), _LONGEST_PAUSE) if named.isdecimal() else pause
+        yield IORequest(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
     if answer.is_error:
         raise _error_of(answer, content)
     try:

@@ -244,13 +244,18 @@ def test_a_thread_that_the_server_cannot_read_does_not_end_a_scan(server, client
 
 
 def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses):
-    """After a second, and after four more."""
-    for status in (429, 503):
-        refusals = [Reply(status=status)] * 2
+    """After the seconds that it names, but not after a day."""
+    for status, named, waited in (
+        (429, "7", [7.0, 7.0]),
+        (503, "86400", [30.0, 30.0]),
+        (503, "Sun, 22 Nov 2026 10:00:00 GMT", [1.0, 4.0]),
+        (429, "", [1.0, 4.0]),
+    ):
+        refusals = [Reply(status=status, headers=(("retry-after", named),))] * 2
         server.answers["count"] = lambda _, refusals=refusals: refusals.pop() if refusals else 1
         pauses.clear()
         assert scanned(client) == ["t"]
-        assert pauses == [1.0, 4.0]
+        assert pauses == waited
 
 
 async def test_an_async_client_is_answered_and_refused_alike(server, client):
