@@ -62,11 +62,14 @@ def _print_json(values: Mapping[str, Any], *, whole: bool = False) -> None:
 
 def _print_view(shown: RenderableType) -> None:
     # With a height, rich takes the width also where TERM says that the terminal can do little.
-    width = max(40, shutil.get_terminal_size((120, 24)).columns)
-    console = Console(width=width, height=24, highlight=False, markup=False, emoji=False)
+    console = Console(width=_width(), height=24, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         console.print(shown)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _width() -> int:
+    return max(40, shutil.get_terminal_size((120, 24)).columns)
 
 
 def _print_threads(
@@ -91,7 +94,7 @@ def _print_threads(
             say(text)
         lines.sort(key=lambda line: (line[1] == "paused", line[1] == "unreadable"))
         if lines and sys.stdout.isatty():
-            _print_view(view.lines_table(lines))
+            _print_view(view.lines_table(lines, _width()))
         elif lines:
             sys.stdout.write(view.tab_separated(lines))
 

@@ -330,6 +330,9 @@ def age_in_words(seconds: float | None) -> str:
 
 # --- tables ------------------------------------------------------------------------------
 
+_WIDE = 100
+"""From how many columns on a line of a thread is one row of a table."""
+
 HEADS = ("THREAD", "STATUS", "AGE", "WHAT IS WRONG", "A REPAIR")
 _GREEN, _YELLOW = ("healthy", "repaired", "undone"), ("paused", "planned", "young", "busy")
 
@@ -374,16 +377,25 @@ def tab_separated(lines: Iterable[Sequence[str]]) -> str:
     return "".join("\t".join(map(one_line, cells)) + "\n" for cells in (HEADS, *lines))
 
 
-def lines_table(lines: Iterable[Sequence[str]]) -> Table:
-    """A table of threads; an id stands above its texts, so that no terminal breaks a word."""
+def lines_table(lines: Sequence[Sequence[str]], width: int) -> Table:
+    """A table of threads. In a narrow terminal an id stands above its texts: no word is broken.
+
+    Args:
+        lines: A line for each thread.
+        width: How many columns the terminal has.
+    """
     table = _table()
-    table.add_column("STATUS", no_wrap=True)
-    table.add_column("AGE", no_wrap=True)
-    table.add_column("THREAD")
+    is_wide = width >= _WIDE
+    for head in HEADS if is_wide else ("STATUS", "AGE", "THREAD"):
+        is_id = is_wide and head == "THREAD"  # it can be copied: the others become narrower
+        table.add_column(head, no_wrap=is_id, max_width=width // 2 if is_id else None)
     for thread, state, age, *texts in lines:
-        shown = (_text(text, _colour_of(state)) for text in texts if text)
-        name = _text(one_line(thread), "bold")
-        table.add_row(_text(state, _colour_of(state)), age, Group(name, *shown))
+        shown = [_text(text, _colour_of(state)) for text in texts]
+        name, status = _text(one_line(thread), "bold"), _text(state, _colour_of(state))
+        if is_wide:
+            table.add_row(name, status, age, *shown)
+        else:
+            table.add_row(status, age, Group(name, *filter(None, shown)))
     return table
 
 

@@ -166,7 +166,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     """Whatever the script is; ids are whole, alone in their line (C11)."""
 
     def table_of(report):
-        return view.lines_table([view.line_of(report)])
+        return view.lines_table([view.line_of(report)], width)
 
     text = "好" * 60 + " e\u0301" * 50 + " 👍" * 50 + " " + "x" * 300
     history = [HumanMessage(text, id="h"), calls(("t", {"x": text}), id="a"), AIMessage("x")]
@@ -177,6 +177,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(width):
     report = damaged([calls(("send_email", {}))], age=90.0) | {"thread_id": name}
     shown = printed(table_of(report), width)
     assert {"without", "placeholder", "send_email", "minute", name} <= set(shown.split())
+    assert ("WHAT IS WRONG" in shown) == (width >= 100)
 
 
 def test_a_pipe_gets_one_line_for_each_thread():
@@ -200,10 +201,10 @@ def views_of(name):
         found = patch if status == "damaged" else None
         report = ThreadReport(name, name, status, patch=found, **facts).to_dict()
         yield view.report_view(report, patch.to_dict()["before"])
-        yield view.lines_table([view.line_of(report)])
+        yield view.lines_table([view.line_of(report)], 120)
     repair = ThreadRepair(name, name, "repaired", name, patch, name, name).to_dict()
     yield view.report_view(repair)
-    yield view.lines_table([view.line_of(repair)])
+    yield view.lines_table([view.line_of(repair)], 120)
 
 
 def tags_in(page):
