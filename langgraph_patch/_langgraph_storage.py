@@ -54,6 +54,23 @@ def joined_nodes(channel: str) -> list[str]:
     return channel[len(_TRIGGER_PREFIXES[1]) :].rpartition(":")[0].split("+")
 
 
+def due_channels(values: Mapping[str, Any]) -> list[str]:
+    """The channels that start tasks, of the values of a checkpoint.
+
+    A join that still waits for some of its nodes starts none. Its value are the nodes that ran.
+    """
+    return [
+        channel
+        for channel, value in values.items()
+        if (channel == TASKS and value)
+        or (triggered_node(channel) is not None and not _still_joins(channel, value))
+    ]
+
+
+def _still_joins(channel: str, value: object) -> bool:
+    return isinstance(value, set) and value < {*joined_nodes(channel)}
+
+
 def trigger_channel(node: str) -> str:
     """The channel with which an edge triggers a node."""
     return f"{_TRIGGER_PREFIXES[0]}{node}"

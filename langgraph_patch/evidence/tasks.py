@@ -26,6 +26,7 @@ from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NO_TASK,
     RETURN,
+    due_channels,
     is_node_timeout,
     joined_nodes,
     own_interrupt_id,
@@ -200,8 +201,8 @@ class Step:
     @cached_property
     def nodes(self) -> frozenset[str]:
         """The nodes that an edge triggered. Each runs over the whole state."""
-        stored = self.saved.checkpoint["channel_values"]
-        return frozenset(node for channel in stored if (node := triggered_node(channel)))
+        due = due_channels(self.saved.checkpoint["channel_values"])
+        return frozenset(node for channel in due if (node := triggered_node(channel)))
 
     @cached_property
     def sends(self) -> list[Any]:
@@ -245,18 +246,20 @@ class Step:
     @property
     def is_answered(self) -> bool:
         """Whether an answer without an interrupt id is recorded. Any task may have used it."""
-        return RESUME in self._written_by_no_task
+        writes = self.saved.pending_writes or ()
+        return any(write[:2] == (NO_TASK, RESUME) for write in writes)
+
+    @property
+    def gotos(self) -> dict[str, Any]:
+        """The channels with which a client sent the run to a node: `Command(goto=...)`."""
+        writes = self.saved.pending_writes or ()
+        own = {channel: value for task_id, channel, value in writes if task_id == NO_TASK}
+        return {c: value for c, value in own.items() if c == TASKS or triggered_node(c)}
 
     @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node: `Command(goto=...)`."""
-        return any(each == TASKS or triggered_node(each) for each in self._written_by_no_task)
-
-    @property
-    def _written_by_no_task(self) -> set[str]:
-        """The channels that a client wrote when it continued the run."""
-        writes = self.saved.pending_writes or ()
-        return {channel for task_id, channel, _ in writes if task_id == NO_TASK}
+        """Whether a client sent the run to a node."""
+        return bool(self.gotos)
 
     @property
     def is_idle(self) -> bool:
@@ -366,21 +369,30 @@ def is_real(message: BaseMessage) -> bool:
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint."""
+    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
     checkpoint = step.saved.checkpoint
-    channels = checkpoint["channel_values"]
-    nodes = {*step.nodes, *(s.node for s in step.sends if isinstance(s, Send))}
-    if not nodes:
+    gotos = {channel: value for channel, value in step.gotos.items() if channel != TASKS}
+    channels = {**checkpoint["channel_values"], **gotos}
+    targets = {triggered_node(channel) or "" for channel in gotos}
+    sent = {send.node for send in step.sends if isinstance(send, Send)}
+    if not (step.nodes or targets or sent):
         return ()
     joins = {channel: joined_nodes(channel) for channel in channels}
+    named = {triggered_node(channel) or "" for channel in channels} - {""}
     builder: StateGraph[Any] = StateGraph(dict)
-    for node in sorted(nodes.union(*joins.values())):
+    for node in sorted(sent.union(named, *joins.values())):
         builder.add_node(node, lambda _: None)
         builder.add_edge(START, node)
     for channel, sources in joins.items():
         if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
+    versions = checkpoint["channel_versions"]
+    copy: Any = {
+        **checkpoint,
+        "channel_values": {**channels, "__root__": {}},
+        "channel_versions": {**versions, **dict.fromkeys(gotos, max(versions.values(), default=1))},
+        "versions_seen": {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets},
+    }
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks

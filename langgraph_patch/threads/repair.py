@@ -27,6 +27,7 @@ from langgraph.types import Send
 
 from langgraph_patch._langgraph_storage import (
     accepted_input,
+    due_channels,
     state_keys,
     triggered_node,
 )
@@ -59,7 +60,6 @@ from langgraph_patch.threads.stored import (
     are_same,
     history_of,
     interrupts_of,
-    starting_channels,
     starts_tasks,
 )
 from langgraph_patch.threads.target import (
@@ -234,8 +234,9 @@ class _Thread:
     @property
     def next_nodes(self) -> set[str]:
         """The nodes that come next."""
-        sends = self.base.checkpoint["channel_values"].get(TASKS) or ()
-        nodes = {triggered_node(channel) or "" for channel in starting_channels(self.base)} - {""}
+        values = self.base.checkpoint["channel_values"]
+        nodes = {triggered_node(channel) or "" for channel in due_channels(values)} - {""}
+        sends = values.get(TASKS) or ()
         return {*nodes, *(send.node for send in sends if isinstance(send, Send))}
 
     @property

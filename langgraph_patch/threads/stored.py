@@ -17,14 +17,13 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME
 
 from langgraph_patch._langgraph_storage import (
     ERROR_SOURCE,
     NEWEST_FORMAT,
     NO_TASK,
-    joined_nodes,
-    triggered_node,
+    due_channels,
     whole_value,
 )
 from langgraph_patch._sansio import IOGenerator, call_method
@@ -115,22 +114,7 @@ def interrupts_of(saved: CheckpointTuple) -> dict[str, Any]:
 
 def starts_tasks(saved: CheckpointTuple) -> bool:
     """Whether a superstep follows the checkpoint, or was begun."""
-    return bool(starting_channels(saved))
-
-
-def starting_channels(saved: CheckpointTuple) -> list[str]:
-    """The channels of a checkpoint that start tasks."""
-    return [
-        channel
-        for channel, value in saved.checkpoint["channel_values"].items()
-        if (channel == TASKS and value)
-        or (triggered_node(channel) is not None and not _still_joins(channel, value))
-    ]
-
-
-def _still_joins(channel: str, value: object) -> bool:
-    """Whether a join still waits for some of its nodes; its value are the others."""
-    return isinstance(value, set) and value < {*joined_nodes(channel)}
+    return bool(due_channels(saved.checkpoint["channel_values"]))
 
 
 MARK: Final = {"langgraph_patch": "repair"}

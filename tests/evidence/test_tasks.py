@@ -12,7 +12,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 
 from langgraph_patch import patch_messages
-from langgraph_patch._langgraph_storage import RETURN
+from langgraph_patch._langgraph_storage import NO_TASK, RETURN
 from langgraph_patch.evidence.tasks import (
     Step,
     Task,
@@ -80,7 +80,7 @@ def test_edges_joins_and_sends():
 
 
 def test_a_client_s_goto_and_update():
-    """`update_state` writes under an id that is no task; a `goto` may have started any node."""
+    """A node that a client starts is a task; `update_state` writes under an id that is none."""
     saver = InMemorySaver()
     graph = graph_of(saver)
     graph.invoke({"log": ["go"]}, THREAD)
@@ -91,7 +91,8 @@ def test_a_client_s_goto_and_update():
     graph.interrupt_after_nodes = ["joined"]
     graph.invoke(Command(goto="joined"), THREAD)
     (at,) = [step for step in steps(saver) if step.is_goto]
-    assert {each.node for each in at.tasks} == {"left", "right"}
+    assert {each.node for each in at.tasks} == {"left", "right", "joined"}
+    assert {each.id for each in at.others} == {NO_TASK}
     assert (at.is_idle, at.is_over) == (False, False)
 
 

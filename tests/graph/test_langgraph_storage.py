@@ -187,6 +187,25 @@ def test_reserved_and_triggering_channels():
     assert lg.is_reserved("__interrupt__")
 
 
+def test_what_starts_tasks():
+    """A trigger, a `Send`, a join that has all its nodes: not one that waits for some of them."""
+    saver = InMemorySaver()
+    builder = build(nothing, nothing).add_node("other", nothing).add_edge(START, "other")
+    builder.add_node("last", nothing).add_edge(["node2", "other"], "last")
+    # Otherwise LangGraph may go on with the very set that is still to be stored.
+    builder.compile(checkpointer=saver).invoke(QUESTION, THREAD, durability="sync")
+    found = [lg.due_channels(each.checkpoint["channel_values"]) for each in checkpoints(saver)]
+    due = [["branch:to:node1", "branch:to:other"], ["branch:to:node2"], ["join:node2+other:last"]]
+    assert [sorted(each) for each in reversed(found)][1:] == [*due, []]
+    joins = [
+        each.checkpoint["channel_values"]["join:node2+other:last"]
+        for each in checkpoints(saver)[:3]
+    ]
+    assert joins == [set(), {"node2", "other"}, {"other"}]
+    assert lg.due_channels({"__pregel_tasks": [Send("x", 1)]}) == ["__pregel_tasks"]
+    assert lg.due_channels({"__pregel_tasks": []}) == []
+
+
 def test_root_channel():
     """A state that is a single value has one channel."""
     builder = StateGraph(Annotated[list[Any], operator.add])
