@@ -34,8 +34,6 @@ Custom calls and wrapped blocks have no key here, so that a history with them go
 results of custom calls have a form of their own.
 """
 
-_ID_KEY = _ID_KEYS.get
-
 _ID_CHARACTERS = f"{ascii_letters}{digits}_.:-".encode()
 """The characters that `VALID_ID` allows."""
 
@@ -56,7 +54,7 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
     """
     waiting: set[str] = set()
     ids: list[str] = []
-    names: set[Any] = {None}
+    names: set[Any] = set()
     if not isinstance(messages, list):
         return False  # the items of another sequence are converted first
     try:
@@ -64,14 +62,15 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
             kind = type(message)
             fields = message.__dict__
             content = fields["content"]
-            if type(content) is not str and type(content) is not list:
+            is_text = type(content) is str
+            if not is_text and type(content) is not list:
                 return False
             if kind is ToolMessage:
                 waiting.remove(fields["tool_call_id"])
                 name = fields["name"]
-                if name not in names or content == AGENT_CHAT_UI_TEXT:
+                if name not in names and (name is not None or content == ASSISTANT_UI_TEXT):
                     return False
-                if name is None and content == ASSISTANT_UI_TEXT:
+                if is_text and content == AGENT_CHAT_UI_TEXT:
                     return False
                 if look_again and fields["additional_kwargs"] and asks_to_look_again(message):
                     return False
@@ -79,30 +78,33 @@ def is_valid(  # noqa: C901, PLR0911, PLR0912 - one loop, it runs before every m
                 return False
             elif kind is AIMessage:
                 calls = fields["tool_calls"]
-                for call in calls:
+                for call in calls or ():
                     call_id = call["id"]
                     waiting.add(call_id)
                     ids.append(call_id)
                     name = call["name"]
-                    if name not in names or name is None:
+                    if name not in names:
                         if not VALID_NAME.match(name):
                             return False
                         names.add(name)
                     if type(call["args"]) is not dict:
                         return False
-                if fields["invalid_tool_calls"] != []:
+                invalid = fields["invalid_tool_calls"]
+                if invalid or invalid is None:
                     return False
-                extra = fields["additional_kwargs"]
-                if extra and not calls and not extra.keys().isdisjoint(_RAW_CALLS):
-                    return False
-                if type(content) is list:
-                    listed = waiting.copy()
+                if not calls:
+                    extra = fields["additional_kwargs"]
+                    if calls is None or (extra and not extra.keys().isdisjoint(_RAW_CALLS)):
+                        return False
+                if not is_text:
+                    listed = None
                     for block in content:
-                        id_key = _ID_KEY(block.get("type"))
-                        if id_key is not None:
-                            listed.remove(block[id_key])  # each call may have one block at most
+                        kind = block["type"]
+                        if kind in _ID_KEYS:
+                            listed = waiting.copy() if listed is None else listed
+                            listed.remove(block[_ID_KEYS[kind]])  # one block for each call
             elif kind is HumanMessage:
-                if type(content) is list:
+                if not is_text:
                     for block in content:
                         if block.get("type") == "tool_result":
                             return False
