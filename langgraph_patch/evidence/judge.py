@@ -25,7 +25,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 from langgraph_patch._langgraph_graphs import runs_after_model
 from langgraph_patch._langgraph_storage import RETURN, is_node_timeout
 from langgraph_patch.evidence.tasks import Step, Task, is_real, text_of_error
-from langgraph_patch.evidence.window import View, Window, called_in, is_version, label
+from langgraph_patch.evidence.window import View, Window, is_version, label
 from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.texts import Finding
 
@@ -109,8 +109,8 @@ def _results(
             return
     step = view.step
     rivals = [label(rival.name) for rival in view.rivals_of(made)]
-    new = (m for t in step.written for m in t.messages if not is_version(m, window.message))
-    is_called_again = any(call.id == made.id for call in called_in(new))
+    same_id = [m for t in step.written for m, call in t.calls_made if call.id == made.id]
+    is_called_again = not all(is_version(message, window.message) for message in same_id)
     if is_called_again or label(made.name) in rivals or "" in rivals:
         return
     written = [(task, [*task.messages, *task.returned]) for task in step.tasks]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from langchain_core.messages import BaseMessage, RemoveMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS
@@ -34,6 +34,7 @@ from langgraph_patch._langgraph_storage import (
     triggered_node,
 )
 from langgraph_patch.errors import MessagesError
+from langgraph_patch.history.calls import Call, read_calls
 from langgraph_patch.history.damaged_fields import corrected
 from langgraph_patch.history.patch import as_messages
 from langgraph_patch.history.placeholders import (
@@ -77,6 +78,12 @@ class Task:
         """The messages that it wrote to the history."""
         values = (value for channel, value in self.writes if channel == self.step.messages_key)
         return [corrected(message) for value in values for message in _written(value)]
+
+    @cached_property
+    def calls_made(self) -> list[tuple[AIMessage, Call]]:
+        """The calls that these messages make, each with its message."""
+        made = (message for message in self.messages if isinstance(message, AIMessage))
+        return [(message, call) for message in made for call in read_calls(message)]
 
     @cached_property
     def returned(self) -> list[BaseMessage]:
