@@ -89,6 +89,16 @@ def test_an_id_that_the_subagent_uses_again():
     assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
 
 
+def test_a_call_that_was_started_again():
+    """What its subagent did in each of its runs is listed, the newest first."""
+    agent = delegated(calls(MAIL, WIRE), calls(("mail", {"to": "mia"}), WIRE))
+    agent.graph.update_state(agent.config, {"messages": [TASK]}, as_node="model")
+    agent.graph.invoke(None, agent.config)
+    agent.say("never mind")
+    text = agent.read["t1"]
+    assert text.endswith(f' Recorded inside it: mail({{"to": "mia"}}): sent to mia; {SENT}')
+
+
 def test_many_results_are_shortened():
     """Each is one short text, the newest first; the placeholder takes as many as it can hold."""
     mails = [("mail", {"to": f"{n:02}{'x' * 200}"}) for n in range(11)]
@@ -263,6 +273,8 @@ def test_an_answer_that_a_graph_above_recorded(gate: str):
     assert found(saver, message, space) == waits
     saver.put_writes(graph.get_state(ROOT).config, [("__resume__", "yes")], NO_TASK)
     assert found(saver, message, space) == "unknown"
+    graph.update_state(ROOT, {"messages": [HumanMessage("and?")]}, as_node=START)
+    assert found(saver, message, space) == "unknown"  # the answer is not at its newest checkpoint
 
 
 def test_f08_a_call_beside_a_handoff():

@@ -136,6 +136,7 @@ def test_two_turns_of_a_function_are_told_in_two_messages():
     agent = abandoned("called", TURN, EVE)
     agent.say("hello")
     assert len({message.id for message in ours(agent)}) == 2
+    assert all(str(message.id).startswith("patch-") for message in ours(agent))
 
 
 def readme() -> list[str]:
@@ -307,6 +308,21 @@ def test_two_agents_of_which_one_has_ended(*, sends: bool):
     end = shown(agent.history).index("human: never mind")
     assert shown(agent.history)[:end] == ["human: pay bob", *turns]
     assert agent.desk.did == {"mail bob": 1, "mail amy": 1}
+
+
+def test_two_agents_that_both_wait():
+    """What each of them recorded is found in its own graph."""
+
+    def build(model: Any, tools: Any, saver: Any) -> Any:
+        script = [calls(("mail", {"to": "amy"}), ("wire", {"amount": 1}), first=8)]
+        amy = create_agent(StrictModel(script=script), tools)
+        return compiled(side_by_side(create_agent(model, tools), amy, sends=False), saver)
+
+    results = abandoned(build).results
+    assert (results["c1"], results["c8"]) == ("sent to bob", "sent to amy")
+    assert [results[each] for each in ("c2", "c9")] == [
+        WAITED.format("wire", each) for each in ("c2", "c9")
+    ]
 
 
 def test_a_function_that_has_ended_beside_an_agent_that_waits():

@@ -67,6 +67,19 @@ def test_an_agent_that_validates_the_history_itself():
         graph.invoke({"messages": BROKEN})
 
 
+def test_the_options_of_bound_tools_reach_the_model():
+    """Also those by name, such as `tool_choice`."""
+    seen: list[Any] = []
+
+    class Model(StrictModel):
+        def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+            seen.append((len(tools), kwargs))
+            return self
+
+    patch_model(Model()).bind_tools(Desk().tools(), tool_choice="any")
+    assert [options for _, options in seen] == [{"tool_choice": "any"}]
+
+
 def test_structured_output_is_typed():
     """What parses the answer comes after the model."""
 

@@ -11,9 +11,10 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Rem
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
 from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import CachePolicy, Command, Overwrite, interrupt
+from langgraph.types import CachePolicy, Command, Overwrite, Send, interrupt
 
 from kit import Agent, StrictModel, above, calls, lines, loop, model_node, patched
 from langgraph_patch import with_patching
@@ -27,6 +28,24 @@ GO, NEVER, HELLO = (HumanMessage(text, id=text) for text in ("go", "never mind",
 DAMAGED = [GO, CALL, NEVER]
 UNKNOWN_RESULT = f"tool c1: {UNKNOWN.format('mail', 'c1')}"
 REPAIRED = ["human: go", "ai c1: ", UNKNOWN_RESULT, "human: never mind"]
+
+
+# --- a history of its own ---------------------------------------------------------------
+
+
+def test_a_history_of_a_send_does_not_replace_the_stored_one():
+    """Its repair is not written, also where both have as many messages."""
+
+    def model(state: Any) -> Any:
+        refuse(state["messages"])
+        return {"messages": [AIMessage("ok", id="ok")]}
+
+    builder = StateGraph(MessagesState).add_node("model", model).add_edge(START, "model")
+    graph = with_patching(builder, model_node="model").compile(checkpointer=InMemorySaver())
+    config: Any = {"configurable": {"thread_id": "1"}}
+    graph.update_state(config, {"messages": [GO, AIMessage("a", id="a"), HELLO]}, as_node="model")
+    graph.invoke(Command(goto=Send("model", {"messages": DAMAGED})), config)
+    assert [m.id for m in graph.get_state(config).values["messages"]] == ["go", "a", "hello", "ok"]
 
 
 # --- a graph that runs the tools ---------------------------------------------------------
