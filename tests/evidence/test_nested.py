@@ -295,9 +295,10 @@ def test_f08_a_call_beside_a_handoff():
     assert agent.results["c1"] == "sent to bob"
 
 
-def test_a_call_that_runs_the_asking_graph():
-    """The graph that asks belongs to the call above; this call is not awaiting input."""
-    asks = lambda _: {"messages": [HumanMessage(interrupt("which?"))]}
+@pytest.mark.parametrize("asks_itself", [False, True])
+def test_a_call_that_runs_the_asking_graph(*, asks_itself: bool):
+    """It is not awaiting input: it runs the graph that reads it, and was answered by id."""
+    asks = lambda _: {"messages": [HumanMessage("so" if asks_itself else interrupt("which?"))]}
     below = above(asks, lambda _: {"messages": [AIMessage("ok")]}).compile()
     inner: Any = with_patching(below, model_node="node2")
     reported: dict[str, str] = {}
@@ -305,6 +306,8 @@ def test_a_call_that_runs_the_asking_graph():
     @tool
     def delegate(messages: Annotated[list[Any], InjectedState("messages")]) -> str:
         """Let another graph do it, which sees it all."""
+        if asks_itself:
+            interrupt("which?")
         reported.update(results_in(inner.invoke({"messages": messages})["messages"]))
         return "delegated"
 
