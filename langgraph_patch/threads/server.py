@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from langchain_core.messages import ToolMessage, messages_from_dict
 from langchain_core.runnables import RunnableConfig
@@ -420,12 +420,13 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
         url: Its URL, without user and password.
 
     Raises:
-        OptionError: If the URL holds a password, or a header is not `Name: value`.
+        OptionError: If the URL holds a user or has no valid port, or a header is not
+            `Name: value`.
     """
-    if "@" in url.partition("://")[2].partition("/")[0]:
+    if not _names_a_place(url):
         raise OptionError(
-            f"The URL holds a user or a password: put the header that your server expects into "
-            f"the environment variable {_HEADERS}."
+            f"The URL holds a user or a password, or its port is no number: put the header that "
+            f"your server expects into the environment variable {_HEADERS}."
         )
     lines = [line for line in os.environ.get(_HEADERS, "").splitlines() if line.strip()]
     headers = [tuple(map(str.strip, line.partition(":"))) for line in lines]
@@ -433,3 +434,13 @@ def open_server(url: str) -> Iterator[LangGraphServer]:
         raise OptionError(f"A line of {_HEADERS} is not a header: expected `Name: value`.")
     with get_sync_client(url=url, headers={name: value for name, _, value in headers}) as client:
         yield LangGraphServer(client)
+
+
+def _names_a_place(url: str) -> bool:
+    """Whether a URL has no user, and a port that can be read: a part of a password cannot."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    return parts.username is None and port != 0

@@ -349,6 +349,7 @@ def test_an_address_or_a_header_that_is_invalid(monkeypatch):
     for url, headers, error in (
         ("http://bob:secret@127.0.0.1", "", "put .* into the environment variable LANGGRAPH_HEA"),
         ("https://secret@host/path", "", "The URL holds a user or a password"),
+        ("http://bob:secret/more@host", "", "or its port is no number"),
         ("http://127.0.0.1", "secret", "A line of LANGGRAPH_HEADERS is not a header"),
         ("http://127.0.0.1", "X-Key:\nsecret: 1", "expected `Name: value`"),
         ("http://127.0.0.1", ": secret", "expected `Name: value`"),
