@@ -185,7 +185,7 @@ def _joined(patch: Patch, history: list[BaseMessage], rows: Sequence[_Row]) -> P
     messages: list[BaseMessage] = []
     changes: list[Change] = []
     # What one function did is told in one message.
-    for _, same in groupby(_parts(patch, rows), key=lambda part: _place_of(_told_by(part[0]))):
+    for _, same in groupby(_parts(patch, rows), key=lambda part: _namespace_of(_told_by(part[0]))):
         parts = list(same)
         if (caller := _told_by(parts[0][0])) is not None:
             parts = [(parts[0][0], _told(caller, parts))]
@@ -221,7 +221,7 @@ def _told_by(end: _Row | None) -> Task | None:
     return None if turn is None or turn.is_known else turn.caller
 
 
-def _place_of(caller: Task | None) -> str | None:
+def _namespace_of(caller: Task | None) -> str | None:
     return None if caller is None else caller.namespace
 
 

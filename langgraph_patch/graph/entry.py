@@ -244,7 +244,10 @@ def _write_beside(
     *,
     shown: Collection[str] | None,
 ) -> tuple[Command[Any] | None, list[Patch]]:
-    """Do what `write_repairs` does beside other nodes: two writes keep what they write."""
+    """Do what `write_repairs` does, beside other nodes of the superstep.
+
+    Two writes for each history keep the messages that the other nodes add.
+    """
     patches: dict[str, Patch] = {}
     writes: list[tuple[str, Any]] = []
     for repairer, repair in repairs:

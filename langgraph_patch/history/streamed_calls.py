@@ -262,8 +262,9 @@ def group_call_chunks(chunks: Iterable[ToolCallChunk]) -> list[list[ToolCallChun
 def refuse_truncated(message: AIMessage, calls: Sequence[StreamedCall]) -> bool:
     """Move the truncated calls of `message` from `tool_calls` to `invalid_tool_calls`, in place.
 
-    The raw copies of them go. A truncated call that is not found by its id and its arguments
-    changes nothing: some of its chunks were not reported, so LangChain knows better.
+    Their raw copies are removed. A truncated call is found by its id and by the arguments that
+    LangChain made of its text. If it is not found, some of its chunks were not reported, and what
+    LangChain merged stays.
 
     Args:
         message: The message as LangChain merged it; it is changed.
