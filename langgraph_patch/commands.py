@@ -164,11 +164,13 @@ def _ctrl_c_waits() -> Iterator[Callable[[], None]]:
 @contextmanager
 def _progress(options: Namespace, what: str) -> Iterator[Callable[[], None]]:
     """Say how far a command is: on a terminal at any time, otherwise at times."""
+    console = Console(stderr=True)
     if options.quiet:
         yield lambda: None
-    elif sys.stderr.isatty():
+    elif console.is_terminal and not console.is_dumb_terminal:
         columns = SpinnerColumn(), TextColumn(what), MofNCompleteColumn()
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        streams = {"redirect_stdout": False, "redirect_stderr": False}  # rich would break lines
+        with Progress(*columns, console=console, transient=True, **streams) as bar:
             task = bar.add_task(what, total=None)
             yield lambda: bar.advance(task)
     else:

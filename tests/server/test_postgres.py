@@ -12,27 +12,19 @@ import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres import base as postgres_base
-from langgraph_patch.threads.keys import Key, delete_checkpoint, list_keys
 from psycopg_pool import ConnectionPool
 
 from langgraph_patch.cli import main
 from langgraph_patch.errors import OptionError, ThreadError
-from langgraph_patch.threads import (
-    arepair_thread,
-    ascan_threads,
-    aundo_repair,
-    opening,
-    repair_thread,
-    scan_threads,
-    undo_repair,
-)
+from langgraph_patch.evidence.address import Address
+from langgraph_patch.threads import opening, repair_thread, scan_threads, undo_repair
+from langgraph_patch.threads.listing import Selection, delete_checkpoint, list_addresses
 from langgraph_patch.threads.opening import open_database
 from support.databases import (
     POSTGRES_TABLES,
     every_row,
     execute,
     open_saver,
-    rows_of,
     running_postgres,
 )
 from support.postgres import PASSWORD
