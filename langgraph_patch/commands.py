@@ -169,8 +169,13 @@ def _progress(options: Namespace, what: str) -> Iterator[Callable[[], None]]:
         yield lambda: None
     elif console.is_terminal and not console.is_dumb_terminal:
         columns = SpinnerColumn(), TextColumn(what), MofNCompleteColumn()
-        streams = {"redirect_stdout": False, "redirect_stderr": False}  # rich would break lines
-        with Progress(*columns, console=console, transient=True, **streams) as bar:
+        with Progress(
+            *columns,
+            console=console,
+            transient=True,
+            redirect_stdout=False,  # rich would break its lines
+            redirect_stderr=False,
+        ) as bar:
             task = bar.add_task(what, total=None)
             yield lambda: bar.advance(task)
     else:
