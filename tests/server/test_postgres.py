@@ -25,11 +25,20 @@ from support.databases import (
     every_row,
     execute,
     open_saver,
+    rows_of,
     running_postgres,
 )
 from support.postgres import PASSWORD
 from support.stored_threads import scanned, stored, thread
-from support.thread_laws import CASES, check_other_writer, check_repair, check_two_repairs, fill
+from support.thread_laws import (
+    CASES,
+    ODD_CALLS,
+    check_odd_call,
+    check_other_writer,
+    check_repair,
+    check_two_repairs,
+    fill,
+)
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -77,6 +86,12 @@ def own(server):
 def test_scan_repair_and_undo(case, path, saver):
     """As in SQLite; an undo leaves blobs that nobody reads, since forks may share them."""
     check_repair(path, saver, case)
+
+
+@pytest.mark.parametrize("shape", ODD_CALLS)
+def test_e2_calls_that_are_incomplete_or_not_listed(shape, path, saver):
+    """As in SQLite."""
+    check_odd_call(saver, shape, lambda: rows_of(path), "1")
 
 
 @pytest.mark.parametrize("check", [check_other_writer, check_two_repairs])
