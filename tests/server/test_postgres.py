@@ -163,6 +163,23 @@ def test_a_crafted_row_and_a_pickle_execute_nothing(path, saver, tmp_path):
     assert touched.exists(), "the row must be one that would run"
 
 
+def test_e11_a_lost_history_is_not_rebuilt_from_older_ones(path, saver):
+    """A blob that is gone makes its thread unreadable; it would look healthy by an older one."""
+    for name, kind in (("1", "agent"), ("2", "delta")):
+        stored("abandoned", kind, saver, name)
+    lost = "DELETE FROM checkpoint_blobs WHERE channel = 'messages' AND version = "
+    newest = "(SELECT max(version) FROM checkpoint_blobs WHERE channel = 'messages')"
+    execute(path, f"{lost} {newest} AND thread_id = '1'")
+    assert scanned(saver) == [("1", "unreadable"), ("2", "damaged")]
+
+
+def test_e11_a_database_that_may_only_be_read_is_no_fault_of_a_thread(own, cli):
+    """A repair ends with 2, and not with a refusal."""
+    uri = f"{own}&options=-cdefault_transaction_read_only%3Don"
+    code, _, err = cli("repair", uri, "--all", "--apply", "--yes", "--min-age", 0)
+    assert (code, "read-only transaction" in err) == (2, True)
+
+
 def test_a_database_that_is_lost_during_a_scan_stops_it(path, saver):
     """A server that goes away ends the scan with its error; the other threads are not reported."""
     for number in range(3):

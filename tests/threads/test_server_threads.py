@@ -257,7 +257,11 @@ def test_a_server_that_refuses_for_a_while_is_asked_again(server, client, pauses
 
 
 def test_what_is_no_langgraph_server_is_named(server, client):
-    """A login page, nothing, and lists of other things: one line says which answer is wrong."""
+    """A login page, nothing, lists of other things, a redirect: one line says what is wrong."""
+    server.answers["count"] = Reply(status=301, headers=(("location", "https://h"),))
+    with pytest.raises(StoreError, match="with https where it needs that"):
+        scanned(client)
+    del server.answers["count"]
     for content in (
         b"<html>Log in</html>",
         b"null",
