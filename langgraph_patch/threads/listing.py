@@ -233,22 +233,18 @@ def _execute(saver: Any, tables: _Tables, *statements: tuple[Any, ...]) -> Any:
 
 
 def _addresses(tables: _Tables, saver: Any, *statement: Any) -> list[Address]:
+    """What a query lists: a thread and a namespace in each row, as bytes or texts.
+
+    A byte that is not UTF-8 becomes half a character, so that no id stops a scan. No query of
+    LangGraph finds a row without an id.
+    """
     rows = _execute(saver, tables, statement)
-    # No query of LangGraph finds a row without an id.
-    return sorted(_address_of_row(row) for row in rows if None not in _values_of(row))
+    names = (tuple(row.values()) if isinstance(row, Mapping) else row for row in rows)
+    return sorted(Address(_text(t), _text(n)) for t, n in names if None not in (t, n))
 
 
-def _values_of(row: Any) -> Iterable[Any]:
-    return row.values() if isinstance(row, Mapping) else row
-
-
-def _address_of_row(row: Any) -> Address:
-    """An address; a byte that is not UTF-8 becomes half a character, so that it stops no scan."""
-    thread_id, namespace = (
-        value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
-        for value in _values_of(row)
-    )
-    return Address(thread_id, namespace)
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value, "utf-8", "surrogateescape")
 
 
 _SQLITE = _Tables(

@@ -52,6 +52,7 @@ from langgraph_patch.threads.stored import (
     other_checkpoint,
     read_newest,
     starts_tasks,
+    written_at,
 )
 
 OnPause = Literal["keep", "abandon"]
@@ -322,7 +323,7 @@ def _check_due(thread: _Thread, patch: Patch, activity: Activity | None) -> None
     if not changes_history(patch):
         ends = "it waits for a human, and nothing in it is damaged: the next message ends the pause"
         raise Stopped("paused", ends) if activity else Stopped("healthy")
-    age = age_of(thread.base)
+    age = age_of(written_at(thread.base))
     if age < options.min_age and not options.force:
         raise Stopped(
             "young",

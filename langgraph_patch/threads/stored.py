@@ -207,14 +207,16 @@ def _spread(
     saver: BaseCheckpointSaver[Any], saved: CheckpointTuple, messages_key: str
 ) -> tuple[list[BaseMessage], list[Any]]:
     """The last stored value of a `DeltaChannel`, and what was written since."""
-    if not is_spread(saved, messages_key):
-        raise ThreadError(
-            f"the value of its state key {messages_key!r} is not stored any more: older values "
-            f"are no substitute"
-        )
     delta = saver.get_delta_channel_history(config=saved.config, channels=[messages_key])
     own = delta[messages_key]
-    return _checked_messages(own.get("seed", [])), [value for _, _, value in own.get("writes", ())]
+    seed: Any = own.get("seed", [])
+    # A value that was stored as it is belongs to another channel, or to a state before it.
+    if "seed" in own and whole_value(seed) is seed and not is_spread(saved, messages_key):
+        raise ThreadError(
+            f"the value of its state key {messages_key!r} is not stored any more: an older one is "
+            f"no substitute"
+        )
+    return _checked_messages(seed), [value for _, _, value in own.get("writes", ())]
 
 
 def _checked_messages(value: Any) -> list[BaseMessage]:
@@ -255,8 +257,7 @@ def activity_of(saver: BaseCheckpointSaver[Any], saved: CheckpointTuple) -> Acti
     if isinstance(saver, LangGraphServer):
         return saver.activity(saved) if starts_tasks(saved) else None
     interrupts = {*interrupts_of(saved)}
-    address = Address.of(saved.config)
-    if interrupts and address.namespace:
+    if interrupts and (address := Address.of(saved.config)).namespace:
         # An answer comes through the root graph only. If that has moved on, none will come.
         root = saver.get_tuple(address.at("").config)
         interrupts &= {*interrupts_of(root)} if root else set()
@@ -277,9 +278,13 @@ def is_repair(saved: CheckpointTuple) -> bool:
 
     A mark alone may be a copy: `update_state` stores whatever metadata its config has.
     """
-    parent = Address.of(saved.parent_config).checkpoint_id if saved.parent_config else None
-    is_behind = parent is not None and saved.checkpoint["id"] == later_checkpoint_id(parent, 1)
-    return is_behind and (saved.metadata or {}).items() >= {"source": "update", **MARK}.items()
+    metadata: Any = saved.metadata or {}
+    if saved.parent_config is None or metadata.get("source") != "update":
+        return False
+    if any(metadata.get(key) != value for key, value in MARK.items()):
+        return False
+    parent = Address.of(saved.parent_config).checkpoint_id or ""
+    return bool(saved.checkpoint["id"] == later_checkpoint_id(parent, 1))
 
 
 def written_at(saved: CheckpointTuple) -> datetime | None:
@@ -291,9 +296,8 @@ def written_at(saved: CheckpointTuple) -> datetime | None:
     return written.replace(tzinfo=UTC) if written.tzinfo is None else written.astimezone(UTC)
 
 
-def age_of(saved: CheckpointTuple) -> float:
-    """The seconds since the checkpoint was written; 0 if it has no readable time."""
-    written = written_at(saved)
+def age_of(written: datetime | None) -> float:
+    """The seconds since a checkpoint was written; 0 if that is not known."""
     return 0.0 if written is None else max(0.0, (datetime.now(UTC) - written).total_seconds())
 
 
