@@ -194,7 +194,7 @@ def test_e3_e5_connections_that_are_cut(server):
         make_incident(saver, each=1, paused=1, healthy=1)
     found = check_cuts(server, database, 50, step=3)
     assert all(sum(each.values()) == 17 for each in found.values())
-    assert "ended before" not in str(found)
+    assert all(each["ended before"] < 6 for each in found.values())  # messages may be joined
     assert any("1 more and named" in each for name in ("repair", "undo") for each in found[name])
 
 
