@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from langgraph_patch._langgraph_storage import postgres_cursor
-from langgraph_patch.errors import OptionError, ThreadError, brief, quoted
+from langgraph_patch.errors import OptionError, ThreadError, brief, class_names, quoted
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.threads.server import LangGraphServer
 
@@ -168,24 +168,6 @@ def _cannot_delete(saver: object, what: str) -> ThreadError:
         f"{type(saver).__name__} cannot delete single checkpoints, so {what}: continue from the "
         f"checkpoint before it, with its checkpoint_id in the config."
     )
-
-
-def class_names(value: object, package: str) -> set[str]:
-    """The names of the classes of `value` that `package` defines.
-
-    It replaces `isinstance` where the package is optional or slow to import: whoever made the
-    value has imported it.
-
-    Args:
-        value: Any object.
-        package: How the names of the modules begin.
-
-    Examples:
-        >>> from langgraph_patch.threads.listing import Selection, class_names
-        >>> sorted(class_names(Selection(), "langgraph_patch"))
-        ['Selection']
-    """
-    return {base.__name__ for base in type(value).__mro__ if base.__module__.startswith(package)}
 
 
 # --- LangGraph's tables ------------------------------------------------------------------

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_sdk.client import SyncLangGraphClient
 
 from langgraph_patch._langgraph_storage import task_of_namespace
-from langgraph_patch.errors import EvidenceError
+from langgraph_patch.errors import EvidenceError, is_store_failure
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.graph.repairer import Repairer
 from langgraph_patch.history.pairing import Reading, read_history
@@ -33,7 +33,6 @@ from langgraph_patch.threads.stored import (
     history_of,
     interrupts_of,
     is_repair,
-    is_store_failure,
     reason_of,
     written_at,
 )

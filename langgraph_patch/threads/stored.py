@@ -3,13 +3,13 @@
 `get_state()` applies the pending writes of finished tasks. The next message discards them, so
 `get_state()` would hide that they are lost. This module reads the state as the next run finds it.
 
-It also decides whose failure an error is, the database's or the thread's, and compares messages:
-`==` raises an error for arrays and data frames in an artifact, and it is false for NaN.
+It also says why a thread cannot be read, and compares messages: `==` raises an error for arrays and
+data frames in an artifact, and it is false for NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -36,11 +36,17 @@ from langgraph_patch._langgraph_storage import (
     task_of_namespace,
     whole_value,
 )
-from langgraph_patch.errors import GraphError, OptionError, StoreError, ThreadError, brief, quoted
+from langgraph_patch.errors import (
+    GraphError,
+    OptionError,
+    ThreadError,
+    brief,
+    class_names,
+    quoted,
+)
 from langgraph_patch.evidence.address import Address
 from langgraph_patch.evidence.tasks import fold
 from langgraph_patch.history.patch import as_messages
-from langgraph_patch.threads.listing import class_names
 from langgraph_patch.threads.server import Activity, LangGraphServer
 
 _SERDE = JsonPlusSerializer(pickle_fallback=True)  # only used to write
@@ -301,47 +307,7 @@ def age_of(written: datetime | None) -> float:
     return 0.0 if written is None else max(0.0, (datetime.now(UTC) - written).total_seconds())
 
 
-# --- whose failure an error is --------------------------------------------------------------
-
-
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, its cause, the cause of that, and so on."""
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def is_store_failure(error: BaseException) -> bool:
-    """Whether the database or the server failed (locked, lost, full), and not one thread of it.
-
-    The cause of an error counts, such as that of an `EvidenceError`.
-    """
-    return any(map(_is_of_store, chain_of(error)))
-
-
-def _is_of_store(error: BaseException) -> bool:
-    if isinstance(error, StoreError | ConnectionError):
-        return True
-    if class_names(error, "sqlite3"):
-        # Without a code it is an error of Python, for text that is not UTF-8 in one row.
-        code = getattr(error, "sqlite_errorcode", None)
-        return code == _NOT_A_DATABASE or (
-            code is not None and "OperationalError" in class_names(error, "sqlite3")
-        )
-    names = class_names(error, "psycopg")
-    return bool(names & _FAILURES) and not names & _OF_ONE_THREAD
-
-
-_NOT_A_DATABASE = 26
-
-_FAILURES = {
-    *("OperationalError", "InterfaceError", "ProgrammingError"),
-    *("ReadOnlySqlTransaction", "InFailedSqlTransaction", "IdleInTransactionSessionTimeout"),
-}
-_OF_ONE_THREAD = {"QueryCanceled", "ProgramLimitExceeded"}
-"""It took too long, or is too large: the next thread may be smaller."""
+# --- why a thread cannot be read --------------------------------------------------------------
 
 
 def reason_of(error: BaseException) -> str:
