@@ -64,7 +64,6 @@ class Repairer:
         placeholder: The text of the tool message for a call without a result.
         messages_key: The state key of the history.
         recover: Whether to search the checkpoints; `"required"` if an unreadable one is an error.
-        replace_foreign: Whether placeholders of other packages count as placeholders.
         reconcile: For each tool name a function that looks up the result of a call.
         on_patch: Called with each repair before it is written.
         leaves_open: Whether calls at the end of the history stay without a result, because the
@@ -81,7 +80,6 @@ class Repairer:
     placeholder: Placeholder | None = None
     messages_key: str = "messages"
     recover: Recover = True
-    replace_foreign: bool = False
     reconcile: Mapping[str, Lookup] | None = None
     on_patch: OnPatch | None = None
     leaves_open: bool = False
@@ -113,7 +111,6 @@ class Repairer:
         for leaves_open in (self.leaves_open, True):
             reading = read_if_damaged(
                 messages,
-                replace_foreign=self.replace_foreign,
                 leaves_open=leaves_open,
                 look_again=look_again and bool(self.recover),
             )
@@ -125,7 +122,6 @@ class Repairer:
         """Read a history as `read` does, whether there is something to repair or not."""
         return read_history(
             messages,
-            replace_foreign=self.replace_foreign,
             leaves_open=self.leaves_open,
             look_again=look_again,
         )

@@ -59,7 +59,7 @@ class Reading:
         return [
             paired.call
             for paired in self.paired_calls
-            if paired.real is None and (own_placeholder(paired) is None or self.asks_again(paired))
+            if paired.real is None and (kept_placeholder(paired) is None or self.asks_again(paired))
         ]
 
     @property
@@ -69,7 +69,7 @@ class Reading:
 
     def asks_again(self, paired: PairedCall) -> bool:
         """Whether the placeholder of a call asks for another search, and this turn makes it."""
-        stored = own_placeholder(paired)
+        stored = kept_placeholder(paired)
         return self.look_again and stored is not None and asks_to_look_again(stored)
 
     @property
@@ -92,25 +92,19 @@ class Reading:
         return {message.id for message in self.messages}
 
 
-def own_placeholder(paired: PairedCall) -> ToolMessage | None:
-    """The placeholder that this package wrote for a call, if any."""
+def kept_placeholder(paired: PairedCall) -> ToolMessage | None:
+    """The placeholder of a call that stays unless more is known: not what a client invented."""
     stored = paired.placeholder
-    return stored.message if stored is not None and is_placeholder(stored.message) else None
+    return None if stored is None or stored.is_fake else stored.message
 
 
 def read_history(
-    messages: Sequence[BaseMessage],
-    *,
-    replace_foreign: bool = False,
-    leaves_open: bool = False,
-    look_again: bool = False,
+    messages: Sequence[BaseMessage], *, leaves_open: bool = False, look_again: bool = False
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
     Args:
         messages: The history; it is not changed.
-        replace_foreign: Whether placeholders that other packages wrote count as
-            placeholders. Default: they count as real results, unless there is another.
         leaves_open: Whether calls at the end of the history stay without a result. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it.
             Default: False.
@@ -133,9 +127,11 @@ def read_history(
             continue  # it stays where it is
         elif results := read_results(message, index):
             for result in results:
-                result.is_foreign = is_foreign_placeholder(result.message)
-                own = is_placeholder(result.message) or is_client_fake(result.message)
-                result.is_placeholder = own or (replace_foreign and result.is_foreign)
+                stored = result.message
+                result.is_fake = is_client_fake(stored)
+                result.is_placeholder = (
+                    result.is_fake or is_placeholder(stored) or is_foreign_placeholder(stored)
+                )
             stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values())

@@ -158,10 +158,13 @@ def asks_to_look_again(message: BaseMessage) -> bool:
 
 
 def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> bool:
-    """Whether a finding replaces a stored placeholder of this package.
+    """Whether a finding replaces a stored placeholder.
 
     It does if it states more, and if it is what the search found that the placeholder asked for.
+    A placeholder of another package gives way to a result only.
     """
+    if not is_placeholder(stored):
+        return finding.result is not None
     marker = _marker_of(stored)
     count = marker.get("inner")
     return (

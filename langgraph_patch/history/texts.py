@@ -45,8 +45,8 @@ class Finding:
         detail: A variant of the cause, see `DanglingCall`. Default: None.
         inner: Short texts about recorded results of calls inside this call (of a subagent),
             the newest first. The placeholder lists them. Default: none.
-        look_again: Whether the next turn searches once more, because a task may have been running
-            when the checkpoints were searched. Default: False, the finding is final.
+        look_again: Whether the next turn searches once more, because a task may still have been
+            running. Default: False, the finding is final.
         not_kept: The names of effects of the call that were not restored with its result: state
             keys, `goto`. A sentence before the text of the result names them. Default: none.
 
