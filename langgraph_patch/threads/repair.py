@@ -171,7 +171,6 @@ def repair_thread(
         messages_key=messages_key,
         recover="required" if recover else False,
         reconcile=reconcile,
-        replace_foreign=replace_foreign,
     )
     options = RepairOptions(
         repairer=repairer, on_pause=on_pause, min_age=min_age, force=force, dry_run=dry_run
