@@ -116,7 +116,7 @@ def _reads_messages(model: object) -> bool:
     and `with_fallbacks` were called on.
     """
     while isinstance(model, Runnable) and not hasattr(type(model), "bind_tools"):
-        inner = (vars(model).get(name) for name in ("first", "bound", "runnable"))
+        inner = (getattr(model, name, None) for name in ("first", "bound", "runnable"))
         model = next((each for each in inner if each is not None), None)
     return isinstance(model, Runnable)
 

@@ -73,9 +73,9 @@ class Reading:
         return self.look_again and stored is not None and asks_to_look_again(stored)
 
     @property
-    def searches_again(self) -> bool:
-        """Whether a placeholder asks for another search, and this turn makes it."""
-        return any(p.real is None and self.asks_again(p) for p in self.paired_calls)
+    def searched_again(self) -> set[tuple[int, int]]:
+        """The keys of the calls that this turn searches for once more."""
+        return {p.call.key for p in self.paired_calls if p.real is None and self.asks_again(p)}
 
     @cached_property
     def call_ids(self) -> set[str]:
@@ -99,7 +99,11 @@ def kept_placeholder(paired: PairedCall) -> ToolMessage | None:
 
 
 def read_history(
-    messages: Sequence[BaseMessage], *, leaves_open: bool = False, look_again: bool = False
+    messages: Sequence[BaseMessage],
+    *,
+    leaves_open: bool = False,
+    look_again: bool = False,
+    used_ids: Iterable[str] = (),
 ) -> Reading:
     """Pair the tool calls and the results of `messages`.
 
@@ -108,6 +112,7 @@ def read_history(
         leaves_open: Whether calls at the end of the history stay without a result. Default: False.
         look_again: Whether to search again for calls with a placeholder that asks for it.
             Default: False.
+        used_ids: Ids that calls of an earlier part of the history have. Default: none.
     """
     calling_messages: dict[int, CallingMessage] = {}
     stored_results: dict[int, list[Result]] = {}
@@ -134,7 +139,7 @@ def read_history(
                 )
             stored_results[index] = results
     pair(calling_messages, stored_results)
-    _choose_ids_and_names(calling_messages.values())
+    _choose_ids_and_names(calling_messages.values(), used_ids)
     for calling in calling_messages.values():
         calling.end = _end_of_results(calling, messages, stored_results)
     return Reading(messages, corrections, calling_messages, stored_results, leaves_open, look_again)
@@ -143,11 +148,13 @@ def read_history(
 # --- ids and names in the repaired history -------------------------------------------------
 
 
-def _choose_ids_and_names(calling_messages: Iterable[CallingMessage]) -> None:
+def _choose_ids_and_names(
+    calling_messages: Iterable[CallingMessage], used_ids: Iterable[str]
+) -> None:
     """Set the new id and name of each call: unique ids, and names that every provider accepts."""
     calls = [paired for calling in calling_messages for paired in calling.calls]
-    taken = {paired.call.id for paired in calls}
-    seen: set[str] = set()
+    seen = set(used_ids)
+    taken = seen | {paired.call.id for paired in calls}
     salts: Counter[Hashable] = Counter()
     for paired in calls:
         if not VALID_ID.match(paired.call.id) or paired.call.id in seen:

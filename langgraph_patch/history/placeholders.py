@@ -197,7 +197,8 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
 # --- recognising those of others -----------------------------------------------------------
 
 AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
-AGENT_CHAT_UI_ID = "do-not-render-"
+HIDDEN_ID = "do-not-render-"
+"""How the id of a message begins that agent-chat-ui does not show."""
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
 
 
@@ -210,7 +211,7 @@ def is_client_fake(message: BaseMessage) -> bool:
     if not isinstance(message, ToolMessage):
         return False
     if message.content == AGENT_CHAT_UI_TEXT:
-        return str(message.id).startswith(AGENT_CHAT_UI_ID)
+        return str(message.id).startswith(HIDDEN_ID)
     return message.content == ASSISTANT_UI_TEXT and message.name is None
 
 
