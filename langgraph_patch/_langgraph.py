@@ -206,9 +206,8 @@ def is_called_by_node(config: RunnableConfig, runnable: object) -> bool:
     reference = next(iter(getattr(config.get("configurable", {}).get(_CALL), "args", ())), None)
     task = reference() if isinstance(reference, weakref.ref) else None
     process = getattr(task, "proc", None)
-    return (
-        process is not None and next(iter(getattr(process, "steps", ())), process) is not runnable
-    )
+    node = next(iter(getattr(process, "steps", ())), process)
+    return node is not None and node is not runnable
 
 
 def _loop(config: RunnableConfig) -> Any:

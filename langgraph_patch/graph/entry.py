@@ -3,8 +3,8 @@
 START leads to the repair node, and that leads where START led. A router of START then runs once, on
 a valid history. A healthy run has no further superstep, checkpoint or event.
 
-The superstep of the repair counts against the `recursion_limit` of the run. Values that the input has
-for one superstep only do not outlast it.
+The superstep of the repair counts against the `recursion_limit` of the run. Values that the input
+has for one superstep only do not outlast it.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ class PatchNode(GeneratorRunnable):
         """Raise an error if the node does not run alone, or if a function calls it."""
         if not runs_alone(config) or is_called_by_node(config, self):
             raise GraphError(
-                f"The patch node in {node_of(config)!r} runs beside another node, or is called by a "
-                f"function: add it as a node of its own that runs alone, before the model. In a "
+                f"The patch node in {node_of(config)!r} runs beside another node, or a function "
+                f"calls it: add it as a node of its own that runs alone, before the model. In a "
                 f"function use patch_messages or patch_model."
             )
 

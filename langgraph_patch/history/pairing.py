@@ -132,11 +132,9 @@ def read_history(
             continue  # it stays where it is
         elif results := read_results(message, index):
             for result in results:
-                stored = result.message
-                result.is_fake = is_client_fake(stored)
-                result.is_placeholder = (
-                    result.is_fake or is_placeholder(stored) or is_foreign_placeholder(stored)
-                )
+                result.is_fake = is_client_fake(result.message)
+                kinds = (is_placeholder, is_foreign_placeholder)
+                result.is_placeholder = result.is_fake or any(of(result.message) for of in kinds)
             stored_results[index] = results
     pair(calling_messages, stored_results)
     _choose_ids_and_names(calling_messages.values(), used_ids)
