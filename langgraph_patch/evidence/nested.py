@@ -14,6 +14,7 @@ from itertools import count
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
+from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import (
     Place,
@@ -46,6 +47,16 @@ def is_answered_above(reader: Reader, step: Step) -> IOGenerator[bool]:
         if place is None or place.step.is_answered:
             return True
     return False
+
+
+def graph_above(window: Window) -> RunnableConfig | None:
+    """The graph that passed a message to this one as an input, as it was at that time."""
+    origin = window.origin
+    if origin is None or origin.source != "input" or not origin.namespace:
+        return None
+    above = parent_namespace(origin.namespace)
+    checkpoint_id = origin.saved.metadata.get("parents", {}).get(above)
+    return in_namespace(origin.saved.config, above, checkpoint_id)
 
 
 # --- below --------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ from langgraph_patch.evidence.judge import (
 )
 from langgraph_patch.evidence.nested import (
     check_below,
+    graph_above,
     graph_of_writer,
     inner_results,
     is_answered_above,
@@ -242,10 +243,14 @@ def _explained(
     if not rest:
         return {}
     calls = [call for call in window.calls if call.key in rest]
-    below = graph_of_writer(window)
-    if below is not None and namespace_of(below) not in visited:
+    above, below = graph_above(window), graph_of_writer(window)
+    other = above or below
+    if other is not None and namespace_of(other) not in visited:
         same = [Window(window.message, calls)]
-        newest, found = yield from _search(reader, below, same, visited)
+        newest, found = yield from _search(reader, other, same, visited)
+        if above is not None:
+            # Its open call may be the one that runs this graph, so only results count.
+            found = {k: v if v.result else replace(rest[k], last=v.last) for k, v in found.items()}
         if newest is not None:
             return found
     only = ending_of_only_call(window)
