@@ -26,6 +26,12 @@ _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
 
 
+def schema_keys(builder: Any) -> Collection[str]:
+    """The keys of the state schema: a node without an input schema of its own reads these."""
+    keys: Collection[str] = builder.schemas[builder.state_schema].keys()
+    return keys
+
+
 def channel_names(builder: Any) -> Collection[str]:
     """The names of the channels of a graph: the keys of its state, and those of its inputs."""
     channels: Mapping[str, Any] = builder.channels
