@@ -14,6 +14,20 @@ A damaged history is not an error: `validate_messages` returns its defects and
 to do.
 """
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_INSTEAD = {
+    "replace_foreign": (
+        "what deepagents writes is true since deepagents 0.7, and repair_thread replaces it where "
+        "a result is recorded"
+    ),
+}
+"""Options that there were -> what there is instead."""
+
 
 def brief(error: BaseException) -> str:
     """The type and the message of an exception on one line, at most 200 characters of it."""
@@ -29,7 +43,19 @@ class MessagesError(PatchError, TypeError):
 
 
 class OptionError(PatchError, ValueError):
-    """An option has an invalid value."""
+    """An option has an invalid value, or is gone."""
+
+
+def refuses_gone_options(function: _F) -> _F:
+    """Decorate a function that had options which are gone: an `OptionError` says what to do."""
+
+    @wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        if gone := sorted(options.keys() & _INSTEAD.keys()):
+            raise OptionError(f"The option {gone[0]} is gone: {_INSTEAD[gone[0]]}. Leave it out.")
+        return function(*args, **options)
+
+    return checked  # type: ignore[return-value]  # the same signature
 
 
 class GraphError(PatchError, ValueError):
