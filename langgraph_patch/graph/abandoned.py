@@ -31,9 +31,9 @@ from langgraph_patch._langgraph_storage import is_delta_channel, state_keys
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import EvidenceError
 from langgraph_patch.evidence.checkpointer import Place, Reader, in_namespace
-from langgraph_patch.evidence.nested import namespace_of
+from langgraph_patch.evidence.nested import namespace_of, without
 from langgraph_patch.evidence.tasks import Task
-from langgraph_patch.evidence.turns import Turn, dropped_turns, without
+from langgraph_patch.evidence.turns import Turn, dropped_turns
 from langgraph_patch.evidence.window import called_in
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.ids import PLACEHOLDER_KEY, digest_of
