@@ -63,12 +63,15 @@ def test_the_record_wins_over_the_text_of_deepagents(build: Any, value: Any, *, 
 
 
 def test_a_repair_of_deepagents_is_replaced():
-    """The agent replaced the mail's result; with `replace_foreign` the result is recovered."""
+    """Offline, by the result that is recorded; where none is, what it wrote stays."""
     it = Agent(deep, BOTH)
     it.say("go")
     it.say("never mind")
-    patched(it, replace_foreign=True).say("hello?")
-    assert it.read == it.results == SENT
+    assert it.results == THEIRS
+    assert repair_thread(it.graph.checkpointer, it.config, min_age=0).outcome == "repaired"
+    assert it.results == {**THEIRS, "c1": "sent to bob"}
+    patched(it).say("hello?")
+    assert it.read == it.results == {**THEIRS, "c1": "sent to bob"}
 
 
 def test_f16_f17_delta_state(tmp_path: Any):
