@@ -26,10 +26,10 @@ _DEFAULT_HANDLER = "__default_error_handler__"
 """The node that `compile()` creates from a default error handler, each time."""
 
 
-def schema_keys(builder: Any) -> Collection[str]:
-    """The keys of the state schema: a node without an input schema of its own reads these."""
-    keys: Collection[str] = builder.schemas[builder.state_schema].keys()
-    return keys
+def channel_names(builder: Any) -> Collection[str]:
+    """The names of the channels of a graph: the keys of its state, and those of its inputs."""
+    channels: Mapping[str, Any] = builder.channels
+    return channels.keys()
 
 
 def node_runnables(builder: Any) -> dict[str, Any]:
@@ -114,6 +114,11 @@ def take_routers(builder: Any, source: str) -> dict[str, Any]:
     """
     routers: dict[str, Any] = builder.branches.pop(source, {})
     return routers
+
+
+def parts_of_branch(branch: Any) -> tuple[Runnable[Any, Any], Mapping[Any, str] | None, Any]:
+    """The router of a conditional edge, the node for each of its labels, and its input schema."""
+    return branch.path, branch.ends, branch.input_schema
 
 
 def put_branch(builder: Any, source: str, name: str, branch: Any, **changes: Any) -> None:

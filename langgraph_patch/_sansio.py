@@ -76,7 +76,7 @@ def run_sync(generator: IOGenerator[_T]) -> _T:
         while True:
             try:
                 result = request.sync()
-            except Exception as error:  # noqa: BLE001 - raised where the call was requested
+            except BaseException as error:  # noqa: BLE001 - raised where the call was requested
                 request = generator.throw(error)
             else:
                 request = generator.send(result)
@@ -95,7 +95,7 @@ async def run_async(generator: IOGenerator[_T]) -> _T:
         while True:
             try:
                 result = await request.asynchronous()
-            except Exception as error:  # noqa: BLE001 - raised where the call was requested
+            except BaseException as error:  # noqa: BLE001 - raised where the call was requested
                 request = generator.throw(error)
             else:
                 request = generator.send(result)

@@ -82,12 +82,6 @@ class PatchToolCallsMiddleware(_Base):
             with `"required"` an `EvidenceError` is raised.
             What the tool wrote to other state keys is restored with its result, if these keys
             have not changed since; otherwise the result names what was not kept. Default: True.
-        replace_foreign: Whether to treat the tool messages that deepagents or
-            langgraph-checkpoint-aws wrote for calls without a result as placeholders: they are
-            replaced by the recorded result, or by a placeholder with the recorded cause. Set it
-            for threads that such a package has repaired, as its "was cancelled" may be false.
-            It has a cost: every history is then read in full, also a valid one. Default: False,
-            such messages count as results.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -118,7 +112,6 @@ class PatchToolCallsMiddleware(_Base):
         placeholder: Placeholder | None = None,
         messages_key: str = "messages",
         recover: Recover = True,
-        replace_foreign: bool = False,
         reconcile: Mapping[str, Lookup] | None = None,
         on_patch: OnPatch | None = None,
     ) -> None:
@@ -127,7 +120,6 @@ class PatchToolCallsMiddleware(_Base):
             placeholder=placeholder,
             messages_key=messages_key,
             recover=recover,
-            replace_foreign=replace_foreign,
             reconcile=reconcile,
             on_patch=on_patch,
         )

@@ -189,7 +189,7 @@ def ending_of_only_call(window: Window) -> tuple[Finding | None, Task] | None:
         return None
     step = steps[0]
     tasks = [task for task in step.tasks if task.interrupt_ids or task.errors]
-    is_only = len(step.nodes) == len(tasks) == 1 and not step.sends
+    is_only = len(step.nodes) == len(tasks) == 1 and not (step.sends or step.is_goto)
     if not is_only or any(map(runs_after_model, step.nodes)):
         return None
     returned = any(channel == RETURN for task in step.others for channel, _ in task.writes)

@@ -14,16 +14,12 @@ from itertools import count
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
-from langgraph_patch._langgraph_storage import (
-    keeps_state_between_runs,
-    parent_namespace,
-)
+from langgraph_patch._langgraph_storage import parent_namespace
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.evidence.checkpointer import (
     Place,
     Reader,
     in_namespace,
-    read_older,
     read_place,
 )
 from langgraph_patch.evidence.judge import Verdict
@@ -100,8 +96,7 @@ def check_below(
         return replace(verdict, finding=Finding(result=results[0]))
     if is_waiting:
         # In a node with another name, a graph with another state may have run the call.
-        is_known = bool(messages) or (below is not None and ended.node == TOOLS)
-        is_certain = is_known or keeps_state_between_runs(ended.step.namespace)
+        is_certain = bool(messages) or (below is not None and ended.node == TOOLS)
     else:
         is_certain = ended.call is not None or ended.node == TOOLS
     return verdict if is_certain and not makers else replace(verdict, finding=None)
@@ -132,8 +127,7 @@ def _messages_below(reader: Reader, task: Task) -> IOGenerator[list[BaseMessage]
 
 def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
     """The newest checkpoint of each graph that a task ran, in the order in which they began."""
-    base, above = task.namespace, task.step
-    config = above.saved.config
+    base, config = task.namespace, task.step.saved.config
     found: list[Place] = []
     for number in count():
         namespace = f"{base}|{number}" if number else base
@@ -141,15 +135,7 @@ def graphs_below(reader: Reader, task: Task) -> IOGenerator[list[Place]]:
         if place is None:
             break
         found.append(place)
-    if found:
-        return found
-    lasting = in_namespace(config, base.rpartition(":")[0])  # it keeps its state between runs
-    place = yield from read_place(reader, lasting)
-    while place is not None and place.step.id > above.id:
-        if place.step.saved.metadata.get("parents", {}).get(above.namespace) == above.id:
-            return [place]
-        place = yield from read_older(reader, place.step)
-    return []
+    return found
 
 
 def namespace_of(config: RunnableConfig) -> str:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -69,9 +69,6 @@ from langgraph_patch.history.texts import Evidence, Finding
 
 logger: logging.Logger = logging.getLogger("langgraph_patch")
 
-_RUNNING = timedelta(minutes=10)
-"""How long a superstep may be running: the next turn looks again for what it may have run."""
-
 _BEING_WRITTEN = timedelta(seconds=5)
 """How long a result may take to be stored, after its superstep began."""
 
@@ -103,6 +100,7 @@ def recover_evidence(
     *,
     messages_key: str = "messages",
     required: bool = False,
+    again: Collection[tuple[int, int]] = (),
     is_over: bool = False,
 ) -> IOGenerator[Recovery]:
     """Find what the checkpoints of a thread recorded about tool calls without a result.
@@ -119,6 +117,8 @@ def recover_evidence(
         required: Whether to raise if the checkpointer raises. Default: False, the logger
             `langgraph_patch` reports it once with level WARNING, and only results that were
             found before are returned.
+        again: The keys of calls that an earlier turn has searched for. For every other call
+            without a result the next turn searches once more. Default: none.
         is_over: Whether the run of the graph is abandoned: nothing waits any more, and neither
             this search nor the next turn looks again for results. Default: False.
 
@@ -174,44 +174,27 @@ def recover_evidence(
         if newest is not None and verdict.result is not None and verdict.writer is not None
     }
     found = {call.key: _finding(verdicts.get(call.key), is_read=is_read) for call in calls}
-    if is_over:
-        found = {key: _ended(finding) for key, finding in found.items()}
+    for key, finding in found.items():
+        if is_over:
+            detail = None if finding.detail == "paused" else finding.detail
+            found[key] = replace(finding, detail=detail)
+        elif finding.result is None and (key not in again or not is_read):
+            found[key] = replace(finding, look_again=True)
     return Recovery(found, {key: each for key, each in dropped.items() if each is not None})
 
 
 def _finding(verdict: Verdict | None, *, is_read: bool) -> Finding:
-    """What is known of a call.
-
-    A task that began a moment ago may still run, or may run again after an answer: the next turn
-    looks again. If no task of the call is known and all tasks have ended, nothing will be known.
-    """
-    if verdict is None:
-        return Finding()  # a call without an id cannot be identified
-    if verdict.result is not None and verdict.finding is not None:
-        return verdict.finding
-    if not is_read:
-        return Finding(look_again=True)
-    last, finding = verdict.last, verdict.finding or Finding()
-    is_recent = last is not None and last.began > _time_before_now(_RUNNING)
-    may_end = last is not None and not (finding.cause == "unknown" and last.is_over)
-    return replace(finding, look_again=is_recent and may_end)
-
-
-def _ended(finding: Finding) -> Finding:
-    detail = None if finding.detail == "paused" else finding.detail
-    return replace(finding, look_again=False, detail=detail)
+    """What is known of a call. A call without an id has no verdict."""
+    finding = verdict.finding if verdict is not None else None
+    is_certain = is_read or (finding is not None and finding.result is not None)
+    return finding if finding is not None and is_certain else Finding()
 
 
 def _is_being_written(verdicts: Iterable[Verdict]) -> bool:
     """Whether the end of a task is perhaps being stored: LangGraph does not wait for that."""
-    since = _time_before_now(_BEING_WRITTEN)
+    since = (datetime.now(UTC) - _BEING_WRITTEN).isoformat()  # as a checkpoint has it
     steps = [verdict.last for verdict in verdicts if verdict.finding is None and verdict.last]
     return any(step.began > since and not step.is_over for step in steps)
-
-
-def _time_before_now(ago: timedelta) -> str:
-    """A time in the format of a checkpoint."""
-    return (datetime.now(UTC) - ago).isoformat()
 
 
 # --- one search -----------------------------------------------------------------------------------

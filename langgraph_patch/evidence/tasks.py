@@ -257,16 +257,11 @@ class Step:
         return any(write[:2] == (NO_TASK, RESUME) for write in writes)
 
     @property
-    def gotos(self) -> dict[str, Any]:
-        """The channels with which a client sent the run to a node: `Command(goto=...)`."""
-        writes = self.saved.pending_writes or ()
-        own = {channel: value for task_id, channel, value in writes if task_id == NO_TASK}
-        return {c: value for c, value in own.items() if c == TASKS or triggered_node(c)}
-
-    @property
     def is_goto(self) -> bool:
-        """Whether a client sent the run to a node."""
-        return bool(self.gotos)
+        """Whether a client sent the run to a node: `Command(goto=...)`. Its tasks are not known."""
+        writes = self.saved.pending_writes or ()
+        own = {channel for task_id, channel, _ in writes if task_id == NO_TASK}
+        return any(channel == TASKS or triggered_node(channel) for channel in own)
 
     @property
     def is_idle(self) -> bool:
@@ -376,13 +371,11 @@ def is_real(message: BaseMessage) -> bool:
 
 
 def _derived(step: Step) -> Sequence[Any]:
-    """The tasks that LangGraph makes from a checkpoint, and from a `goto` of a client there."""
+    """The tasks that LangGraph makes from a checkpoint."""
     checkpoint = step.saved.checkpoint
-    gotos = {channel: value for channel, value in step.gotos.items() if channel != TASKS}
-    channels = {**checkpoint["channel_values"], **gotos}
-    targets = {triggered_node(channel) or "" for channel in gotos}
+    channels = checkpoint["channel_values"]
     sent = {send.node for send in step.sends if isinstance(send, Send)}
-    if not (step.nodes or targets or sent):
+    if not (step.nodes or sent):
         return ()
     joins = {channel: joined_nodes(channel) for channel in channels}
     named = {triggered_node(channel) or "" for channel in channels} - {""}
@@ -393,13 +386,7 @@ def _derived(step: Step) -> Sequence[Any]:
     for channel, sources in joins.items():
         if sources:
             builder.add_edge(sources, triggered_node(channel) or "")
-    versions = checkpoint["channel_versions"]
-    copy: Any = {
-        **checkpoint,
-        "channel_values": {**channels, "__root__": {}},
-        "channel_versions": {**versions, **dict.fromkeys(gotos, max(versions.values(), default=1))},
-        "versions_seen": {k: v for k, v in checkpoint["versions_seen"].items() if k not in targets},
-    }
+    copy: Any = {**checkpoint, "channel_values": {**channels, "__root__": {}}}
     saved = step.saved._replace(checkpoint=copy, pending_writes=[])
     graph = builder.compile(checkpointer=_OneCheckpoint(saved))
     return graph.get_state(RunnableConfig(configurable={"thread_id": ""})).tasks

@@ -23,6 +23,7 @@ from langgraph.prebuilt import ToolNode
 
 from langgraph_patch._langgraph_graphs import (
     can_be_followed,
+    channel_names,
     keys_read_by,
     node_runnables,
     nodes_after,
@@ -97,7 +98,7 @@ def cover(
         answers_all = name == ENDS_CALLS or not model_nodes.isdisjoint((name, path))
         models = read if answers_all else read & _model_keys(builder, name, keys)
         if isinstance(runnable, CompiledStateGraph):
-            read, models = read & runnable.builder.channels.keys(), set()
+            read, models = read & set(channel_names(runnable.builder)), set()
         nodes[path] = CoveredNode(
             builder=builder,
             runnable=runnable,
@@ -133,13 +134,6 @@ def tools_of(nodes: Iterable[CoveredNode]) -> frozenset[str]:
         if node.tool_node is not None
         for name in node.tool_node.tools_by_name
     )
-
-
-def has_messages(builder: Any) -> bool:
-    """Whether a state key holds messages, by the types and reducers of the channels."""
-    kinds = ("typ", "operator", "reducer")
-    text = repr([getattr(each, kind, None) for each in builder.channels.values() for kind in kinds])
-    return "langchain_core.messages" in text or "add_messages" in text
 
 
 def described(nodes: Mapping[str, CoveredNode], *, record: bool) -> str:

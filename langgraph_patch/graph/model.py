@@ -32,7 +32,6 @@ def patch_model(
     placeholder: Placeholder | None = None,
     messages_key: str = "messages",
     recover: Recover = True,
-    replace_foreign: bool = False,
     reconcile: Mapping[str, Lookup] | None = None,
     on_patch: OnPatch | None = None,
 ) -> PatchedModel:
@@ -65,8 +64,6 @@ def patch_model(
         recover: Whether recorded results are read from the checkpointer of the run, where the
             model is called inside a graph with one. If it cannot be read, a WARNING reports it;
             with `"required"` an `EvidenceError` is raised. Default: True.
-        replace_foreign: Whether placeholders of deepagents and langgraph-checkpoint-aws are
-            replaced too. Default: False.
         reconcile: For each tool name a function that takes a `DanglingCall` and returns the
             result of the call as a `ToolMessage` or a text, or None if it does not know. It is
             asked about calls of which no outcome is recorded (`unknown`, `cancelled`,
@@ -98,7 +95,6 @@ def patch_model(
         placeholder=placeholder,
         messages_key=messages_key,
         recover=recover,
-        replace_foreign=replace_foreign,
         reconcile=reconcile,
         on_patch=on_patch,
     )
@@ -120,7 +116,7 @@ def _reads_messages(model: object) -> bool:
     and `with_fallbacks` were called on.
     """
     while isinstance(model, Runnable) and not hasattr(type(model), "bind_tools"):
-        inner = (vars(model).get(name) for name in ("first", "bound", "runnable"))
+        inner = (getattr(model, name, None) for name in ("first", "bound", "runnable"))
         model = next((each for each in inner if each is not None), None)
     return isinstance(model, Runnable)
 

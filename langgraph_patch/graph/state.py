@@ -2,8 +2,7 @@
 
 A node that runs alone in its superstep writes a repaired history as an `Overwrite`: one write,
 whatever the reducer. What the node itself adds is part of it, because an `Overwrite` discards every
-other write of the superstep. A repair node beside other nodes writes the end of the history again
-instead, which keeps their messages.
+other write of the superstep.
 """
 
 from __future__ import annotations
@@ -206,30 +205,6 @@ def _value_after(channel: Any, patch: Patch, writes: Sequence[Any]) -> Any:
         return trial.get()
     except Exception:  # noqa: BLE001 - a reducer may raise anything
         return None
-
-
-def tail_writes(channel: Any, patch: Patch) -> list[Any] | None:
-    """Two writes that write a repaired history beside other nodes, and keep their messages.
-
-    Everything from the first change on is removed, then added again: in one write, `add_messages`
-    would keep the old position of a message. The first write adds each message before it removes
-    it, because another node may have removed it already, and removing it twice is an error.
-
-    Returns:
-        The writes; None if the channel cannot remove messages by their ids.
-    """
-    old, new = patch.before, patch.messages
-    start = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b), None)
-    start = min(len(old), len(new)) if start is None else start
-    while 0 < start < len(new) and isinstance(new[start], ToolMessage):
-        start -= 1  # a message that another node adds comes before the tail
-    removed = {message.id: message for message in (*old[start:], *new[start:])}
-    if None in removed:
-        return None
-    removals = [RemoveMessage(id=str(message_id)) for message_id in removed]
-    writes = [[*removed.values(), *removals], list(new[start:])]
-    is_right = channel is None or _value_after(channel, patch, writes) == list(new)
-    return writes if is_right else None
 
 
 # --- what clients see of it ---------------------------------------------------------------------

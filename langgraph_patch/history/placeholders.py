@@ -158,10 +158,13 @@ def asks_to_look_again(message: BaseMessage) -> bool:
 
 
 def is_better(finding: Finding, stored: ToolMessage, *, looked_again: bool) -> bool:
-    """Whether a finding replaces a stored placeholder of this package.
+    """Whether a finding replaces a stored placeholder.
 
     It does if it states more, and if it is what the search found that the placeholder asked for.
+    A placeholder of another package gives way to a result only.
     """
+    if not is_placeholder(stored):
+        return finding.result is not None
     marker = _marker_of(stored)
     count = marker.get("inner")
     return (
@@ -194,7 +197,8 @@ def differ_in_marker_only(before: BaseMessage | None, after: BaseMessage | None)
 # --- recognising those of others -----------------------------------------------------------
 
 AGENT_CHAT_UI_TEXT = "Successfully handled tool call."
-AGENT_CHAT_UI_ID = "do-not-render-"
+HIDDEN_ID = "do-not-render-"
+"""How the id of a message begins that agent-chat-ui does not show."""
 ASSISTANT_UI_TEXT = '{"cancelled":true}'
 
 
@@ -207,7 +211,7 @@ def is_client_fake(message: BaseMessage) -> bool:
     if not isinstance(message, ToolMessage):
         return False
     if message.content == AGENT_CHAT_UI_TEXT:
-        return str(message.id).startswith(AGENT_CHAT_UI_ID)
+        return str(message.id).startswith(HIDDEN_ID)
     return message.content == ASSISTANT_UI_TEXT and message.name is None
 
 

@@ -15,9 +15,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from langgraph_patch._sansio import IOGenerator
 from langgraph_patch.errors import OptionError
-from langgraph_patch.evidence.recover import Recovery
-from langgraph_patch.evidence.turns import Turn
-from langgraph_patch.graph.abandoned import Abandoned, repair_with_turns
+from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.history.patch import Patch, changes_history
 from langgraph_patch.threads.reports import Outcome
@@ -93,7 +91,6 @@ def plan_repair(
     options: RepairOptions,
     *,
     channels: Mapping[str, Any] | None = None,
-    turns: Sequence[Abandoned] = (),
 ) -> IOGenerator[Repair]:
     """The repair of a history, with what the checkpoints of the thread recorded.
 
@@ -114,24 +111,17 @@ def plan_repair(
     """
     repairer = options.repairer
 
-    def repair(whole: list[BaseMessage], added: Mapping[int, Turn]) -> IOGenerator[Repair]:
-        reading = repairer.read_all(whole)
-        recovery = Recovery()
-        if repairer.recover:
-            calls = reading.without_result
-            recovery = yield from repairer.search(saver, config, reading, calls, added)
-        # The repair ends the pause that was found.
-        evidence = {
-            key: replace(found, detail=None) if found.detail == "paused" else found
-            for key, found in recovery.evidence.items()
-        }
-        recovery = replace(recovery, evidence=evidence)
-        restore = channels is not None
-        return (yield from repairer.repair_with(recovery, reading, channels or {}, restore=restore))
-
-    if not turns:
-        return (yield from repair(messages, {}))
-    return (yield from repair_with_turns(messages, turns, repair))
+    reading = repairer.read_all(messages)
+    recovery = Recovery()
+    if repairer.recover:
+        recovery = yield from recover_evidence(saver, config, reading.messages, reading.without_result, messages_key=repairer.messages_key, required=True)
+    evidence = {
+        key: replace(found, detail=None) if found.detail == "paused" else found
+        for key, found in recovery.evidence.items()
+    }
+    recovery = replace(recovery, evidence=evidence)
+    restore = channels is not None
+    return (yield from repairer.repair_with(recovery, reading, channels or {}, restore=restore))
 
 
 def check_due(

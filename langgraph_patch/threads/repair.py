@@ -34,7 +34,6 @@ from langgraph_patch._langgraph_storage import (
 from langgraph_patch._sansio import IOGenerator, asynchronous, call_method, synchronous
 from langgraph_patch.errors import ThreadError
 from langgraph_patch.evidence.reconcile import Lookup
-from langgraph_patch.graph.abandoned import Abandoned
 from langgraph_patch.graph.repairer import Repair, Repairer
 from langgraph_patch.graph.state import unknown_key_error
 from langgraph_patch.history.patch import Patch
@@ -72,7 +71,6 @@ from langgraph_patch.threads.target import (
     read_with_blocked,
     subgraph_in,
 )
-from langgraph_patch.threads.turns import lost_turns
 
 # --- repair ------------------------------------------------------------------------------
 
@@ -171,7 +169,6 @@ def repair_thread(
         messages_key=messages_key,
         recover="required" if recover else False,
         reconcile=reconcile,
-        replace_foreign=replace_foreign,
     )
     options = RepairOptions(
         repairer=repairer, on_pause=on_pause, min_age=min_age, force=force, dry_run=dry_run
@@ -291,12 +288,8 @@ def _plan(
 ) -> IOGenerator[Repair]:
     """The repair of a history of the thread. A live pause keeps the turn that waits."""
     options, base, graph = thread.options, thread.base, thread.graph
-    turns: Sequence[Abandoned] = ()
-    if options.repairer.recover and (activity is None or options.on_pause == "abandon"):
-        key = options.messages_key
-        turns = yield from lost_turns(thread.saver, base, messages, key, graph)
     channels = None if graph is None else graph.channels
-    plan = plan_repair(thread.saver, base.config, messages, options, channels=channels, turns=turns)
+    plan = plan_repair(thread.saver, base.config, messages, options, channels=channels)
     return (yield from plan)
 
 

@@ -43,7 +43,6 @@ from langgraph_patch.threads.stored import (
     reason_of,
 )
 from langgraph_patch.threads.target import activity_of, may_be_empty
-from langgraph_patch.threads.turns import lost_turns
 
 
 @synchronous_iterator
@@ -243,12 +242,10 @@ def _patch(
     reading: Reading | None,
 ) -> IOGenerator[Patch | None]:
     """The repair of a history; None if there is none."""
-    saver, options, turns = scan.saver, scan.options, []
-    if saved.config["configurable"]["thread_id"] in scan.with_subgraphs:
-        turns = yield from lost_turns(saver, saved, history, options.messages_key)
-    if reading is None and not turns:
+    saver, options = scan.saver, scan.options
+    if reading is None:
         return None
-    return (yield from plan_repair(saver, saved.config, history, options, turns=turns)).patch
+    return (yield from plan_repair(saver, saved.config, history, options)).patch
 
 
 def _read(history: list[BaseMessage], *, leaves_open: bool) -> Reading | None:

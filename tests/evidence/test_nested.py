@@ -37,7 +37,7 @@ def found(saver: Any, message: AIMessage, namespace: str = "") -> str:
     """What is found of the calls of a message, without marks of time."""
     place: Any = {"configurable": {"thread_id": "1", "checkpoint_ns": namespace}}
     text = shortly(run_sync(recover_evidence(saver, place, [GO, message], read_calls(message, 1))))
-    return text.replace(" | paused", "").replace(" | look again", "")
+    return text.replace(" | paused", "")
 
 
 def stopped(message: AIMessage, *tools: Any, each: bool = True) -> InMemorySaver:
@@ -158,7 +158,7 @@ def careful() -> str:
     ("tool_", "expected", "each"),
     [
         (delegating(waiting()), "awaiting_input", False),
-        (delegating(waiting(kept=True)), "awaiting_input", True),
+        (delegating(waiting(kept=True)), "unknown", True),
         (delegating(waiting(kept=False)), "unknown", True),
         (delegating(waiting(steps=20)), "awaiting_input", True),
         (careful, "awaiting_input", False),

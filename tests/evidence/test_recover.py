@@ -24,7 +24,7 @@ from langgraph_patch.evidence.recover import Recovery, recover_evidence
 from langgraph_patch.history.calls import read_calls
 from support.placeholder_texts import UNKNOWN, WAITED
 from support.savers import Counting
-from support.supersteps import ASKS, GO, Thread, found_of, made, news, ran, sent, shortly
+from support.supersteps import ASKS, GO, Thread, made, news, ran, sent, shortly
 
 MAIL, WIRE = ("mail", {"to": "bob"}), ("wire", {"amount": 5})
 TURN = calls(MAIL, WIRE)
@@ -164,40 +164,39 @@ def ago(**duration: float) -> str:
 
 
 BOTH = made("mail:c1", "wire:c2")
-AGAIN = "unknown | look again"
 
 
-LATER: Any = [
-    (9, sent("sent", ASKS), "sent, awaiting_input | look again"),
-    (11, sent("sent", ASKS), "sent, awaiting_input"),
-    (9, sent("sent", None), f"sent, {AGAIN}"),
-    (11, sent("sent", None), "sent, unknown"),
-    (9, ran("tools"), f"{AGAIN}, {AGAIN}"),
-    (9, ran("tools", RuntimeError("x")), "unknown, unknown"),
-    (9, ran("tools", ("__error__", "CancelledError()")), f"{AGAIN}, {AGAIN}"),
-    (9, ran(), "unknown, unknown"),
-    (9, ran("agent", history=[GO]), "unknown, unknown"),
-]
+def test_the_next_turn_looks_again_once():
+    """However old the superstep is; not for a result, and not for what was searched for before."""
+    for written, ending in ((None, "unknown"), (ASKS, "awaiting_input"), ("sent", "sent")):
+        for age in ({"days": 400}, {"seconds": 7}):
+            thread = Thread(BOTH, sent("sent", written, ts=ago(**age)), news(BOTH))
+            assert thread.found() == f"sent, {ending}"
+            searched = thread.found(again={(1, 0), (1, 1)})
+            assert searched == f"sent, {ending}{' | final' * (written != 'sent')}"
 
 
-def test_whether_the_next_turn_looks_again(monkeypatch: pytest.MonkeyPatch):
-    """A task that began less than ten minutes ago may end, or may run again after an answer."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "Asia/Tokyo")
-        time.tzset()
-        found = [found_of(BOTH, {**s, "ts": ago(minutes=m)}, news(BOTH)) for m, s, _ in LATER]
-    time.tzset()
-    assert found == [expected for _, _, expected in LATER]
+def test_a_search_that_failed_is_made_again(caplog: pytest.LogCaptureFixture):
+    """In each turn until the checkpointer can be read."""
+    thread = Thread(BOTH, sent("sent", None))
+    thread.saver.get_tuple = fail
+    assert thread.found(again={(1, 0), (1, 1)}) == "unknown, unknown"
+    assert "The calls are unknown until the next turn searches again." in caplog.text
+
+
+def fail(_: Any) -> Any:
+    """Raise what a checkpointer may raise."""
+    raise OSError("the disk is gone")
 
 
 def test_a_run_that_is_over():
     """Nothing waits any more, and nothing is looked for again."""
     thread = Thread(BOTH, sent(None, ASKS, ts=ago(seconds=0)))
     begun = time.monotonic()
-    assert thread.found(is_over=True) == "unknown, awaiting_input"
+    assert thread.found(is_over=True) == "unknown | final, awaiting_input | final"
     assert time.monotonic() - begun < 0.3
     other = Thread(made("wire:c1"), ran("HumanInTheLoopMiddleware.after_model", ASKS))
-    assert other.found(is_over=True) == "not_started | approval"
+    assert other.found(is_over=True) == "not_started | approval | final"
 
 
 class Slow(InMemorySaver):
@@ -219,7 +218,7 @@ class Slow(InMemorySaver):
 
 @pytest.mark.parametrize(
     ("seconds", "searches", "expected", "asynchronous"),
-    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown | look again", False)],
+    [(4, 2, "sent", True), (4, 2, "sent", False), (6, 1, "unknown", False)],
 )
 def test_a_result_that_is_being_stored(
     seconds: int, searches: int, expected: str, *, asynchronous: bool
@@ -257,7 +256,7 @@ def test_what_cannot_be_searched():
     assert asyncio.run(run_async(recover_evidence(saver, nothing, [message], []))) == Recovery()
     assert not saver.used
     search = recover_evidence(saver, nothing, [message], read_calls(message))
-    assert shortly(asyncio.run(run_async(search))) == "unknown | look again"
+    assert shortly(asyncio.run(run_async(search))) == "unknown"
 
 
 def test_a_history_under_another_key():
