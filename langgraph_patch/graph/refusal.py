@@ -1,4 +1,6 @@
-"""Know whether a model run failed because its provider refused the request.
+"""Ask a model again if its provider refused the history: known by its error, repaired, sent again.
+
+`Attempts` says what is sent; the node wrapper, the middleware and the patched model only send it.
 
 A refusal has status 400 or 422, or the integration could not build a request of the history. No
 integration is imported: each kind of error is known by its attributes.
@@ -17,21 +19,175 @@ langchain-mistralai 1.1.6 and langchain-aws 1.9.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from traceback import walk_tb
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphBubbleUp
 
+from langgraph_patch._langgraph import has_interrupts
+from langgraph_patch._sansio import IOGenerator, IORequest
 from langgraph_patch.errors import PatchError
+from langgraph_patch.graph.state import are_identical
+from langgraph_patch.graph.truncation import TruncationGuard, guarded_call
+from langgraph_patch.history.patch import Patch
+from langgraph_patch.history.refused import plain_form, repair_refused
+
+logger: logging.Logger = logging.getLogger("langgraph_patch")
+
+Histories: TypeAlias = Mapping[str, list[BaseMessage]]
+"""Histories by their state keys."""
 
 _REFUSED = (400, 422)
 """The status of a refused request; 422 is that of Mistral and of servers made with FastAPI."""
 
+_NOTE = "langgraph-patch: "
+_MAX_NOTE = 500
+
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+# --- what is sent -----------------------------------------------------------------------------
+
+
+class Attempts:
+    """The requests that are made of the same histories: as they are, repaired, in the plain form.
+
+    Nothing is read, copied or reported before a request was refused.
+
+    Args:
+        config: The config of the run.
+        read: Reads the histories that a request was made of.
+
+    Attributes:
+        histories: The histories of the next request; none if they are as they were.
+        patches: What can be stored of them, by their state keys; none before a refusal.
+    """
+
+    def __init__(self, config: RunnableConfig, read: Callable[[], Histories]) -> None:
+        self._config, self._read = config, read
+        self._forms = [_as_stored, _in_plain_form]
+        self._errors: list[Exception] = []
+        self._changes = ""
+        self.histories: Histories = {}
+        self.patches: Mapping[str, Patch] = {}
+
+    def refused(self, error: Exception, guard: TruncationGuard | None = None) -> Exception | None:
+        """Choose what is sent after an error; return the error to raise if nothing is.
+
+        That is the first error, with a note, if the last repair was refused as well. An error that
+        is no refusal is returned as it is.
+
+        Args:
+            error: What the request raised.
+            guard: The guard of the node that made it; None if a model alone was called.
+        """
+        if not _asks_again(error, guard, self._config):
+            return error
+        self._errors.append(error)
+        stored = self._read()
+        text = "\n".join(map(refusal_text, [*self._errors, *(guard.errors if guard else ())]))
+        patches = {key: repair_refused(history, text) for key, history in stored.items()}
+        last = self.histories or stored
+        while self._forms:
+            forms = self._forms.pop(0)(patches)
+            sent = {key: patch.messages for key, patch in forms.items()}
+            if not all(are_identical(sent[key], last[key]) for key in sent):
+                self.histories, self.patches = sent, {k: p for k, p in patches.items() if p}
+                self._changes = "; ".join(str(patch) for patch in forms.values() if patch)
+                return None
+        first = self._errors[0]
+        if self._changes:
+            first.add_note(
+                f"{_NOTE}the provider refused the history of thread {self._thread_id!r}, and again "
+                f"after this repair: {self._changes[:_MAX_NOTE]}. Each next turn will be refused, "
+                f"unless the history or the request is changed."
+            )
+        return first
+
+    def report(self) -> None:
+        """Log that a request after a refusal was answered."""
+        if self._errors:
+            logger.info(
+                "asked the model of thread %r again, because its provider refused the history: %s",
+                self._thread_id,
+                self._changes,
+            )
+
+    @property
+    def _thread_id(self) -> Any:
+        return self._config.get("configurable", {}).get("thread_id")
+
+
+def ask(
+    attempts: Attempts,
+    config: RunnableConfig,
+    request: Callable[[Histories], IORequest],
+    *,
+    drops: bool = False,
+) -> IOGenerator[tuple[Any, TruncationGuard]]:
+    """Call a node or a model with a guard, and again if its provider refuses the history.
+
+    Args:
+        attempts: Says which histories are sent; afterwards, what can be stored.
+        config: The config of the node.
+        request: Makes the request with these histories in the place of those that it read.
+        drops: Whether the node has no patched history. Default: False.
+
+    Returns:
+        The output, and the guard. The caller corrects the output with it.
+    """
+    while True:
+        guard = TruncationGuard(config, drops=drops)
+        try:
+            output = yield from guarded_call(guard, request(attempts.histories))
+        except Exception as error:  # noqa: BLE001 - it is raised below, if it is no refusal
+            failed = attempts.refused(error, guard)
+        else:
+            attempts.report()
+            return output, guard
+        if failed is not None:
+            raise failed
+
+
+def _as_stored(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
+    return patches
+
+
+def _in_plain_form(patches: Mapping[str, Patch]) -> Mapping[str, Patch]:
+    return {key: joined(patch, plain_form(patch.messages)) for key, patch in patches.items()}
+
+
+def joined(first: Patch, second: Patch) -> Patch:
+    """Two repairs of one history, the second of what the first one left, as one."""
+    if not first or not second:
+        return second or first
+    places = {id(message): index for index, message in enumerate(first.before)}
+    later = (replace(c, index=places.get(id(c.before), c.index)) for c in second.changes)
+    return Patch(second.messages, (*first.changes, *later), first.before)
+
+
+# --- what a refusal is --------------------------------------------------------------------------
+
+
+def _asks_again(error: Exception, guard: TruncationGuard | None, config: RunnableConfig) -> bool:
+    """Whether a request is made again after an error.
+
+    Below a node only if nothing else happened than model runs that failed before their first
+    chunk: nothing is done twice, and no question is asked twice.
+    """
+    notes = getattr(error, "__notes__", ())
+    if isinstance(error, PatchError | GraphBubbleUp) or any(n.startswith(_NOTE) for n in notes):
+        return False
+    if guard is None:
+        return is_refusal(error)
+    return guard.only_failed and not has_interrupts(config) and any(map(is_refusal, guard.errors))
 
 
 def is_refusal(error: BaseException) -> bool:

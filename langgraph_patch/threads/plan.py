@@ -114,7 +114,14 @@ def plan_repair(
     reading = repairer.read_all(messages)
     recovery = Recovery()
     if repairer.recover:
-        recovery = yield from recover_evidence(saver, config, reading.messages, reading.without_result, messages_key=repairer.messages_key, required=True)
+        recovery = yield from recover_evidence(
+            saver,
+            config,
+            reading.messages,
+            reading.without_result,
+            messages_key=repairer.messages_key,
+            required=True,
+        )
     evidence = {
         key: replace(found, detail=None) if found.detail == "paused" else found
         for key, found in recovery.evidence.items()
